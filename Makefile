@@ -1,0 +1,72 @@
+# stream-dp: every target makes and uses the virtual environment .venv of this checkout.
+#
+#   make demo                              live demo (DEMO_ARGS=--keep-running leaves it up)
+#   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses)
+#   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
+
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+PYTHON ?= python3
+DEMO_ARGS ?=
+TEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOCK := -c constraints.txt
+
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo    install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
+	@echo "make test    install, lint, run every test                                             (TEST_ARGS=\"-k name\")"
+	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make clean   remove .venv, caches and build output; the Kafka cache and state stay"
+	@echo "PYTHON=...   the Python (3.11 or newer) that makes .venv; now: $(PYTHON)"
+
+demo: $(VENV)/demo.stamp
+	@$(BIN)/stream-dp demo $(DEMO_ARGS)
+
+test: lint
+	@echo "test: pytest"
+	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+lint: $(VENV)/dev.stamp
+	@echo "lint: ruff check"
+	@$(BIN)/ruff check
+	@echo "lint: ruff format"
+	@$(BIN)/ruff format --check
+	@echo "lint: mypy"
+	@$(BIN)/mypy
+	@echo "lint: import-linter"
+	@$(BIN)/lint-imports
+
+clean:
+	@echo "clean: removing .venv, caches and build output"
+	@rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Everything is pinned, the build too: setuptools comes from the lock, not from an isolated build environment.
+$(VENV)/demo.stamp: $(VENV)/base.stamp
+	@echo "install: stream-dp with what the demo needs, into $(VENV)"
+	@$(PIP) install $(LOCK) --no-build-isolation -e '.[demo]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/base.stamp
+	@echo "install: stream-dp with what the demo, the tests and the linters need, into $(VENV)"
+	@$(PIP) install $(LOCK) --no-build-isolation -e '.[demo,dev]'
+	@touch $@ $(VENV)/demo.stamp
+
+$(VENV)/base.stamp: pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "stream-dp needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" --version 2>/dev/null | head -1 | grep Python || echo 'not one')." >&2; \
+	  echo "Name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || { \
+	  echo "install: making the virtual environment $(VENV) with $$("$(PYTHON)" --version)"; \
+	  "$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "The venv module failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; }
+	@$(PIP) install $(LOCK) setuptools
+	@touch $@

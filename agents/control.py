@@ -1,0 +1,18 @@
+"""Checks what operators write to the control topic and passes it on to every partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stream_dp.runtime.orders import check_grant, encode_order
+from stream_dp.runtime.worker import Worker
+from stream_dp.windows.effects import Count
+
+
+async def control(stream: Any, worker: Worker) -> None:
+    async for chunk in worker.chunks(stream):
+        for record in chunk.records:
+            order = check_grant(record.key, record.value, record.offset, worker.plan)
+            if order is not None:
+                await worker.send(worker.fan_out(order.audience.encode(), encode_order(order)))
+                worker.counters.add(Count("grants", 1))

@@ -1,0 +1,16 @@
+"""Carries out grants: an audience's retained windows are published again at the granted level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.runtime.orders import decode_order
+from stream_dp.runtime.worker import Worker
+
+
+async def sharpen(stream: Any, worker: Worker) -> None:
+    async for chunk in worker.chunks(stream):
+        for value in chunk.values:
+            if value is not None:
+                await worker.engage(chunk.partition, ReleaseEngine.order, decode_order(value))

@@ -1,0 +1,27 @@
+"""Exact privacy budgets: costs, what a selection costs, and the ledger as a pure state machine."""
+
+from stream_dp.accounting.cost import Cost
+from stream_dp.accounting.ledger import (
+    Ledger,
+    Refusal,
+    commit,
+    decode,
+    encode,
+    forfeit,
+    release,
+    reserve,
+)
+from stream_dp.accounting.selection import selection_cost
+
+__all__ = [
+    "Cost",
+    "Ledger",
+    "Refusal",
+    "commit",
+    "decode",
+    "encode",
+    "forfeit",
+    "release",
+    "reserve",
+    "selection_cost",
+]

@@ -1,0 +1,145 @@
+"""`stream-dp check FILE`: the plan of every view in words and numbers, or every fault of the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.errors import ConfigError
+from stream_dp.releases.describe import (
+    DISPLAY_DIGITS,
+    LedgerDescription,
+    PlanDescription,
+    ViewDescription,
+    describe,
+)
+from stream_dp.releases.planning import load_plan
+from stream_dp.releases.rationals import decimal_up
+
+FAULTY = 2
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the plan, or the faults.")
+@click.pass_context
+def check(context: click.Context, file: Path, *, as_json: bool) -> None:
+    """Check the configuration FILE and print its plan.
+
+    Who is protected against what, how large the noise is at each level, what one window costs and how many windows
+    the ledgers afford. Nothing is started or written.
+
+    Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 1 any other error.
+    """
+    try:
+        plan = load_plan(file)
+    except ConfigError as error:
+        count = len(error.faults)
+        click.echo(f"{file}: {count} {'fault' if count == 1 else 'faults'}", err=True)
+        for fault in error.faults:
+            click.echo(f"  {fault}", err=True)
+        if as_json:
+            faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
+            click.echo(json.dumps({"faults": faults}, indent=2, ensure_ascii=False))
+        context.exit(FAULTY)
+    description = describe(plan)
+    if as_json:
+        click.echo(description.model_dump_json(indent=2))
+        return
+    console = Console(highlight=False)
+    for part in _page(description):
+        console.print(part)
+
+
+def _page(plan: PlanDescription) -> Iterator[RenderableType]:
+    views = "1 view" if len(plan.views) == 1 else f"{len(plan.views)} views"
+    yield Text.assemble((plan.name, "bold"), f": {views}, {plan.partitions} partitions, broker {plan.broker}")
+    for view in plan.views:
+        yield _view(view)
+    for ledger in plan.ledgers:
+        yield _ledger(ledger)
+    for warning in plan.warnings:
+        yield Text.assemble(("\nwarning: ", "bold yellow"), warning)
+
+
+def _view(view: ViewDescription) -> RenderableType:
+    start = f"from {view.first_window} on" if view.first_window else "from the first start on"
+    what = "keys and counts" if view.selection is None else f"the {view.selection.k} most frequent, with counts"
+    lines = [
+        f"{what} of {view.item_field!r} in topic {view.topic}, every {view.window} {start}; "
+        f"{view.clock} clock, {view.grace} grace, sharpened up to {view.retention} later",
+        view.protection,
+        view.coalition,
+    ]
+    if view.selection is not None:
+        lines.insert(
+            2,
+            f"Choosing the keys costs epsilon {view.selection.cost.epsilon.decimal} and delta "
+            f"{view.selection.cost.delta.decimal} a window at worst, once for all audiences; a key has to stand about "
+            f"{view.selection.margin} users above every key that is not among the first {view.selection.kbar}.",
+        )
+    else:
+        lines.insert(2, f"Showing keys nobody named before costs delta {view.delta.decimal} a window.")
+    words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    return Group(
+        Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})"), *words, Padding(_levels(view), (0, 0, 0, 2))
+    )
+
+
+def _levels(view: ViewDescription) -> Table:
+    headings = ["level", "epsilon", "noise\nscale", "mean\nerror", "95 %\nwithin", "shown\nfrom", "window\ncosts"]
+    table = _table([*headings, "budget\naffords", "audiences"], left={"level", "audiences"})
+    for level in view.levels:
+        table.add_row(
+            level.name,
+            level.epsilon.decimal,
+            decimal_up(Fraction(level.noise_scale.exact), DISPLAY_DIGITS),
+            level.expected_error,
+            f"±{level.noise_interval_95}",
+            "-" if level.minimum_count is None else str(level.minimum_count),
+            level.cost.epsilon.decimal,
+            str(level.windows_afforded),
+            ", ".join(level.audiences) or "-",
+        )
+    return table
+
+
+def _table(headings: Sequence[str], left: Container[str]) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    for heading in headings:
+        numbers = heading not in left
+        table.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+    return table
+
+
+def _ledger(ledger: LedgerDescription) -> RenderableType:
+    headings = ["view", "level", "epsilon\na window", "delta\na window", "windows\na period", "budget\naffords"]
+    table = _table(headings, left={"view", "level"})
+    for share in ledger.shares:
+        table.add_row(
+            share.view,
+            share.level,
+            share.cost.epsilon.decimal,
+            share.cost.delta.decimal,
+            str(share.windows_asked),
+            str(share.windows_afforded),
+        )
+    asked, budget = ledger.asked, ledger.budget
+    verdict = "the budget pays for all of it" if ledger.affords_schedule else f"the budget lasts {ledger.lasts}"
+    lines = [
+        f"Protects {ledger.population}: epsilon {budget.epsilon.decimal} and delta {budget.delta.decimal} every "
+        f"{ledger.period}, all views and audiences together; then releases are refused.",
+        f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (but for delta).",
+        f"At the clearances of the start the schedule asks for epsilon {asked.epsilon.decimal} and delta "
+        f"{asked.delta.decimal}: {verdict}.",
+    ]
+    words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2)))

@@ -1,0 +1,37 @@
+"""The package's own errors: each message says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class StreamDPError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with a configuration: where it stands and what it should be."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigError(StreamDPError):
+    """A configuration or a parameter is unusable; `faults` lists everything that is wrong with it."""
+
+    def __init__(self, faults: Sequence[Fault] | str) -> None:
+        self.faults = (Fault("", faults),) if isinstance(faults, str) else tuple(faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+class StateError(StreamDPError):
+    """Stored state contradicts itself or what is asked of it; going on would break a guarantee."""
+
+
+class BrokerError(StreamDPError):
+    """The broker cannot be reached, or does not hold what it should."""

@@ -1,0 +1,173 @@
+"""Sealed tables: counts noised once at the finest level, from which every coarser level is read (lossless 6.4).
+
+Neighbours add or remove one user of one window; each count moves by at most 1, and at most `l` counts move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+
+from stream_dp.errors import ConfigError, StateError
+from stream_dp.exact.bits import BitSource
+from stream_dp.lossless.levels import WORD_BITS, noise_parameter
+from stream_dp.lossless.prf import KEY_BYTES, length_prefixed, words
+from stream_dp.lossless.threshold_process import clocks
+
+DIGEST_BYTES = 32
+SALT_BYTES = 32
+
+_DIGEST_TAG = b"stream-dp snapshot"
+
+
+def seal(counts: Mapping[bytes, int], finest: int, bits: BitSource) -> dict[bytes, int]:
+    """Add fresh discrete Laplace noise of the finest level to every count; the counts can then be erased.
+
+    The noise is the difference of two geometric clocks read from `bits`, never from the key of `read_levels`: the
+    table stays private at the finest level even to someone who holds that key.
+
+    Args:
+        counts: exact counts. Where the keys are unknown beforehand, only keys that a user has counted for: the
+            delta of `discovery` rests on it.
+        finest: level A of the noise; nothing finer can ever be released.
+        bits: fresh source of uniform bits.
+
+    Returns:
+        One exact integer per key, in the order of the keys: the order of `counts` tells who came first. Never clamp
+        or round what is stored (lossless 5, no. 7).
+
+    Raises:
+        ConfigError: `finest` is not a level.
+
+    Guarantee: l ln(2^64 / A)-DP for a known set of keys; with `discovery_delta` where keys are unknown.
+    Time: 2 / (1 - a) words per key on average; it depends on the noise. Source: lossless 6.4, 7.5.
+    """
+    noise_parameter(finest)
+    stream = _words_of(bits)
+    sealed = {}
+    for key in sorted(counts):
+        (plus,), (minus,) = clocks(stream, (finest,)), clocks(stream, (finest,))
+        sealed[key] = counts[key] + plus - minus
+    return sealed
+
+
+def read_levels(
+    fine: Mapping[bytes, int],
+    *,
+    prf_key: bytes,
+    window: bytes,
+    digest: bytes,
+    thresholds: Sequence[int],
+    finest: int,
+) -> dict[bytes, tuple[int, ...]]:
+    """Read a sealed table at several levels; each coarser value is the sealed one plus noise fixed by the key.
+
+    A pure function: whatever is asked together, before or after, a level of a window always reads the same. Given
+    the sealed table nothing here depends on the data, so releasing a set of levels costs its finest (lossless 1.3).
+
+    Args:
+        fine: what `seal` returned, or `prune` left.
+        prf_key: secret of `KEY_BYTES` bytes. Whoever holds it and a coarse release can lift it to `finest`.
+        window: name of query, window and partition: no two tables share one.
+        digest: the `snapshot_digest` of the counts behind the table.
+        thresholds: the levels A asked for, in any order.
+        finest: level the table was sealed at.
+
+    Returns:
+        For every key of `fine`, in its order, one value per asked level.
+
+    Raises:
+        ConfigError: something asked is not a level, or the key has another length.
+        StateError: a level is finer than `finest`, or the digest is not one.
+
+    Time: two HMAC streams per key, each read once for all levels. Source: lossless 6.3, 6.4, vectors X01 to X04.
+    """
+    for threshold in (finest, *thresholds):
+        noise_parameter(threshold)
+        if threshold < finest:
+            raise StateError(f"level {threshold} is finer than {finest}, at which the table was sealed")
+    if len(prf_key) != KEY_BYTES:
+        raise ConfigError(f"the noise key must have {KEY_BYTES} bytes, not {len(prf_key)}")
+    if len(digest) != DIGEST_BYTES:
+        raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    levels = (finest, *thresholds)
+    table = {}
+    for key, value in fine.items():
+        first_plus, *plus = clocks(words(prf_key, window, digest, key, b"+"), levels)
+        first_minus, *minus = clocks(words(prf_key, window, digest, key, b"-"), levels)
+        base = value - first_plus + first_minus
+        table[key] = tuple(base + up - down for up, down in zip(plus, minus, strict=True))
+    return table
+
+
+def prune(
+    fine: Mapping[bytes, int],
+    *,
+    prf_key: bytes,
+    window: bytes,
+    digest: bytes,
+    ladder: Sequence[tuple[int, int]],
+) -> dict[bytes, int]:
+    """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
+
+    The mere presence of a key in the stored state tells that somebody counted for it. After pruning only levels of
+    the ladder can be served: at another level a dropped key might have been shown.
+
+    Args:
+        fine: what `seal` returned.
+        prf_key: as for `read_levels`.
+        window: as for `read_levels`.
+        digest: as for `read_levels`.
+        ladder: (A, minimum count) of every level, at least one, coarse to fine; the table is sealed at the last.
+
+    Returns:
+        The part of `fine` that some release may show, in its order.
+
+    Raises:
+        ConfigError: as for `read_levels`.
+        StateError: as for `read_levels`.
+
+    Source: lossless 6.4, 2.9.5.
+    """
+    thresholds = [threshold for threshold, _ in ladder]
+    minimum = [count for _, count in ladder]
+    table = read_levels(
+        fine, prf_key=prf_key, window=window, digest=digest, thresholds=thresholds, finest=thresholds[-1]
+    )
+    return {
+        key: fine[key]
+        for key, values in table.items()
+        if any(value >= least for value, least in zip(values, minimum, strict=True))
+    }
+
+
+def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
+    """Name a frozen table of counts; noise is bound to it, and a window never gets a second one (lossless 5, no. 3).
+
+    The digest stands in the stored state, beside the sealed table. A bare hash of a small table would let whoever
+    holds that state confirm a guess of the raw counts, and the state at rest would not be private at the finest
+    level. Under a secret salt the digest tells nothing; the salt is erased together with the counts.
+
+    Args:
+        counts: exact counts, each in [0, 2^64).
+        salt: 32 fresh random bytes of this window.
+
+    Returns:
+        32 bytes: SHA-256 over the salt and the table, in the order of its keys.
+
+    Raises:
+        ConfigError: the salt has another length.
+
+    Source: lossless 6.1, 6.3, 6.4.
+    """
+    if len(salt) != SALT_BYTES:
+        raise ConfigError(f"the salt of a snapshot must have {SALT_BYTES} bytes, not {len(salt)}")
+    state = sha256(_DIGEST_TAG + salt)
+    for key in sorted(counts):
+        state.update(length_prefixed(key) + counts[key].to_bytes(8, "big"))
+    return state.digest()
+
+
+def _words_of(bits: BitSource) -> Iterator[int]:
+    while True:
+        yield bits.bits(WORD_BITS)

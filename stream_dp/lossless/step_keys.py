@@ -1,0 +1,70 @@
+"""Keys per step of the ladder: a service that holds a coarse level and the keys below it can reach no finer one.
+
+Another stream than that of `sealed.read_levels`; a deployment uses one of the two (lossless 6.5).
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator, Mapping
+
+from stream_dp.errors import StateError
+from stream_dp.lossless.levels import noise_parameter
+from stream_dp.lossless.prf import words
+from stream_dp.lossless.threshold_process import clocks
+
+_TAG = b"LMR1-step"
+
+
+def step_key(prf_key: bytes, step: int) -> bytes:
+    """The key of one step, 32 bytes: step j turns level j + 1 into level j, 0 being the coarsest.
+
+    Source: lossless 6.5, vector X05.
+    """
+    return hmac.digest(prf_key, _TAG + _encoded(step), "sha256")
+
+
+def coarsen(
+    values: Mapping[bytes, int], *, key: bytes, step: int, window: bytes, digest: bytes, fine: int, coarse: int
+) -> dict[bytes, int]:
+    """Turn the values of level `step + 1` into those of level `step`, with the key of that step alone.
+
+    Args:
+        values: counts released at level A = `fine`, exact and unclamped.
+        key: `step_key` of this step.
+        step: number of the step, 0 the coarsest.
+        window: name of query, window and partition.
+        digest: the snapshot digest of the table.
+        fine: level A of `values`.
+        coarse: level A of the result, at least `fine`.
+
+    Returns:
+        The values at `coarse`, in the order of `values`.
+
+    Raises:
+        ConfigError: not a level.
+        StateError: `coarse` is finer than `fine`.
+
+    Guarantee: post-processing of `values`. Source: lossless 6.5, 7.5, vector X05.
+    """
+    noise_parameter(fine)
+    noise_parameter(coarse)
+    if coarse < fine:
+        raise StateError(f"a step leads to a coarser level; {coarse} is finer than {fine}")
+    number = _encoded(step)
+    return {
+        item: value
+        + _climb(words(key, window, digest, item, b"+", number), fine, coarse)
+        - _climb(words(key, window, digest, item, b"-", number), fine, coarse)
+        for item, value in values.items()
+    }
+
+
+def _climb(stream: Iterator[int], fine: int, coarse: int) -> int:
+    """How far the coarse clock lies above the fine one."""
+    stop = next(word for word in stream if word >= fine)
+    return 0 if stop >= coarse else 1 + clocks(stream, (coarse,))[0]
+
+
+def _encoded(step: int) -> bytes:
+    return step.to_bytes(4, "big")

@@ -1,0 +1,292 @@
+"""A plan in numbers and words: who is protected, how large the noise is, what it costs, how far a budget reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
+
+from pydantic import BaseModel, Field
+
+from stream_dp.accounting import Cost
+from stream_dp.releases.durations import format_duration, format_time
+from stream_dp.releases.plan import LedgerPlan, Plan, ViewPlan
+from stream_dp.releases.rationals import decimal_up
+from stream_dp.releases.records import Amount, Price
+from stream_dp.select import threshold
+
+DISPLAY_DIGITS = 3
+
+
+class LevelDescription(BaseModel):
+    """One level of a view."""
+
+    name: str
+    epsilon: Amount = Field(description="What the counts of one window cost one user, over all their items.")
+    noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
+    expected_error: str = Field(description="Mean absolute noise of one count, rounded up.")
+    noise_interval_95: int = Field(description="The noise of one count lies in plus or minus this with 95 %.")
+    minimum_count: int | None = Field(description="Smallest noisy count that is shown; null for a top-k.")
+    cost: Price = Field(description="What one window costs one user at worst, the selection included.")
+    windows_afforded: int = Field(description="Windows a period's budget pays for, if the view were alone.")
+    audiences: list[str] = Field(description="Who starts at this level.")
+
+
+class SelectionDescription(BaseModel):
+    """How the keys of a top-k are chosen."""
+
+    k: int
+    kbar: int
+    epsilon_per_draw: Amount
+    cost: Price = Field(description="Of one window at worst: k draws. Paid once for all audiences.")
+    margin: str = Field(
+        description="How far, in users, a key must stand above the largest count outside the first kbar to be drawn "
+        "as likely as the end of the list."
+    )
+
+
+class ViewDescription(BaseModel):
+    """One view."""
+
+    name: str
+    kind: str
+    topic: str
+    item_field: str
+    window: str
+    first_window: str | None = Field(description="Null: the first window is recorded when the worker first runs.")
+    grace: str
+    clock: str
+    retention: str
+    ledger: str
+    population: str
+    protection: str = Field(description="The neighbour relation in words.")
+    items_per_user: int
+    sensitivity: int = Field(description="How many published counts one user can move, each by one.")
+    delta: Amount = Field(description="What one window adds to delta, for all levels together.")
+    levels: list[LevelDescription]
+    selection: SelectionDescription | None
+    coalition: str = Field(description="What somebody learns who reads every audience's topic.")
+    fingerprint: str = Field(description="Changes whenever the view becomes another question for its state.")
+
+
+class ShareDescription(BaseModel):
+    """What one view asks of a ledger."""
+
+    view: str
+    level: str = Field(description="Finest starting clearance among its audiences.")
+    cost: Price = Field(description="Of one window at that level, at worst.")
+    windows_asked: int = Field(description="Windows that may fall into one period.")
+    windows_afforded: int = Field(description="Of these, how many the budget pays for, all views together.")
+
+
+class LedgerDescription(BaseModel):
+    """One ledger and the views that share it."""
+
+    name: str
+    population: str
+    budget: Price
+    period: str
+    asked: Price = Field(description="What all views ask for in one period, at the clearances of the start.")
+    affords_schedule: bool
+    lasts: str = Field(description="How far into a period the budget reaches.")
+    odds: str = Field(description="Over a period, the odds that one user took part change by this factor at most.")
+    shares: list[ShareDescription]
+
+
+class PlanDescription(BaseModel):
+    """A whole plan."""
+
+    name: str
+    broker: str
+    partitions: int
+    views: list[ViewDescription]
+    ledgers: list[LedgerDescription]
+    warnings: list[str]
+
+
+def describe(plan: Plan) -> PlanDescription:
+    """Put a plan into numbers and words.
+
+    Every epsilon and delta is exact, beside a decimal that is rounded up; counts of windows are rounded down.
+    """
+    ledgers = [
+        _ledger(ledger, [view for view in plan.views.values() if view.ledger == ledger])
+        for ledger in plan.ledgers.values()
+    ]
+    return PlanDescription(
+        name=plan.name,
+        broker=plan.broker,
+        partitions=plan.partitions,
+        views=[_view(view) for view in plan.views.values()],
+        ledgers=ledgers,
+        warnings=_warnings(plan, ledgers),
+    )
+
+
+def windows_afforded(budget: Cost, cost: Cost) -> int:
+    """How many times `cost` goes into `budget`; the cost's epsilon is above zero."""
+    fits = budget.epsilon // cost.epsilon
+    return min(fits, budget.delta // cost.delta) if cost.delta else fits
+
+
+def reach_ms(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> int:
+    """How far into a period the ledger pays for every window of all its views, at their starting clearances.
+
+    Each view's windows start with the period and every window's worst case is charged. A window counts from its
+    start on, so a view has ceil(t / size) windows up to t.
+    """
+
+    def fits(time_ms: int) -> bool:
+        return _schedule(views, time_ms) <= ledger.budget
+
+    low, high = 0, ledger.period_ms
+    if fits(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def odds_factor(epsilon: Fraction) -> str:
+    """e^epsilon in `DISPLAY_DIGITS` digits, rounded up: how far one record can move the odds that a user took part."""
+    exact = Context(prec=30, traps=[])
+    power = exact.exp(exact.divide(epsilon.numerator, epsilon.denominator))
+    return str(Context(prec=DISPLAY_DIGITS, rounding=ROUND_CEILING).plus(power)).replace("E+", "e")
+
+
+def _schedule(views: Sequence[ViewPlan], time_ms: int) -> Cost:
+    epsilon = delta = Fraction(0)
+    for view in views:
+        cost = view.cost(max(view.audiences.values()))
+        windows = -(-time_ms // view.window.size_ms)
+        epsilon, delta = epsilon + windows * cost.epsilon, delta + windows * cost.delta
+    return Cost(epsilon, delta)
+
+
+def _view(view: ViewPlan) -> ViewDescription:
+    window = view.window
+    return ViewDescription(
+        name=view.name,
+        kind=view.kind,
+        topic=view.source.topic,
+        item_field=view.item_field,
+        window=format_duration(window.size_ms),
+        first_window=None if window.start_ms is None else format_time(window.start_ms),
+        grace=format_duration(window.grace_ms),
+        clock=window.clock,
+        retention=format_duration(window.retention_ms),
+        ledger=view.ledger.name,
+        population=view.ledger.population,
+        protection=_protection(view),
+        items_per_user=view.items_per_user,
+        sensitivity=view.sensitivity,
+        delta=Amount.up(view.delta),
+        levels=[_level(view, index) for index in range(len(view.levels))],
+        selection=_selection(view),
+        coalition=_coalition(view),
+        fingerprint=view.fingerprint.hex(),
+    )
+
+
+def _level(view: ViewPlan, index: int) -> LevelDescription:
+    level, cost = view.levels[index], view.cost(index)
+    return LevelDescription(
+        name=level.name,
+        epsilon=Amount.up(level.epsilon),
+        noise_scale=Amount.up(view.sensitivity / level.epsilon),
+        expected_error=decimal_up(level.expected_error, DISPLAY_DIGITS),
+        noise_interval_95=level.noise_interval,
+        minimum_count=level.minimum_count,
+        cost=Price.spent(cost),
+        windows_afforded=windows_afforded(view.ledger.budget, cost),
+        audiences=[name for name, start in view.audiences.items() if start == index],
+    )
+
+
+def _selection(view: ViewPlan) -> SelectionDescription | None:
+    topk = view.topk
+    if topk is None:
+        return None
+    return SelectionDescription(
+        k=topk.k,
+        kbar=topk.kbar,
+        epsilon_per_draw=Amount.up(topk.epsilon),
+        cost=Price.spent(view.selection),
+        margin=decimal_up(threshold(0, topk)[1], DISPLAY_DIGITS),
+    )
+
+
+def _protection(view: ViewPlan) -> str:
+    counts = _many(view.sensitivity, "published count", "published counts")
+    values = _many(view.items_per_user, "distinct value", "distinct values")
+    return (
+        f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "
+        f"at most {counts} of a window, each by one, because at most {values} of {view.item_field} are counted for a "
+        "user in a window, each once."
+    )
+
+
+def _coalition(view: ViewPlan) -> str:
+    finest = max(view.audiences.values())
+    cost = view.cost(finest)
+    top, most = view.levels[-1], view.cost(-1)
+    grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
+    return (
+        f"Who reads every topic of this view learns no more than level {view.levels[finest].name} alone tells: one "
+        f"window costs a user epsilon {decimal_up(cost.epsilon)} and delta {decimal_up(cost.delta)} at worst, so it "
+        f"changes the odds that the user took part by a factor of at most {odds_factor(cost.epsilon)}."
+        f"{'' if finest == len(view.levels) - 1 else grants}"
+    )
+
+
+def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
+    reach = reach_ms(ledger, views)
+    asked = _schedule(views, ledger.period_ms)
+    return LedgerDescription(
+        name=ledger.name,
+        population=ledger.population,
+        budget=Price.spent(ledger.budget),
+        period=format_duration(ledger.period_ms),
+        asked=Price.spent(asked),
+        affords_schedule=asked <= ledger.budget,
+        lasts=format_duration(reach),
+        odds=odds_factor(ledger.budget.epsilon),
+        shares=[_share(view, reach) for view in views],
+    )
+
+
+def _share(view: ViewPlan, reach: int) -> ShareDescription:
+    finest = max(view.audiences.values())
+    return ShareDescription(
+        view=view.name,
+        level=view.levels[finest].name,
+        cost=Price.spent(view.cost(finest)),
+        windows_asked=-(-view.ledger.period_ms // view.window.size_ms),
+        windows_afforded=-(-reach // view.window.size_ms),
+    )
+
+
+def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
+    warnings = [
+        f"ledger {ledger.name} does not afford its schedule: a period asks for epsilon {ledger.asked.epsilon.decimal} "
+        f"and delta {ledger.asked.delta.decimal}, its budget is epsilon {ledger.budget.epsilon.decimal} and delta "
+        f"{ledger.budget.delta.decimal}; windows are refused from {ledger.lasts} into each period of {ledger.period} on"
+        for ledger in ledgers
+        if not ledger.affords_schedule
+    ]
+    unchecked = {view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}
+    warnings += [
+        f"topic {topic}: nobody checks that a user's events stay in one partition; a user in several is counted, and "
+        "can change a window, several times"
+        for topic in sorted(unchecked)
+    ]
+    if plan.broker == "memory://":
+        warnings.append("the embedded log keeps everything in memory: topics are gone when the process ends")
+    if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
+        warnings.append("key_file lies inside data_dir: who copies the state gets the key with it")
+    return warnings
+
+
+def _many(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"

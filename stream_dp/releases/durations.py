@@ -1,0 +1,67 @@
+"""Times as they are written in a configuration: "7d", "1h30m", "250ms"; and moments as RFC 3339 text in UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,15}}){unit})?" for unit in _UNITS_MS))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def parse_duration(text: str) -> int:
+    """A duration in milliseconds, from whole numbers with units, largest unit first.
+
+    Args:
+        text: such as "7d", "1h30m" or "250ms"; units w, d, h, m, s, ms.
+
+    Raises:
+        ValueError: the text is not of this form.
+    """
+    match = _FORM.fullmatch(text)
+    parts = {unit: int(number) for unit, number in match.groupdict().items() if number} if match else {}
+    if not parts:
+        raise ValueError('write a duration as whole numbers with units, largest first: "7d", "1h30m", "250ms"')
+    return sum(number * _UNITS_MS[unit] for unit, number in parts.items())
+
+
+def format_duration(duration_ms: int) -> str:
+    """The shortest text that `parse_duration` reads back as this duration; weeks are written in days."""
+    text, rest = "", duration_ms
+    for unit, size in list(_UNITS_MS.items())[1:]:
+        number, rest = divmod(rest, size)
+        text += f"{number}{unit}" if number else ""
+    return text or "0s"
+
+
+def parse_time(text: str) -> int:
+    """A moment in milliseconds since epoch, from RFC 3339 text with its offset, such as "2013-01-01T00:00:00Z".
+
+    Raises:
+        ValueError: not such a text, no offset from UTC, or finer than a millisecond.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError('write a moment as "2013-01-01T00:00:00Z"') from None
+    if time.tzinfo is None:
+        raise ValueError('a moment needs its offset from UTC: "2013-01-01T00:00:00Z"')
+    milliseconds, rest = divmod(time - _EPOCH, _MILLISECOND)
+    if rest:
+        raise ValueError("a moment is a whole number of milliseconds")
+    return milliseconds
+
+
+def format_time(time_ms: int) -> str:
+    """A moment as RFC 3339 text in UTC, with milliseconds only where there are any.
+
+    Raises:
+        ValueError: outside the years 1 to 9999.
+    """
+    try:
+        time = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        raise ValueError(f"{time_ms} ms is outside the years 1 to 9999") from None
+    return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")

@@ -1,0 +1,431 @@
+"""The release engine: reserve, draw, store, publish; the views whose ledgers live in one partition.
+
+Every method is a step (see `stream_dp.windows.effects`). What a crash leaves behind, at each cut:
+
+* before the reservation is stored: nothing happened;
+* after it: nothing was stored or shown; `load` drops the reservation, and the next attempt draws anew;
+* inside the commit that stores a window: the window's row is the commit point. Before it, as above. After it the
+  ledger may still hold the reservation; `load` finds the row and turns it into the charge;
+* after the commit: the records stand in the row's outbox and are sent again, byte for byte.
+
+So what was charged always covers what was published, a window is drawn once, and every window leaves at its turn,
+empty or not: the data trigger, delay and suppress nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stream_dp.accounting import Cost, Ledger, Refusal, commit, release, reserve
+from stream_dp.accounting import decode as decode_ledger
+from stream_dp.accounting import encode as encode_ledger
+from stream_dp.exact.bits import Entropy
+from stream_dp.releases.plan import ViewPlan
+from stream_dp.releases.publication import account, refusal_record, release_record
+from stream_dp.releases.records import AnyRecord, topic_key
+from stream_dp.releases.records import encode as encode_record
+from stream_dp.releases.sealing import SealedTable, read_window, seal_window, sealed_cost
+from stream_dp.releases.state import (
+    NOTHING,
+    Call,
+    ClearanceRow,
+    Given,
+    ViewRow,
+    WindowRow,
+    clearance_audience,
+    ledger_key,
+    period_start,
+    with_budget,
+)
+from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
+from stream_dp.windows.rows import (
+    BUCKET,
+    CLEARANCE,
+    LEDGER,
+    TABLE,
+    VIEW,
+    WINDOW,
+    MergedBucket,
+    after,
+    bucket_key,
+    decode,
+    encode,
+    summed,
+    text,
+    window_key,
+    window_start,
+)
+
+SHARPENED_AT_ONCE = 32
+"""Windows that one commit sharpens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A checked grant: an audience may see this level from now on. `number` rises from grant to grant."""
+
+    number: int
+    audience: str
+    level: str
+
+
+class ReleaseEngine:
+    """Releases and sharpens windows.
+
+    Guarantee: all records it publishes under one ledger and period are together (epsilon, delta)-DP for a user, with
+    the ledger's budget, to all audiences and to whoever holds the stored state; DESIGN section 6, lossless 3.2.
+    """
+
+    def __init__(
+        self,
+        views: Sequence[ViewPlan],
+        starts: Mapping[str, int],
+        *,
+        prf_key: bytes,
+        key_id: bytes,
+        entropy: Entropy,
+        topic: Callable[[str, str], str],
+        withdrawal: Callable[[MergedBucket], Message],
+    ) -> None:
+        """Set up the engine; `load` makes it ready.
+
+        Args:
+            views: the views whose ledger lives in this partition.
+            starts: start of each view's first window, ms.
+            prf_key: secret that coarser levels are derived from.
+            key_id: a name of that secret that does not tell it.
+            entropy: source of fresh noise.
+            topic: the public topic of a view and an audience.
+            withdrawal: the tombstone that erases a merged bucket from its topic.
+        """
+        self._views = {view.name: view for view in views}
+        self._marks = {view.name: ViewRow(view.fingerprint, key_id, starts[view.name]) for view in views}
+        self._prf_key = prf_key
+        self._entropy = entropy
+        self._topic = topic
+        self._withdrawal = withdrawal
+        self._clearances: dict[str, ClearanceRow] = {}
+        self._waiting: dict[tuple[str, int], set[int]] = {}
+
+    def load(self, rows: Rows) -> Step:
+        """Read the state and finish what a crash cut short.
+
+        Raises:
+            ConfigError: a view or the key was changed in a way that the stored releases do not fit.
+        """
+        for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
+            self._clearances[clearance_audience(key)] = decode(ClearanceRow, value)
+        yield from self._settle_ledgers(rows)
+        for name, mark in self._marks.items():
+            stored = rows.get(VIEW + text(name))
+            if stored is not None:
+                former = decode(ViewRow, stored)
+                mark.check(name, former)
+                mark.next_ms = former.next_ms
+            yield from self._settle_view(self._views[name], mark, rows)
+        yield from self.due(rows)
+
+    def _settle_ledgers(self, rows: Rows) -> Iterator[Effect]:
+        for key, value in rows.scan(LEDGER, after(LEDGER)):
+            ledger = before = decode_ledger(value)
+            for call in map(Call.parse, before.reserved):
+                view, row = self._views.get(call.view), _window(call.view, call.start_ms, rows)
+                if view is None:
+                    continue  # a view that is no longer configured keeps what it had reserved
+                if row is None or not call.stored(row):
+                    ledger = release(ledger, str(call))
+                else:
+                    paid, shares = _price(view, call, _table(view.name, call.start_ms, rows), row)
+                    ledger = commit(ledger, str(call), paid, shares)
+            if ledger != before:
+                yield Commit([(key, encode_ledger(ledger))])
+
+    def _settle_view(self, view: ViewPlan, mark: ViewRow, rows: Rows) -> Iterator[Effect]:
+        """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
+        prefix = WINDOW + text(view.name)
+        unsent = {}
+        for key, value in rows.scan(prefix, after(prefix)):
+            row = decode(WindowRow, value)
+            start = window_start(WINDOW, view.name, key)
+            mark.next_ms = max(mark.next_ms, start + view.window.size_ms)
+            if row.outbox:
+                unsent[start] = row
+        buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
+        left = [decode(MergedBucket, value) for _, value in rows.scan(buckets, due)]
+        if left:
+            yield Commit([self._view_row(view.name), *_deletes(left)])
+            yield Erase(buckets, due)
+            yield Send([self._withdrawal(bucket) for bucket in left])
+        if unsent:
+            yield from self._publish(view.name, unsent)
+        for _, value in rows.scan(due, after(buckets)):
+            bucket = decode(MergedBucket, value)
+            self._waiting.setdefault((view.name, bucket.start_ms), set()).add(bucket.bucket)
+
+    # -- releasing --------------------------------------------------------------------------------------------
+
+    def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
+        """Take merged buckets; release every window that is complete and whose turn it is.
+
+        Args:
+            values: encoded buckets as consumed; None is a withdrawal and says nothing.
+            rows: the partition's table.
+        """
+        taken: list[tuple[bytes, bytes | None]] = []
+        stale: list[Message] = []
+        for value in values:
+            if value is None:
+                continue
+            bucket = decode(MergedBucket, value)
+            mark = self._marks.get(bucket.view)
+            if mark is None or bucket.start_ms < mark.next_ms:
+                stale.append(self._withdrawal(bucket))
+                continue
+            taken.append((bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket), value))
+            self._waiting.setdefault((bucket.view, bucket.start_ms), set()).add(bucket.bucket)
+        if taken:
+            yield Commit(taken)
+        if stale:
+            yield Send(stale)
+        yield from self.due(rows)
+
+    def due(self, rows: Rows) -> Step:
+        """Release every window that is complete and whose turn it is."""
+        for name, mark in self._marks.items():
+            view = self._views[name]
+            while len(self._waiting.get((name, mark.next_ms), ())) == view.buckets:
+                yield from self._release(view, mark.next_ms, rows)
+
+    def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
+        levels = {audience: self._level(view, audience) for audience in sorted(view.audiences)}
+        finest = max(levels.values())
+        key, ledger = _ledger(view, start, rows)
+        call = Call(view.name, start)
+        reserved = reserve(ledger, str(call), view.cost(finest))
+        if isinstance(reserved, Refusal):
+            row = WindowRow(refused=True, given={}, outbox=[])
+            for audience, level in levels.items():
+                row.outbox.append(self._refusal(view, audience, level, start, 1, reserved))
+            yield from self._store(view, start, row, [], [], rows)
+            yield Count("windows_refused", 1, (("view", view.name),))
+            return
+        yield Commit([(key, encode_ledger(reserved))])
+        counts = summed([bucket.counts for bucket in _buckets(view.name, start, rows)])
+        table = seal_window(view, start, counts, prf_key=self._prf_key, entropy=self._entropy)
+        row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
+        paid = commit(reserved, str(call), *_price(view, call, table, row))
+        row.outbox = self._records(view, start, table, row, levels, -1, paid)
+        sealed = [(window_key(TABLE, view.name, start), encode(table))]
+        yield from self._store(view, start, row, sealed, [(key, encode_ledger(paid))], rows)
+        yield Count("windows_released", 1, (("view", view.name),))
+
+    def _store(
+        self,
+        view: ViewPlan,
+        start: int,
+        row: WindowRow,
+        before: Sequence[tuple[bytes, bytes | None]],
+        behind: Sequence[tuple[bytes, bytes | None]],
+        rows: Rows,
+    ) -> Iterator[Effect]:
+        """Store a window and forget its counts: in the table, its files and the topic they came by; then publish."""
+        buckets = _buckets(view.name, start, rows)
+        self._marks[view.name].next_ms = start + view.window.size_ms
+        self._waiting.pop((view.name, start), None)
+        yield Commit(
+            [
+                *before,
+                (window_key(WINDOW, view.name, start), encode(row)),
+                *behind,
+                self._view_row(view.name),
+                *_deletes(buckets),
+                *_outdated(view, start, rows),
+            ]
+        )
+        prefix = window_key(BUCKET, view.name, start)
+        yield Erase(prefix, after(prefix))
+        yield Send([self._withdrawal(bucket) for bucket in buckets])
+        yield from self._publish(view.name, {start: row})
+
+    def _publish(self, view: str, windows: Mapping[int, WindowRow]) -> Iterator[Effect]:
+        yield Send([message for row in windows.values() for message in row.messages()])
+        for row in windows.values():
+            row.outbox = []
+        yield Commit([(window_key(WINDOW, view, start), encode(row)) for start, row in windows.items()])
+
+    # -- sharpening -------------------------------------------------------------------------------------------
+
+    def order(self, order: Order, rows: Rows) -> Step:
+        """Take a grant: windows to come use it, retained windows of the audience are published again, sharper.
+
+        A grant below what an audience has lowers it for windows to come; what was published stays.
+        """
+        known = self._clearances.get(order.audience)
+        if known is not None and known.number > order.number:
+            return
+        row = ClearanceRow(order.number, order.level)
+        yield Commit([(CLEARANCE + text(order.audience), encode(row))])
+        self._clearances[order.audience] = row
+        for view in self._views.values():
+            if order.audience in view.audiences:
+                yield from self._sharpen(view, order.audience, rows)
+
+    def _sharpen(self, view: ViewPlan, audience: str, rows: Rows) -> Iterator[Effect]:
+        level = self._level(view, audience)
+        prefix = WINDOW + text(view.name)
+        coarser: list[tuple[int, WindowRow]] = []
+        for key, value in rows.scan(prefix, after(prefix)):
+            row = decode(WindowRow, value)
+            if not row.refused and row.given.get(audience, NOTHING).level < level:
+                coarser.append((window_start(WINDOW, view.name, key), row))
+        for at in range(0, len(coarser), SHARPENED_AT_ONCE):
+            batch = dict(coarser[at : at + SHARPENED_AT_ONCE])
+            ledgers: dict[bytes, Ledger] = {}
+            changed: list[tuple[bytes, bytes | None]] = []
+            refused = 0
+            for start, row in batch.items():
+                added = self._sharpened(view, audience, level, start, row, ledgers, rows)
+                refused += len(added) == 1
+                changed += added
+            yield Commit(changed)
+            yield from self._publish(view.name, batch)
+            yield Count("windows_sharpened", len(batch) - refused, (("view", view.name),))
+            yield Count("sharpenings_refused", refused, (("view", view.name),))
+
+    def _sharpened(
+        self,
+        view: ViewPlan,
+        audience: str,
+        level: int,
+        start: int,
+        row: WindowRow,
+        ledgers: dict[bytes, Ledger],
+        rows: Rows,
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
+        given, finest = row.given.get(audience, NOTHING), row.finest
+        call = Call(view.name, start, audience, given.level, level)
+        table = _table(view.name, start, rows)
+        key, stored = _ledger(view, start, rows)
+        ledger = ledgers.get(key, stored)
+        cost = _difference(view, table, finest, max(finest, level))
+        reserved = reserve(ledger, str(call), cost)
+        at = window_key(WINDOW, view.name, start)
+        if isinstance(reserved, Refusal):
+            row.outbox = [self._refusal(view, audience, level, start, given.revision + 1, reserved)]
+            return [(at, encode(row))]
+        shares = {audience: _difference(view, table, given.level, level)}
+        paid = ledgers[key] = commit(reserved, str(call), cost, shares)
+        row.given[audience] = Given(given.revision + 1, level)
+        row.outbox = self._records(view, start, table, row, {audience: level}, finest, paid)
+        return [(key, encode_ledger(reserved)), (at, encode(row)), (key, encode_ledger(paid))]
+
+    # -- what is published ------------------------------------------------------------------------------------
+
+    def _records(
+        self,
+        view: ViewPlan,
+        start: int,
+        table: SealedTable,
+        row: WindowRow,
+        levels: Mapping[str, int],
+        finest: int,
+        ledger: Ledger,
+    ) -> list[tuple[str, bytes, bytes]]:
+        """One record per audience, coarse to fine, each charged with what it adds to the finest before it."""
+        audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
+        readings = read_window(view, start, table, [levels[audience] for audience in audiences], self._prf_key)
+        books = account(view, period_start(view, start), ledger.left)
+        records = []
+        for audience, reading in zip(audiences, readings, strict=True):
+            level = levels[audience]
+            record = release_record(
+                view,
+                audience=audience,
+                level=level,
+                start_ms=start,
+                revision=row.given[audience].revision,
+                items=reading.items,
+                charged=_difference(view, table, finest, max(finest, level)),
+                held=sealed_cost(view, table, level),
+                ledger=books,
+                complete=reading.complete,
+            )
+            finest = max(finest, level)
+            records.append(self._addressed(record))
+        return records
+
+    def _refusal(
+        self, view: ViewPlan, audience: str, level: int, start: int, revision: int, refusal: Refusal
+    ) -> tuple[str, bytes, bytes]:
+        books = account(view, period_start(view, start), refusal.left)
+        record = refusal_record(
+            view, audience=audience, level=level, start_ms=start, revision=revision, asked=refusal.asked, ledger=books
+        )
+        return self._addressed(record)
+
+    def _addressed(self, record: AnyRecord) -> tuple[str, bytes, bytes]:
+        return self._topic(record.view, record.audience), topic_key(record), encode_record(record)
+
+    def _level(self, view: ViewPlan, audience: str) -> int:
+        """The level an audience may see: the last granted one that the view's ladder has, else where it starts."""
+        row = self._clearances.get(audience)
+        names = [level.name for level in view.levels]
+        return names.index(row.level) if row is not None and row.level in names else view.audiences[audience]
+
+    def _view_row(self, name: str) -> tuple[bytes, bytes]:
+        return VIEW + text(name), encode(self._marks[name])
+
+
+def _difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
+    """What the finest level costs beyond the one that was given before; -1 is none (lossless 3.2)."""
+    cost = sealed_cost(view, table, level)
+    return cost if before < 0 else cost - sealed_cost(view, table, before)
+
+
+def _price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
+    """What a stored call costs all readers together, and each alone."""
+    if call.audience:
+        others = max((given.level for name, given in row.given.items() if name != call.audience), default=-1)
+        finest = max(others, call.before)
+        return (
+            _difference(view, table, finest, max(finest, call.level)),
+            {call.audience: _difference(view, table, call.before, call.level)},
+        )
+    return (
+        sealed_cost(view, table, row.finest),
+        {name: sealed_cost(view, table, given.level) for name, given in row.given.items()},
+    )
+
+
+def _window(view: str, start: int, rows: Rows) -> WindowRow | None:
+    stored = rows.get(window_key(WINDOW, view, start))
+    return None if stored is None else decode(WindowRow, stored)
+
+
+def _table(view: str, start: int, rows: Rows) -> SealedTable:
+    return decode(SealedTable, rows.get(window_key(TABLE, view, start)) or b"")
+
+
+def _buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:
+    prefix = window_key(BUCKET, view, start)
+    return [decode(MergedBucket, value) for _, value in rows.scan(prefix, after(prefix))]
+
+
+def _ledger(view: ViewPlan, start: int, rows: Rows) -> tuple[bytes, Ledger]:
+    key = ledger_key(view, start)
+    stored = rows.get(key)
+    return key, Ledger(view.ledger.budget) if stored is None else with_budget(decode_ledger(stored), view.ledger.budget)
+
+
+def _deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
+    return [(bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket), None) for bucket in buckets]
+
+
+def _outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
+    """Windows so old that they are no longer sharpened."""
+    horizon = start - view.window.retention_ms
+    for kind in (TABLE, WINDOW):
+        for key, _ in rows.scan(kind + text(view.name), window_key(kind, view.name, horizon)):
+            yield key, None

@@ -1,0 +1,239 @@
+"""What is published on `releases.<view>.<audience>`: the public record models, their bytes and their JSON Schema.
+
+A record is closed: a field that is not here is never published. A change of its form raises `SCHEMA_VERSION`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from stream_dp.accounting import Cost
+from stream_dp.errors import StateError
+from stream_dp.releases.durations import format_time
+from stream_dp.releases.rationals import decimal_down, decimal_up, exact_text
+
+SCHEMA_VERSION: Final = 1
+NEIGHBOURS = (
+    "Two inputs are neighbours if one is the other with everything that one user did in the windows of the ledger's "
+    "period added or removed. All records charged to the ledger in a period are together "
+    "(epsilon, delta)-differentially private for its budget."
+)
+_RATIONAL = r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?$"
+_DECIMAL = r"^(0|[1-9][0-9]*)(\.[0-9]+)?(e-?[0-9]+)?$"
+_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z$"
+
+
+class PublicRecord(BaseModel):
+    """A part of what is published."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Amount(PublicRecord):
+    """An exact number, and a decimal for the eye."""
+
+    exact: str = Field(pattern=_RATIONAL, description='The number itself, "p/q" in lowest terms or "p".')
+    decimal: str = Field(
+        pattern=_DECIMAL,
+        description="The number in at most 12 significant digits: rounded up where it is a cost or a budget, "
+        "rounded down where it is what is left.",
+    )
+
+    @classmethod
+    def up(cls, value: Fraction) -> Amount:
+        """A cost: its decimal never says less than was spent."""
+        return cls(exact=exact_text(value), decimal=decimal_up(value))
+
+    @classmethod
+    def down(cls, value: Fraction) -> Amount:
+        """What is left: its decimal never says more than there is."""
+        return cls(exact=exact_text(value), decimal=decimal_down(value))
+
+
+class Price(PublicRecord):
+    """A privacy cost for one user of the population."""
+
+    epsilon: Amount = Field(description="Epsilon.")
+    delta: Amount = Field(description="Delta.")
+
+    @classmethod
+    def spent(cls, cost: Cost) -> Price:
+        """A cost, decimals rounded up."""
+        return cls(epsilon=Amount.up(cost.epsilon), delta=Amount.up(cost.delta))
+
+    @classmethod
+    def left(cls, cost: Cost) -> Price:
+        """What is left of a budget, decimals rounded down."""
+        return cls(epsilon=Amount.down(cost.epsilon), delta=Amount.down(cost.delta))
+
+
+class Interval(PublicRecord):
+    """A stretch of time, the start in it and the end not."""
+
+    start: str = Field(pattern=_TIME, description="First moment, RFC 3339 in UTC.")
+    end: str = Field(pattern=_TIME, description="First moment after it, RFC 3339 in UTC.")
+    start_ms: int = Field(description="`start` in milliseconds since 1970-01-01T00:00:00Z.")
+    end_ms: int = Field(description="`end` in milliseconds since 1970-01-01T00:00:00Z.")
+
+    @classmethod
+    def of(cls, start_ms: int, end_ms: int) -> Interval:
+        """The interval `[start_ms, end_ms)`."""
+        return cls(start=format_time(start_ms), end=format_time(end_ms), start_ms=start_ms, end_ms=end_ms)
+
+
+class Level(PublicRecord):
+    """A privacy level of the view's ladder."""
+
+    name: str = Field(description="The level's name.")
+    epsilon: Amount = Field(
+        description="What the counts of one window at this level cost one user, over all their items. The choice of "
+        "a top-k's keys comes on top of it; `held` has both."
+    )
+
+
+class Account(PublicRecord):
+    """The ledger that pays for a record."""
+
+    name: str = Field(description="The ledger's name.")
+    population: str = Field(description="Who is protected: one of these is a user.")
+    period: Interval = Field(description="The period that the window is charged to.")
+    budget: Price = Field(description="What may be spent on one user in the period, over all views and audiences.")
+    left: Price = Field(description="What was left of it when this record was made.")
+
+
+class Count(PublicRecord):
+    """A key and its noisy count."""
+
+    item: str = Field(description="The key.")
+    count: int = Field(description="Number of users who had the key in the window, with the level's noise.")
+
+
+class RankedCount(PublicRecord):
+    """A selected key and its noisy count."""
+
+    rank: int = Field(ge=1, description="Place in the selection, 1 first. Noisy counts need not fall with it.")
+    item: str = Field(description="The key.")
+    count: int = Field(
+        description="Number of users who had the key in the window, with the level's noise; it may be negative."
+    )
+
+
+class _Publication(PublicRecord):
+    schema_version: Literal[1] = Field(description="Version of this form.")
+    code_version: str = Field(description="Version of the stream-dp that made the record.")
+    view: str = Field(description="The view: the configured question.")
+    audience: str = Field(description="The group of readers this record is for.")
+    window: Interval = Field(description="The window the record is about.")
+    revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")
+    neighbours: str = Field(description="What the guarantee hides, in words.")
+    ledger: Account = Field(description="The account it is charged to.")
+
+
+class _Release(_Publication):
+    type: Literal["release"] = Field(description="A release; a higher revision replaces a lower one.")
+    level: Level = Field(description="The level of the counts' noise.")
+    noise_interval_95: int = Field(
+        ge=0, description="Half width: the noise of one count lies in plus or minus this with at least 95 % chance."
+    )
+    charged: Price = Field(
+        description="What the ledger paid when this record was made: the difference to what had been paid for the "
+        "window before; zero if another audience's release already covers it."
+    )
+    held: Price = Field(description="What this audience, alone, has now been told about the window.")
+
+
+class HistogramRelease(_Release):
+    """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`."""
+
+    kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
+    minimum_count: int = Field(
+        ge=1, description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key."
+    )
+    items: list[Count] = Field(description="The keys shown, largest noisy count first, then by key.")
+
+
+class TopKRelease(_Release):
+    """The most frequent of unknown keys, in the order of the selection."""
+
+    kind: Literal["topk"] = Field(description="The most frequent of unknown keys.")
+    k: int = Field(ge=1, description="How many keys were asked for.")
+    complete: bool = Field(
+        description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
+    )
+    items: list[RankedCount] = Field(description="The keys selected, best first.")
+
+
+class Refusal(_Publication):
+    """A window, or a sharper revision of it, that the ledger could not pay for. Nothing was drawn, nothing charged."""
+
+    type: Literal["refusal"] = Field(description="A refusal; releases made before stay as they are.")
+    kind: Literal["histogram", "topk"] = Field(description="What the view publishes.")
+    level: Level = Field(description="The level that was asked for.")
+    reason: Literal["budget"] = Field(description="budget: what the ledger has left does not cover `asked`.")
+    asked: Price = Field(description="What it would have cost at worst; `ledger.left` is smaller in one part.")
+
+
+Release = Annotated[HistogramRelease | TopKRelease, Field(discriminator="kind")]
+Record = Annotated[Release | Refusal, Field(discriminator="type")]
+AnyRecord = HistogramRelease | TopKRelease | Refusal
+
+_ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Record)
+_SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
+    "record": ("What a topic releases.<view>.<audience> holds", _ADAPTER),
+    "histogram": ("Release of a histogram", TypeAdapter(HistogramRelease)),
+    "topk": ("Release of a top-k", TypeAdapter(TopKRelease)),
+    "refusal": ("Refusal of a release", TypeAdapter(Refusal)),
+}
+SCHEMA_NAMES = tuple(_SCHEMAS)
+
+
+def encode(record: AnyRecord) -> bytes:
+    """A record as it is published: JSON in UTF-8, compact, keys sorted. Equal records give equal bytes."""
+    data = record.model_dump(mode="json")
+    return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> AnyRecord:
+    """The record that `encode` wrote.
+
+    Raises:
+        StateError: not a record of this schema version.
+    """
+    try:
+        return _ADAPTER.validate_json(data)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
+        raise StateError(f"not a release record of schema version {SCHEMA_VERSION}: {faults}") from None
+
+
+def topic_key(record: AnyRecord) -> bytes:
+    """The Kafka key of a record: compaction keeps the newest release of a window, and the newest refusal beside it.
+
+    A refusal has a key of its own: it must not displace the release that readers already have.
+    """
+    key = f"{record.view}/{record.audience}/{record.window.start_ms}"
+    return (key if record.type == "release" else f"{key}/refusal").encode()
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a record.
+
+    Args:
+        name: one of `SCHEMA_NAMES`.
+
+    Raises:
+        KeyError: another name.
+    """
+    title, adapter = _SCHEMAS[name]
+    body = adapter.json_schema(mode="serialization")
+    return {
+        **body,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:stream-dp:{name}:{SCHEMA_VERSION}",
+        "title": title,
+    }

@@ -1,0 +1,126 @@
+"""The rows of the release table, and the names under which the ledger reserves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import msgspec
+
+from stream_dp.accounting import Cost, Ledger
+from stream_dp.errors import ConfigError, StateError
+from stream_dp.releases.plan import ViewPlan
+from stream_dp.windows.effects import Message
+from stream_dp.windows.rows import LEDGER, moment, text
+
+
+class ViewRow(msgspec.Struct, array_like=True):
+    """How far the releases of a view have come, and what they are made with."""
+
+    fingerprint: bytes
+    key_id: bytes
+    next_ms: int
+    """Start of the next window to release; windows leave in order, empty or not."""
+
+    def check(self, view: str, stored: Self) -> None:
+        """Refuse to go on with state that was made with something else.
+
+        Raises:
+            ConfigError: the view or the key file was changed.
+        """
+        if stored.fingerprint != self.fingerprint:
+            raise ConfigError(
+                f"views.{view}: it was changed while releases of it are stored; give the changed view a new name, "
+                "or set it back"
+            )
+        if stored.key_id != self.key_id:
+            raise ConfigError(
+                f"key_file: it holds another key than the one that view {view} was released with; put the former key "
+                "back, since its windows cannot be sharpened without it"
+            )
+
+
+class Given(msgspec.Struct, array_like=True):
+    """What an audience has of a window: the number of its last revision and the index of its level."""
+
+    revision: int
+    level: int
+
+
+NOTHING = Given(0, -1)
+
+
+class WindowRow(msgspec.Struct, array_like=True):
+    """A window that was released or refused: once this row is stored, its noise is never drawn again."""
+
+    refused: bool
+    given: dict[str, Given]
+    outbox: list[tuple[str, bytes, bytes]]
+    """(topic, key, record) still to be published; the bytes are fixed before the first attempt."""
+
+    @property
+    def finest(self) -> int:
+        """Index of the finest level that any audience has, -1 if none has any."""
+        return max((given.level for given in self.given.values()), default=-1)
+
+    def messages(self) -> list[Message]:
+        """The outbox as messages."""
+        return [Message(topic, key, value) for topic, key, value in self.outbox]
+
+
+class ClearanceRow(msgspec.Struct, array_like=True):
+    """The newest grant of an audience."""
+
+    number: int
+    """Its offset in the control topic: a grant that is read again is known by it."""
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a reservation is for: the first release of a window, or a sharper revision for one audience."""
+
+    view: str
+    start_ms: int
+    audience: str = ""
+    before: int = -1
+    level: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.view} {self.start_ms} {self.audience} {self.before} {self.level}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """The inverse of `str`; names of views and audiences hold no blank."""
+        view, start, audience, before, level = name.split(" ")
+        return cls(view, int(start), audience, int(before), int(level))
+
+    def stored(self, row: WindowRow | None) -> bool:
+        """Whether what was reserved for has been stored with the window."""
+        if row is None or row.refused:
+            return False
+        return not self.audience or row.given.get(self.audience, NOTHING).level >= self.level
+
+
+def period_start(view: ViewPlan, start_ms: int) -> int:
+    """Start of the ledger period that a window is charged to: the one it begins in."""
+    return start_ms - start_ms % view.ledger.period_ms
+
+
+def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
+    """The row of the ledger that pays for a window."""
+    return LEDGER + text(view.ledger.name) + moment(period_start(view, start_ms))
+
+
+def with_budget(ledger: Ledger, budget: Cost) -> Ledger:
+    """A stored ledger under the budget of today's configuration; one below what is taken leaves nothing."""
+    taken = ledger.budget - ledger.left
+    enough = Cost(max(budget.epsilon, taken.epsilon), max(budget.delta, taken.delta))
+    return replace(ledger, budget=enough)
+
+
+def clearance_audience(key: bytes) -> str:
+    """The audience of a clearance row."""
+    if len(key) != 2 + key[1]:
+        raise StateError("a stored clearance has a damaged key")
+    return key[2:].decode()

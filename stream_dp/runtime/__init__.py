@@ -1,0 +1,1 @@
+"""The Faust adapter: application factory, transports, tables, topics, clients and the local Kafka."""

@@ -1,0 +1,84 @@
+"""What has to be there before a worker starts: topics, and the start of every view's first window."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.releases.plan import Plan
+from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.topics import Topics
+
+ORIGIN = b"origin/"
+"""Control records under such a key tell when a view began; the first in the log holds for every worker, for ever."""
+
+
+class Origin(msgspec.Struct, tag_field="type", tag="origin"):
+    """The start of a view's first window, in ms."""
+
+    view: str
+    start_ms: int
+
+
+async def prepare(
+    plan: Plan, client: Client, *, replication: int = 1, now_ms: Callable[[], int] | None = None
+) -> Mapping[str, int]:
+    """Create the topics of an application and settle where each view's windows begin.
+
+    Safe to run by any number of workers at once: a topic is created once, and of several origins the first in the
+    control topic's log holds.
+
+    Args:
+        plan: the application.
+        client: a client of its broker.
+        replication: copies of every created topic.
+        now_ms: the wall clock.
+
+    Returns:
+        The start of the first window of every view, in ms.
+
+    Raises:
+        ConfigError: a source topic is missing or has another number of partitions than the plan says.
+        BrokerError: the cluster refused something.
+    """
+    await _check_sources(plan, client)
+    topics = Topics.of(plan)
+    await client.create(topics.all(plan), replication)
+    starts = {view.name: view.window.start_ms for view in plan.views.values()}
+    open_views = [name for name, start in starts.items() if start is None]
+    known = await _origins(client, topics) if open_views else {}
+    if missing := [name for name in open_views if name not in known]:
+        now = now_ms() if now_ms else int(time.time() * 1000)
+        for name in missing:
+            size = plan.views[name].window.size_ms
+            origin = Origin(name, now - now % size)
+            key = ORIGIN + f"{name}/{uuid.uuid4()}".encode()
+            await client.publish([Outgoing(topics.control, 0, key, msgspec.json.encode(origin))])
+        known = await _origins(client, topics)
+    return {name: known[name] if start is None else start for name, start in starts.items()}
+
+
+async def _origins(client: Client, topics: Topics) -> dict[str, int]:
+    found: dict[str, int] = {}
+    async for record in client.follow([topics.control], until_end=True):
+        if record.key is not None and record.key.startswith(ORIGIN) and record.value is not None:
+            origin = msgspec.json.decode(record.value, type=Origin)
+            found.setdefault(origin.view, origin.start_ms)
+    return found
+
+
+async def _check_sources(plan: Plan, client: Client) -> None:
+    faults = []
+    for source in {view.source.name: view.source for view in plan.views.values()}.values():
+        count = await client.partitions(source.topic)
+        path = f"sources.{source.name}"
+        if count is None:
+            faults.append(Fault(f"{path}.topic", f"the broker has no topic {source.topic}; create it first"))
+        elif count != source.partitions:
+            faults.append(Fault(f"{path}.partitions", f"topic {source.topic} has {count}, not {source.partitions}"))
+    if faults:
+        raise ConfigError(faults)

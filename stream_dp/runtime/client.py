@@ -1,0 +1,194 @@
+"""A small client for commands and tests: create topics, publish, follow; the same on Kafka and the embedded log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
+from faust.types import TP
+
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.topics import TopicSpec
+
+MEMORY = "memory://"
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to publish; `partition` is always named, so that no client's partitioner decides."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+class Client(Protocol):
+    """What commands and tests need of a broker."""
+
+    async def partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has, None if there is no such topic."""
+
+    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+        """Create the topics that do not exist yet."""
+
+    async def publish(self, records: Iterable[Outgoing]) -> None:
+        """Publish records, each partition's in the given order, and wait for every acknowledgement."""
+
+    def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended."""
+
+
+class MemoryClient:
+    """The client of an embedded log."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    async def partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has, None if there is no such topic."""
+        return self._log.partitions.get(topic)
+
+    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+        """Create the topics that do not exist yet."""
+        for topic in topics:
+            self._log.create(topic.name, topic.partitions)
+
+    async def publish(self, records: Iterable[Outgoing]) -> None:
+        """Append the records."""
+        for record in records:
+            self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
+
+    async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, then new ones."""
+        places = [TP(topic, p) for topic in topics for p in range(self._log.partitions.get(topic, 0))]
+        ends = {tp: self._log.end(tp) for tp in places}
+        positions = dict.fromkeys(places, 0)
+        while True:
+            for tp in places:
+                while positions[tp] < (ends[tp] if until_end else self._log.end(tp)):
+                    record = self._log.records[tp][positions[tp]]
+                    positions[tp] += 1
+                    yield record
+            if until_end:
+                return
+            await asyncio.sleep(0.01)
+
+
+class KafkaClient:
+    """The client of a Kafka cluster; use it through `connect`."""
+
+    def __init__(self, address: str, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient) -> None:
+        self._address = address
+        self._producer = producer
+        self._admin = admin
+
+    async def partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has, None if there is no such topic."""
+        (found,) = await self._admin.describe_topics([topic])
+        return None if found["error_code"] else len(found["partitions"])
+
+    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+        """Create the topics that do not exist yet.
+
+        Raises:
+            BrokerError: the cluster refused a topic; the message names it and the reason.
+        """
+        wanted = [NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config) for topic in topics]
+        answer = await self._admin.create_topics(wanted)
+        for name, code, *detail in answer.topic_errors:
+            if code and for_code(code) is not TopicAlreadyExistsError:
+                reason = detail[0] if detail and detail[0] else for_code(code).__name__
+                raise BrokerError(f"the cluster at {self._address} did not create topic {name}: {reason}")
+
+    async def publish(self, records: Iterable[Outgoing]) -> None:
+        """Publish records and wait for every acknowledgement."""
+        sent = [
+            await self._producer.send(
+                record.topic, record.value, record.key, record.partition, headers=list(record.headers)
+            )
+            for record in records
+        ]
+        await asyncio.gather(*sent)
+
+    async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, then new ones.
+
+        Raises:
+            BrokerError: a topic does not exist.
+        """
+        places = []
+        for topic in topics:
+            count = await self.partitions(topic)
+            if count is None:
+                raise BrokerError(f"the cluster at {self._address} has no topic {topic}; has a worker been started?")
+            places += [TopicPartition(topic, p) for p in range(count)]
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._address, group_id=None, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            consumer.assign(places)
+            ends = await consumer.end_offsets(places) if until_end else {}
+            while not until_end or not await _all_read(consumer, ends):
+                fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
+                for tp, records in fetched.items():
+                    for record in records:
+                        if not until_end or record.offset < ends[tp]:
+                            yield record
+        finally:
+            await consumer.stop()
+
+
+async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
+    for tp, end in ends.items():
+        if await consumer.position(tp) < end:
+            return False
+    return True
+
+
+def kafka_address(broker: str) -> str:
+    """The bootstrap address of a broker given as `kafka://host:port` or `host:port`."""
+    return broker.removeprefix("kafka://")
+
+
+@asynccontextmanager
+async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Client]:
+    """A client of the broker that a plan names.
+
+    Args:
+        broker: `kafka://host:port[,...]`, `host:port[,...]` or `memory://`.
+        log: the embedded log of this process, for `memory://`.
+
+    Raises:
+        BrokerError: the cluster cannot be reached, or the embedded log is asked for where there is none.
+    """
+    if broker == MEMORY:
+        if log is None:
+            raise BrokerError("the embedded log lives inside the worker's process; no other process can reach it")
+        yield MemoryClient(log)
+        return
+    address = kafka_address(broker)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=address, linger_ms=5, max_request_size=8 << 20, max_batch_size=1 << 18
+    )
+    admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    try:
+        try:
+            await producer.start()
+            await admin.start()
+        except (KafkaConnectionError, KafkaError, OSError) as error:
+            raise BrokerError(f"no Kafka answers at {address}: {error}; is it up? `stream-dp kafka status`") from None
+        yield KafkaClient(address, producer, admin)
+    finally:
+        await admin.close()
+        await producer.stop()

@@ -1,0 +1,105 @@
+"""The jars of Apache Kafka: fetched once by Maven into a cache folder outside the checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.localkafka.prerequisites import java_problem, maven_command, maven_problem
+
+KAFKA_VERSION = "4.3.0"
+"""The version `pom.xml` pins."""
+
+_FETCH_WITHIN_S = 900
+_QUIET: Callable[[str], None] = lambda _: None  # noqa: E731
+
+
+def cache_folder() -> Path:
+    """Where things are kept that can be fetched or made again, outside the checkout.
+
+    `STREAM_DP_CACHE`, else `stream-dp` in `XDG_CACHE_HOME`, else in `~/.cache`.
+    """
+    named = os.environ.get("STREAM_DP_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache").absolute() / "stream-dp"
+
+
+def jars_folder() -> Path:
+    """Where the jars of this `pom.xml` are, or will be once fetched; the folder exists only when complete.
+
+    Its name carries a digest of `pom.xml`, so that another set of versions never mixes with this one.
+    """
+    pom = files(__package__).joinpath("pom.xml").read_bytes()
+    return cache_folder() / "kafka" / KAFKA_VERSION / f"libs-{hashlib.sha256(pom).hexdigest()[:12]}"
+
+
+def local_kafka_problem() -> str | None:
+    """Why `start` could not run a Kafka on this machine, and what to install; None when it could.
+
+    Maven is asked for only while the jars are not in the cache.
+    """
+    return java_problem() or (None if jars_folder().is_dir() else maven_problem())
+
+
+def fetch_jars(say: Callable[[str], None] = _QUIET) -> Path:
+    """Fetch the jars unless they are there.
+
+    Maven writes into a temporary folder beside the final one, which takes its name only when everything is in it:
+    a fetch that was cut short leaves nothing that could be taken for a finished one.
+
+    Args:
+        say: told in one line what is about to take a while.
+
+    Returns:
+        The folder of jars.
+
+    Raises:
+        BrokerError: Maven is missing, failed or took too long; the message ends with what it said.
+    """
+    folder = jars_folder()
+    if folder.is_dir():
+        return folder
+    maven = maven_command()
+    say(f"Fetching Apache Kafka {KAFKA_VERSION} with Maven (44 MB, once) into {folder}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
+    try:
+        _copy_dependencies(maven, partial)
+        partial.chmod(0o755)
+        try:
+            partial.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # someone else finished first; theirs is as good
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _copy_dependencies(maven: str, folder: Path) -> None:
+    """Run Maven; what it downloads must match the checksums its repository publishes."""
+    with as_file(files(__package__).joinpath("pom.xml")) as pom:
+        command = [maven, "-q", "-B", "--strict-checksums", "-f", str(pom)]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        try:
+            done = subprocess.run(  # noqa: S603
+                command, capture_output=True, text=True, check=False, timeout=_FETCH_WITHIN_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BrokerError(f"Maven did not fetch Kafka within {_FETCH_WITHIN_S} s") from error
+        except OSError as error:
+            raise BrokerError(f"{maven} does not run: {error}") from error
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        raise BrokerError(f"Maven could not fetch Kafka {KAFKA_VERSION} (exit {done.returncode}); it said:\n{said}")
+    if not (folder / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+        raise BrokerError(f"Maven ended well but brought no kafka_2.13-{KAFKA_VERSION}.jar")

@@ -1,0 +1,102 @@
+"""Bring one broker process up in its state folder: ports, settings, data folder, command line."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import subprocess
+import uuid
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.localkafka.prerequisites import java_command
+from stream_dp.runtime.localkafka.process import spawn_detached
+from stream_dp.runtime.localkafka.state import HOST, Run, StateFolder
+
+
+def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> Run:
+    """Start a broker process and return without waiting for it to serve.
+
+    An exhausted heap ends the process rather than leaving it half alive.
+
+    Args:
+        folder: its state folder, held by the caller; topics that are in it are kept.
+        jars: the folder of jars.
+        port: port for clients; None: the one of the last start if it is free, else any free one.
+        heap: the most the Java heap may take.
+
+    Raises:
+        BrokerError: the port is taken, Java is missing, or the data folder cannot be formatted.
+    """
+    run = _choose_ports(folder.read_run(), port)
+    _write_settings(folder, run)
+    _format_once(folder, jars)
+    if folder.log_file.exists():
+        folder.log_file.replace(folder.log_file.with_name("kafka.log.1"))
+    command = [java_command(), f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+    command += ["-Dlog4j2.configurationFile=log4j2.properties", run.marker]
+    command += ["-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
+    return replace(run, pid=spawn_detached(command, folder.path, folder.log_file))
+
+
+def listens(port: int) -> bool:
+    """Whether anything accepts connections on a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _choose_ports(former: Run | None, wanted: int | None) -> Run:
+    """The next start, as one that has no process yet."""
+    if wanted is not None and not _is_free(wanted):
+        raise BrokerError(f"port {wanted} is taken; choose another, or leave the choice to stream-dp")
+    port = wanted or (former.port if former and _is_free(former.port) else _free_port())
+    controller_port = _free_port()
+    while controller_port == port:
+        controller_port = _free_port()
+    return Run(0, f"-Dstream.dp.kafka={uuid.uuid4().hex}", port, controller_port)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: connections of the last run linger
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_settings(folder: StateFolder, run: Run) -> None:
+    resources = files(__package__)
+    settings = Template(resources.joinpath("server.properties").read_text(encoding="utf-8"))
+    filled = settings.substitute(port=run.port, controller_port=run.controller_port)
+    (folder.path / "server.properties").write_text(filled, encoding="utf-8")
+    logging = resources.joinpath("log4j2.properties").read_text(encoding="utf-8")
+    (folder.path / "log4j2.properties").write_text(logging, encoding="utf-8")
+
+
+def _format_once(folder: StateFolder, jars: Path) -> None:
+    """Format a data folder that never was; `meta.properties` is the last file that formatting writes."""
+    if (folder.data / "meta.properties").exists():
+        return
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    tool = [java_command(), "-cp", f"{jars}/*", "kafka.tools.StorageTool"]
+    formatted = subprocess.run(  # noqa: S603
+        [*tool, "format", f"--cluster-id={cluster}", "--config=server.properties"],
+        cwd=folder.path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if formatted.returncode != 0:
+        said = (formatted.stdout + formatted.stderr).strip()
+        raise BrokerError(f"Kafka could not format its data folder {folder.data}; it said:\n{said}")

@@ -1,0 +1,250 @@
+"""The embedded log: Kafka's model in one process, for tests and for machines without Java.
+
+The Faust consumer, conductor, agents, tables, recovery and commits that run on it are the real ones; only the broker
+is missing. It serves the workers of one process and survives nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from faust.assignor.client_assignment import ClientAssignment
+from faust.transport import base
+from faust.types import TP, ConsumerMessage, RecordMetadata
+
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.coalescing import CoalescingConsumer
+
+SCHEME = "stream-dp-memory"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record of the embedded log, with the attributes of a consumed Kafka record."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Sequence[tuple[str, bytes]] = ()
+    timestamp_type: int = 0
+
+
+@dataclass
+class MemoryLog:
+    """Topics, their records and the committed offsets: what outlives a worker that is killed in a test.
+
+    A topic has to be created before it is used, as on a broker that creates none by itself.
+    """
+
+    partitions: dict[str, int] = field(default_factory=dict)
+    records: dict[TP, list[LogRecord]] = field(default_factory=lambda: defaultdict(list))
+    committed: dict[TP, int] = field(default_factory=dict)
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic; an existing one stays as it is."""
+        self.partitions.setdefault(topic, partitions)
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> int:
+        """Append a record and return its offset.
+
+        Raises:
+            BrokerError: there is no such topic or partition.
+        """
+        if not 0 <= partition < self.partitions.get(topic, 0):
+            raise BrokerError(f"the embedded log has no partition {partition} of topic {topic}")
+        log = self.records[TP(topic, partition)]
+        now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        log.append(LogRecord(topic, partition, len(log), key, value, now, headers))
+        return len(log) - 1
+
+    def end(self, tp: TP) -> int:
+        """The offset behind the last record of a partition."""
+        return len(self.records[tp])
+
+
+class _LogConsumer(base.Consumer):
+    """Faust's consumer on the embedded log."""
+
+    consumer_stopped_errors: ClassVar[tuple[type[BaseException], ...]] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._log: MemoryLog = self.app.memory_log
+        self._assigned: set[TP] = set()
+        self._positions: dict[TP, int] = {}
+        self._max_poll = self.app.conf.broker_max_poll_records
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        names = sorted(topics)
+        self._assigned = {TP(topic, p) for topic in names for p in range(self._log.partitions.get(topic, 0))}
+        actives: dict[str, list[int]] = defaultdict(list)
+        for tp in sorted(self._assigned):
+            self._positions.setdefault(tp, self._log.committed.get(tp, 0))
+            actives[tp.topic].append(tp.partition)
+        assignor = self.app.assignor
+        assignor._assignment = ClientAssignment(actives=dict(actives), standbys={})
+        assignor._active_tps, assignor._standby_tps = assignor._assignment.active_tps, set()
+        assignor._topic_groups = dict.fromkeys(names, 0)
+        self.app.consumer_generation_id = 1
+        self.app.on_rebalance_start()
+        self.add_future(self.on_partitions_assigned(set(self._assigned), 1))
+
+    def assignment(self) -> set[TP]:
+        return set(self._assigned)
+
+    def _new_topicpartition(self, topic: str, partition: int) -> TP:
+        return TP(topic, partition)
+
+    async def seek_to_committed(self) -> Mapping[TP, int | None]:
+        for tp in self._assigned:
+            self._positions[tp] = self._log.committed.get(tp, 0)
+        return {tp: self._log.committed.get(tp) for tp in self._assigned}
+
+    async def _seek(self, partition: TP, offset: int) -> None:
+        self._positions[partition] = offset
+
+    async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
+        for tp, offset in partitions.items():
+            self._positions[tp] = offset
+            if offset > 0:
+                self._read_offset[tp] = offset
+            else:
+                self._read_offset.pop(tp, None)
+
+    async def seek_to_beginning(self, *partitions: TP) -> None:
+        for tp in partitions:
+            self._positions[tp] = 0
+
+    async def position(self, tp: TP) -> int | None:
+        return self._positions.get(tp)
+
+    def fetched_to(self, tp: TP) -> int | None:
+        return self._positions.get(tp)
+
+    def highwater(self, tp: TP) -> int:
+        return self._log.end(tp)
+
+    async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
+        return {tp: self._log.end(tp) for tp in partitions}
+
+    async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def topic_partitions(self, topic: str) -> int | None:
+        return self._log.partitions.get(topic)
+
+    def key_partition(self, topic: str, key: bytes | None, partition: int | None = None) -> int | None:
+        return partition if partition is not None else _no_partitioner(topic, key)
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        self._log.committed.update(offsets)
+        return True
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
+        out: dict[TP, list[LogRecord]] = {}
+        for tp in active_partitions or ():
+            at = self._positions.get(tp, 0)
+            if records := self._log.records[tp][at : at + self._max_poll]:
+                out[tp] = records
+                self._positions[tp] = at + len(records)
+        await asyncio.sleep(0 if out else min(timeout, 0.005))
+        return out
+
+    def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
+        return ConsumerMessage(
+            tp.topic,
+            tp.partition,
+            record.offset,
+            record.timestamp / 1000,
+            0,
+            record.headers,
+            record.key,
+            record.value,
+            None,
+            len(record.key or b""),
+            len(record.value or b""),
+            tp,
+            generation_id=self.app.consumer_generation_id,
+        )
+
+    async def create_topic(self, topic: str, partitions: int, replication: int, **_: Any) -> None:
+        self._log.create(topic, partitions)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class Consumer(CoalescingConsumer, _LogConsumer):
+    """A consumer of the embedded log that delivers chunks; the only member of its group."""
+
+
+class Producer(base.Producer):
+    """A Faust producer on the embedded log; a record is there as soon as it is sent."""
+
+    @property
+    def _log(self) -> MemoryLog:
+        log: MemoryLog = self.app.memory_log
+        return log
+
+    async def create_topic(self, topic: str, partitions: int, replication: int, **_: Any) -> None:
+        self._log.create(topic, partitions)
+
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp: float | None,
+        headers: Any,
+        *,
+        transactional_id: str | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        sent: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        at = partition if partition is not None else _no_partitioner(topic, key)
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+        offset = self._log.append(topic, at, key, value, headers=pairs)
+        sent.set_result(RecordMetadata(topic, at, TP(topic, at), offset, timestamp, 0))
+        return sent
+
+    async def send_and_wait(self, *args: Any, **kwargs: Any) -> RecordMetadata:
+        return await (await self.send(*args, **kwargs))
+
+    async def flush(self) -> None:
+        await self.buffer.flush()
+
+    def key_partition(self, topic: str, key: bytes | None) -> TP:
+        return TP(topic, _no_partitioner(topic, key))
+
+    def supports_headers(self) -> bool:
+        return True
+
+
+def _no_partitioner(topic: str, key: bytes | None) -> int:
+    raise BrokerError(f"a record for topic {topic} names no partition, and the embedded log chooses none")
+
+
+class Transport(base.Transport):
+    """Registered under the scheme of `SCHEME`."""
+
+    Consumer: ClassVar[type[Any]] = Consumer
+    Producer: ClassVar[type[Any]] = Producer
+    default_port = 0
+    driver_version = "embedded log 1"

@@ -1,0 +1,122 @@
+"""The names and settings of every topic, and who holds what: the trust boundary in one place.
+
+Public: the release topics. Inside the trust boundary (exact counts or user data): source, dead letters, partials,
+merged and the changelogs. Without data: ticks, control, orders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from stream_dp.releases.plan import Plan
+from stream_dp.windows.rows import moment, text
+
+COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
+"""The tables of the ingest, merge and release agents."""
+
+_LARGE = {"max.message.bytes": str(8 << 20)}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to create: its name, number of partitions and settings."""
+
+    name: str
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of an application."""
+
+    app: str
+    partitions: int
+    erase_within_ms: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Topics:
+        """The topics of a plan's application."""
+        return cls(plan.name, plan.partitions, plan.erase_within_ms)
+
+    @property
+    def ticks(self) -> str:
+        """Wall-clock ticks, one per partition and second."""
+        return f"{self.app}-ticks"
+
+    @property
+    def partials(self) -> str:
+        """Exact counts of one partition, bucket and window, on their way to the merge agent."""
+        return f"{self.app}-partials"
+
+    @property
+    def merged(self) -> str:
+        """Exact counts of one bucket and window, on their way to the release agent."""
+        return f"{self.app}-merged"
+
+    @property
+    def control(self) -> str:
+        """What operators ask for; one partition."""
+        return f"{self.app}-control"
+
+    @property
+    def orders(self) -> str:
+        """Checked control messages, a copy for every partition."""
+        return f"{self.app}-orders"
+
+    @staticmethod
+    def release(view: str, audience: str) -> str:
+        """The public topic of one view and audience."""
+        return f"releases.{view}.{audience}"
+
+    def changelog(self, table: str) -> str:
+        """The changelog of a table, named as Faust names it."""
+        return f"{self.app}-{table}-changelog"
+
+    def partial_partition(self, view: str, start_ms: int, bucket: int) -> int:
+        """Where the partials of a bucket meet."""
+        return crc32(text(view) + moment(start_ms) + bucket.to_bytes(2)) % self.partitions
+
+    def ledger_partition(self, ledger: str) -> int:
+        """Where a ledger lives, and with it the releases of every view that it pays for."""
+        return crc32(ledger.encode()) % self.partitions
+
+    @property
+    def erasing(self) -> dict[str, str]:
+        """Settings of a compacted topic from which a deleted row is gone within `erase_within_ms`.
+
+        A segment is closed after a quarter of that time (the heartbeat of the tables and topics sees to it that a
+        record arrives to close it), must be cleaned after another quarter, and its old file is deleted a minute later.
+        """
+        quarter = str(max(1000, self.erase_within_ms // 4))
+        return {
+            "cleanup.policy": "compact",
+            "segment.ms": quarter,
+            "max.compaction.lag.ms": quarter,
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": "86400000",
+            "file.delete.delay.ms": "1000",
+            **_LARGE,
+        }
+
+    def all(self, plan: Plan) -> list[TopicSpec]:
+        """Every topic of the application except its sources, in the order in which they are created."""
+        everywhere = self.partitions
+        short = {"retention.ms": "3600000", "segment.ms": "600000"}
+        specs = [
+            TopicSpec(self.ticks, everywhere, short),
+            TopicSpec(self.partials, everywhere, self.erasing),
+            TopicSpec(self.merged, everywhere, self.erasing),
+            TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
+            TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact"}),
+        ]
+        specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
+        letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
+        specs += [TopicSpec(name, everywhere) for name in letters]
+        specs += [
+            TopicSpec(self.release(view.name, audience), 1, {"cleanup.policy": "compact", **_LARGE})
+            for view in plan.views.values()
+            for audience in view.audiences
+        ]
+        return specs

@@ -1,0 +1,418 @@
+"""A worker: the Faust application of a plan, and the host that its agents run on.
+
+The agents are found as entry points of the group `stream_dp.agents`; each is an async function of a stream and the
+host. The host turns steps into acts: rows into changelog and RocksDB, messages into Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+from zlib import crc32
+
+import faust
+import mode
+from aiokafka.partitioner import murmur2
+from faust.transport.drivers import TRANSPORTS
+from faust.types import TP
+
+from stream_dp.exact.bits import Entropy, system_entropy
+from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.plan import Plan, SourcePlan, ViewPlan
+from stream_dp.runtime import kafka, memory
+from stream_dp.runtime.client import MEMORY, kafka_address
+from stream_dp.runtime.coalescing import ChunkSchema
+from stream_dp.runtime.keys import key_id
+from stream_dp.runtime.lease import Lease
+from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.tables import DurableTable, PartitionRows
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.effects import Commit, Count, Erase, Message, Send, Step
+from stream_dp.windows.events import EventDecoder, EventFormat, Partitioner
+from stream_dp.windows.merging import BucketMerger
+from stream_dp.windows.rows import MergedBucket, Partial, bucket_key, encode, partial_key
+from stream_dp.windows.views import CountedView
+
+log = logging.getLogger("stream_dp.worker")
+
+CHUNK_RECORDS = 10_000
+BUFFERED_CHUNKS = 16
+TICK_SECONDS = 1.0
+SESSION_SECONDS = 60.0
+HEARTBEAT = b"\x00heartbeat"
+"""Key of the records that exist only so that a topic's open segment is closed in time (Topics.erasing)."""
+
+TRANSPORTS.aliases[kafka.SCHEME] = "stream_dp.runtime.kafka:Transport"
+TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.memory:Transport"
+
+T = TypeVar("T")
+Agent = Callable[[Any, "Worker"], Any]
+
+
+def wall_clock_ms() -> int:
+    """The machine's clock, ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one fetch brought of one partition."""
+
+    topic: str
+    partition: int
+    records: Sequence[Any]
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """The values of the records."""
+        return [record.value for record in self.records]
+
+
+class App(faust.App):
+    """A Faust application whose consumer hands out chunks for the topics in `coalesced`."""
+
+    sources: frozenset[str] = frozenset()
+    coalesced: frozenset[str] = frozenset()
+    memory_log: memory.MemoryLog | None = None
+    lease: Lease
+
+
+class Worker:
+    """One worker of an application, on Kafka or on an embedded log."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        starts: Mapping[str, int],
+        *,
+        prf_key: bytes,
+        log: memory.MemoryLog | None = None,
+        entropy: Entropy = system_entropy,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        tick_seconds: float = TICK_SECONDS,
+        agents: Mapping[str, Agent] | None = None,
+    ) -> None:
+        """Build the application; `app.start()` runs it.
+
+        Args:
+            plan: the checked configuration.
+            starts: start of each view's first window, from `prepare`.
+            prf_key: the application's secret, from `load_key`.
+            log: the embedded log, for `memory://`.
+            entropy: where fresh noise comes from.
+            clock_ms: the wall clock.
+            tick_seconds: time between two ticks.
+            agents: the agents by name; None for the installed ones.
+        """
+        self.plan = plan
+        self.topics = Topics.of(plan)
+        self.counters = Counters()
+        self.clock_ms = clock_ms
+        self._starts = starts
+        self._prf_key = prf_key
+        self._entropy = entropy
+        self._sources = {view.source.topic: view.source for view in plan.views.values()}
+        self._counted = {view.name: counted_view(view, starts[view.name]) for view in plan.views.values()}
+        self._counters: dict[tuple[str, int], PartitionCounter] = {}
+        self._engines: dict[int, ReleaseEngine] = {}
+        self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.app = self._new_app(log)
+        self.tables = {name: self._new_table(name) for name in (COUNTS, MERGES, RELEASES)}
+        self._merger = BucketMerger(
+            self._counted,
+            dict.fromkeys(self._counted, plan.partitions),
+            outlet=self._merged_message,
+            withdrawal=self._partial_withdrawal,
+        )
+        self._register(agents if agents is not None else installed_agents())
+        self.app.timer(tick_seconds)(self._tick)
+        self.app.timer(max(1.0, plan.erase_within_ms / 16_000))(self._beat)
+        self.app.on_partitions_revoked.connect(self._forget)
+        self.app.on_partitions_assigned.connect(self._forget)
+
+    # -- the application --------------------------------------------------------------------------------------
+
+    def _new_app(self, log: memory.MemoryLog | None) -> App:
+        plan = self.plan
+        if plan.broker == MEMORY:
+            broker = f"{memory.SCHEME}://"
+        else:
+            addresses = kafka_address(plan.broker).split(",")
+            broker = ";".join(f"{kafka.SCHEME}://{address}" for address in addresses)
+        plan.data_dir.mkdir(parents=True, exist_ok=True)
+        app = App(
+            plan.name,
+            broker=broker,
+            store="rocksdb://",
+            datadir=str(plan.data_dir),
+            Table=DurableTable,
+            topic_partitions=plan.partitions,
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            agent_supervisor=mode.CrashingSupervisor,
+            broker_max_poll_records=CHUNK_RECORDS,
+            broker_commit_interval=0.5,
+            broker_commit_every=100,
+            broker_session_timeout=SESSION_SECONDS,
+            consumer_auto_offset_reset="earliest",
+            consumer_group_instance_id=instance_id(plan),
+            consumer_max_fetch_size=4 << 20,
+            stream_buffer_maxsize=BUFFERED_CHUNKS,
+            producer_linger=0.0,
+            producer_max_batch_size=1 << 18,
+            producer_max_request_size=8 << 20,
+            producer_compression_type="lz4" if plan.broker != MEMORY else None,
+            table_standby_replicas=0,
+            web_enabled=False,
+            web_tables_enabled=False,
+            web_router_enabled=False,
+            worker_redirect_stdouts=False,
+        )
+        topics = self.topics
+        internal = [topics.ticks, topics.partials, topics.merged, topics.control, topics.orders]
+        app.sources = frozenset(self._sources)
+        app.coalesced = app.sources.union(internal)
+        app.memory_log = log
+        app.lease = Lease(SESSION_SECONDS / 2)
+        return app
+
+    def _new_table(self, name: str) -> DurableTable:
+        table: DurableTable = self.app.Table(
+            name,
+            key_type=bytes,
+            value_type=bytes,
+            partitions=self.plan.partitions,
+            options={"block_cache_size": 64 << 20, "write_buffer_size": 16 << 20},
+        )
+        return table
+
+    def _register(self, agents: Mapping[str, Agent]) -> None:
+        topics = self.topics
+        inputs = {
+            "ingest": [*self._sources, topics.ticks],
+            "merge": [topics.partials],
+            "release": [topics.merged],
+            "sharpen": [topics.orders],
+            "control": [topics.control],
+        }
+        for name, names in inputs.items():
+            body = agents[name]
+
+            def agent(stream: Any, body: Agent = body) -> Any:
+                return body(stream, self)
+
+            self.app.agent(self.app.topic(*names, schema=ChunkSchema()), name=f"stream_dp.{name}")(agent)
+
+    # -- what agents use --------------------------------------------------------------------------------------
+
+    async def chunks(self, stream: Any) -> AsyncIterator[Chunk]:
+        """The chunks of a stream; a chunk is acknowledged when the next one is asked for.
+
+        An agent that fails on a chunk ends the process, and the chunk is read again: nothing is skipped.
+        """
+        async for event in stream.noack().events():
+            message = event.message
+            yield Chunk(message.topic, message.partition, message.value)
+            await stream.ack(event)
+
+    async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
+        """Do what a step asks for, effect by effect.
+
+        Args:
+            step: the step.
+            table: the agent's table.
+            partition: the partition that the step is about.
+            threaded: compute the step off the event loop, for steps that draw or read noise.
+        """
+        while True:
+            effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
+            match effect:
+                case None:
+                    return
+                case Commit(rows):
+                    await table.commit(partition, rows)
+                case Send(messages):
+                    await self.send(messages)
+                case Erase(first, last):
+                    await asyncio.to_thread(table.erase, partition, first, last)
+                case Count():
+                    self.counters.add(effect)
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Publish messages and wait for every acknowledgement."""
+        self.app.lease.check()
+        producer = self.app.producer
+        sent = [
+            await producer.send(m.topic, m.key, m.value, m.partition, None, list(m.headers.items())) for m in messages
+        ]
+        await asyncio.gather(*sent)
+
+    async def counters_of(self, partition: int) -> dict[str, PartitionCounter]:
+        """The counters of a partition of every source, by topic, loaded."""
+        return {topic: await self.counter(topic, partition) for topic in self._sources}
+
+    async def counter(self, topic: str, partition: int) -> PartitionCounter:
+        """The counter of a source partition, loaded."""
+        key = (topic, partition)
+        if key not in self._counters:
+            counter = self._new_counter(self._sources[topic], partition)
+            table = self.tables[COUNTS]
+            await self.carry_out(counter.load(table.rows(partition)), table, partition)
+            self._counters[key] = counter
+        return self._counters[key]
+
+    async def merge(self, chunk: Chunk) -> None:
+        """Take a chunk of partials."""
+        table = self.tables[MERGES]
+        await self.carry_out(self._merger.partials(chunk.values, table.rows(chunk.partition)), table, chunk.partition)
+
+    async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
+        """Run a step of a partition's release engine on a message; one at a time, whichever agent asks."""
+        table = self.tables[RELEASES]
+        async with self._engine_locks[partition]:
+            rows = table.rows(partition)
+            engine = self._engines.get(partition)
+            if engine is None:
+                engine = self._new_engine(partition)
+                await self.carry_out(engine.load(rows), table, partition, threaded=True)
+                self._engines[partition] = engine
+            await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
+
+    def end_of(self, topic: str, partition: int) -> int | None:
+        """The end of a partition's log as far as it is known."""
+        end: int | None = self.app.consumer.highwater(TP(topic, partition))
+        return end
+
+    def drained(self, topic: str, partition: int, counted_to: int) -> bool:
+        """Whether the log was read to its end and all that was read is counted."""
+        drained: bool = self.app.consumer.drained(TP(topic, partition), counted_to)
+        return drained
+
+    def fan_out(self, key: bytes, value: bytes) -> list[Message]:
+        """A copy of a record for every partition of the orders topic."""
+        return [Message(self.topics.orders, key, value, partition) for partition in range(self.plan.partitions)]
+
+    # -- timers and membership --------------------------------------------------------------------------------
+
+    def _owned(self) -> list[int]:
+        ticks = self.topics.ticks
+        return sorted(tp.partition for tp in self.app.consumer.assignment() if tp.topic == ticks)
+
+    async def _tick(self) -> None:
+        self.app.lease.renew()
+        if not self.app.rebalancing:
+            now = str(self.clock_ms()).encode()
+            await self.send([Message(self.topics.ticks, None, now, partition) for partition in self._owned()])
+
+    async def _beat(self) -> None:
+        for partition in self._owned():
+            if self.app.rebalancing:
+                return
+            beat = str(self.clock_ms()).encode()
+            await self.send(
+                [Message(t, HEARTBEAT, None, partition) for t in (self.topics.partials, self.topics.merged)]
+            )
+            for name in (MERGES, RELEASES):
+                await self.tables[name].beat(partition, HEARTBEAT, beat)
+
+    async def _forget(self, *_: Any, **__: Any) -> None:
+        """After a rebalance everything is read anew from the tables."""
+        self._counters.clear()
+        self._engines.clear()
+
+    # -- assembly ---------------------------------------------------------------------------------------------
+
+    def _new_counter(self, source: SourcePlan, partition: int) -> PartitionCounter:
+        views = [view for view in self.plan.views.values() if view.source.topic == source.topic]
+        form = EventFormat(
+            tuple(view.item_field for view in views), source.user_field, source.time_field, source.time_unit
+        )
+        return PartitionCounter(
+            source.name,
+            partition,
+            [self._counted[view.name] for view in views],
+            EventDecoder(form),
+            outlet=self._partial_message,
+            dead_letters=lambda p, offset, reason: dead_letter(source, p, offset, reason),
+            partitioner=partitioner(source),
+        )
+
+    def _new_engine(self, partition: int) -> ReleaseEngine:
+        views = [v for v in self.plan.views.values() if self.topics.ledger_partition(v.ledger.name) == partition]
+        return ReleaseEngine(
+            views,
+            self._starts,
+            prf_key=self._prf_key,
+            key_id=key_id(self._prf_key),
+            entropy=self._entropy,
+            topic=self.topics.release,
+            withdrawal=lambda bucket: self._merged_message(bucket, erase=True),
+        )
+
+    def _partial_message(self, partial: Partial, *, erase: bool = False) -> Message:
+        topics = self.topics
+        key = partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
+        at = topics.partial_partition(partial.view, partial.start_ms, partial.bucket)
+        return Message(topics.partials, key, None if erase else encode(partial), at)
+
+    def _partial_withdrawal(self, partial: Partial) -> Message:
+        return self._partial_message(partial, erase=True)
+
+    def _merged_message(self, bucket: MergedBucket, *, erase: bool = False) -> Message:
+        view = self.plan.views.get(bucket.view)
+        key = bucket_key(b"b", bucket.view, bucket.start_ms, bucket.bucket)
+        at = self.topics.ledger_partition(view.ledger.name) if view is not None else 0
+        return Message(self.topics.merged, key, None if erase else encode(bucket), at)
+
+
+def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
+    """The counting side of a view's plan."""
+    window = view.window
+    return CountedView(
+        name=view.name,
+        fingerprint=view.fingerprint,
+        size_ms=window.size_ms,
+        start_ms=start_ms,
+        grace_ms=window.grace_ms,
+        clock=window.clock,
+        max_ahead_ms=window.max_ahead_ms,
+        idle_ms=window.idle_ms,
+        items_per_user=view.items_per_user,
+        buckets=view.buckets,
+        keep=None if view.topk is None else view.topk.kbar + 1,
+        retention_ms=window.retention_ms,
+    )
+
+
+def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str) -> Message:
+    """Where a refused record stands and why it was refused; nothing of what it says."""
+    value = f'{{"topic":"{source.topic}","partition":{partition},"offset":{offset},"reason":"{reason}"}}'
+    return Message(source.dead_letter_topic, None, value.encode(), partition)
+
+
+def partitioner(source: SourcePlan) -> Partitioner | None:
+    """The hash by which producers place users, None where they are trusted."""
+    count = source.partitions
+    if source.partitioner == "murmur2":
+        return lambda key: int(murmur2(key) & 0x7FFFFFFF) % count
+    if source.partitioner == "crc32":
+        return lambda key: crc32(key) % count
+    return None
+
+
+def instance_id(plan: Plan) -> str:
+    """A name of this worker that survives a restart: its machine and its data folder."""
+    return f"{plan.name}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
+
+
+def installed_agents() -> Mapping[str, Agent]:
+    """The agents that the installed packages offer under the entry point group `stream_dp.agents`."""
+    return {entry.name: entry.load() for entry in entry_points(group="stream_dp.agents")}

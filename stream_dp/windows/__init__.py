@@ -1,0 +1,1 @@
+"""Panes, watermarks, contribution bounding, bucketed counts and replay guards: pure functions on plain data."""

@@ -1,0 +1,122 @@
+"""Contribution bounding and counting of one chunk for one view: the loop that every event passes.
+
+Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
+same window before; so adding or removing one user changes no other user's contributions, and moves each count by at
+most 1 and at most `items_per_user` counts (lossless 1.2, topk 1.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stream_dp.windows.events import Decoded
+from stream_dp.windows.rows import JournalRow
+from stream_dp.windows.views import CountedView
+
+_NO_MORE = (1 << 63, -(1 << 63))
+"""Ends a list of watermarks: behind every offset, before every time."""
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """The counts of a window that still takes events, in memory: the sum of its journal rows."""
+
+    rows: int = 0
+    accepted: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, row: JournalRow) -> None:
+        """Take a stored journal row into the sum."""
+        self.rows += 1
+        for user, item in zip(row.users, row.items, strict=True):
+            self.accepted[user] = (*self.accepted.get(user, ()), item)
+            self.counts[item] = self.counts.get(item, 0) + 1
+
+
+@dataclass(slots=True)
+class Bounded:
+    """What a chunk did to a view: its clock afterwards, the journal rows to store, the refused (offset, reason)."""
+
+    clock_ms: int
+    added: dict[int, JournalRow]
+    refused: list[tuple[int, str]]
+
+
+def bound_chunk(
+    view: CountedView,
+    windows: dict[int, OpenWindow],
+    decoded: Decoded,
+    column: int,
+    clock_ms: int,
+    now_ms: int,
+    misplaced: Callable[[bytes], bool] | None,
+) -> Bounded:
+    """Count the events of a chunk that the view's bounds let through.
+
+    Args:
+        view: the view.
+        windows: its open windows by start; changed in place.
+        decoded: the chunk.
+        column: which of the chunk's item columns the view counts.
+        clock_ms: the view's clock before the chunk; an event clock moves with each event, a wall clock does not.
+        now_ms: the wall time, against which a wall clock's view judges events from the future.
+        misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
+
+    Returns:
+        The clock, the accepted contributions and the refusals, reasons: `late`, `before_start`, `future`, `duplicate`,
+        `clipped`, `wrong_partition`.
+    """
+    event_time, size, limit = view.clock == "event", view.size_ms, view.items_per_user
+    closed_before = view.closed_before(clock_ms)
+    latest = (clock_ms if event_time else now_ms) + view.max_ahead_ms
+    out = Bounded(clock_ms, {}, [])
+    refuse = out.refused.append
+    watermarks = iter([*(decoded.watermarks if event_time else ()), _NO_MORE])
+    mark_at, mark_ms = next(watermarks)
+    low = high = 0
+    window, row = OpenWindow(), JournalRow(0, [], [])
+    for offset, user, item, time in zip(
+        decoded.offsets, decoded.users, decoded.items[column], decoded.times, strict=True
+    ):
+        while mark_at < offset:
+            clock_ms = max(clock_ms, min(mark_ms, now_ms))
+            mark_at, mark_ms = next(watermarks)
+            closed_before, latest = view.closed_before(clock_ms), clock_ms + view.max_ahead_ms
+        if time < closed_before:
+            refuse((offset, "late" if time >= view.start_ms else "before_start"))
+            continue
+        if time > latest:
+            refuse((offset, "future"))
+            continue
+        if event_time and time > clock_ms:
+            clock_ms = time
+            closed_before, latest = view.closed_before(time), time + view.max_ahead_ms
+        if not low <= time < high:
+            low = view.window_of(time)
+            high = low + size
+            window = windows.setdefault(low, OpenWindow())
+            row = out.added.setdefault(low, JournalRow(0, [], []))
+        held = window.accepted.get(user)
+        if held is None:
+            if misplaced is not None and misplaced(user):
+                refuse((offset, "wrong_partition"))
+                continue
+            window.accepted[user] = (item,)
+        elif item in held:
+            refuse((offset, "duplicate"))
+            continue
+        elif len(held) >= limit:
+            refuse((offset, "clipped"))
+            continue
+        else:
+            window.accepted[user] = (*held, item)
+        window.counts[item] = window.counts.get(item, 0) + 1
+        row.users.append(user)
+        row.items.append(item)
+    while mark_at < _NO_MORE[0]:
+        clock_ms = max(clock_ms, min(mark_ms, now_ms))
+        mark_at, mark_ms = next(watermarks)
+    out.clock_ms = clock_ms
+    out.added = {start: row for start, row in out.added.items() if row.users}
+    return out

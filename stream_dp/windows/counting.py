@@ -1,0 +1,261 @@
+"""Bounded exact counts of one partition of a source, each event once whatever crashes.
+
+All state is a journal in the table and its sum in memory. A chunk appends one row per window it adds to, then the
+marker, whose offset is the commit point: rows behind it are rolled back when the partition is loaded, records up to
+it are skipped when they are read again. Which contribution is kept depends on the user's own earlier events only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stream_dp.errors import ConfigError
+from stream_dp.windows.bounding import OpenWindow, bound_chunk
+from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
+from stream_dp.windows.events import EventDecoder, Partitioner, Record
+from stream_dp.windows.rows import (
+    JOURNAL,
+    MARKER,
+    JournalRow,
+    Marker,
+    Partial,
+    ViewMark,
+    after,
+    bucket_of,
+    decode,
+    encode,
+    journal_key,
+    text,
+    window_key,
+    window_start,
+)
+from stream_dp.windows.views import CountedView
+
+HANDED_ON_AT_ONCE = 32
+"""Windows whose partial counts are published in one go when many close together."""
+
+Outlet = Callable[[Partial], Message]
+"""Addresses a partial to the topic that the merge agent reads."""
+DeadLetters = Callable[[int, int, str], Message]
+"""(partition, offset, reason) to a record of the dead-letter topic: metadata only."""
+
+
+@dataclass(slots=True)
+class _ViewState:
+    view: CountedView
+    mark: ViewMark
+    windows: dict[int, OpenWindow] = field(default_factory=dict)
+    last_event_wall_ms: int | None = None
+
+
+class PartitionCounter:
+    """Counts one partition of one source for all its views.
+
+    Every method returns a step: a generator of effects to be carried out in order. A step that was cut short is run
+    again, after `load`, from the same message.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        partition: int,
+        views: Sequence[CountedView],
+        decoder: EventDecoder,
+        *,
+        outlet: Outlet,
+        dead_letters: DeadLetters,
+        partitioner: Partitioner | None,
+    ) -> None:
+        self._source = source
+        self._partition = partition
+        self._decoder = decoder
+        self._outlet = outlet
+        self._dead_letters = dead_letters
+        self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
+        self._views = [_ViewState(view, ViewMark(view.fingerprint, view.start_ms, view.start_ms, [])) for view in views]
+        self._offset = -1
+        self._reads: list[tuple[int, int]] = []
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last record whose effect is stored."""
+        return self._offset + 1
+
+    def load(self, rows: Rows) -> Step:
+        """Rebuild the state from the table; roll back what stands behind the commit point, finish purges.
+
+        Raises:
+            ConfigError: a view was changed in a way that its stored counts do not fit.
+        """
+        stored = rows.get(self._marker_key())
+        marker = decode(Marker, stored) if stored is not None else Marker(-1, {})
+        self._offset = marker.offset
+        rolled_back: list[tuple[bytes, None]] = []
+        for state in self._views:
+            name = state.view.name
+            if name in marker.views:
+                state.mark = marker.views[name]
+                if state.mark.fingerprint != state.view.fingerprint:
+                    raise ConfigError(_changed(name))
+            prefix = JOURNAL + text(name)
+            purging = {start for start, _ in state.mark.purging}
+            for key, value in rows.scan(prefix, after(prefix)):
+                start = window_start(JOURNAL, name, key)
+                if start in purging:
+                    continue
+                row = decode(JournalRow, value)
+                if row.last_offset > self._offset:
+                    rolled_back.append((key, None))
+                else:
+                    state.windows.setdefault(start, OpenWindow()).add(row)
+        if rolled_back:
+            yield Commit(rolled_back)
+        for name in marker.views.keys() - {state.view.name for state in self._views}:
+            yield from _drop(JOURNAL + text(name), rows)
+        for state in self._views:
+            yield from self._purge(state)
+
+    def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
+        """Count consecutive records of the partition; hand on every window that they close."""
+        last = records[-1].offset
+        fresh = [record for record in records if record.offset > self._offset]
+        yield Count("events_consumed", len(records))
+        if len(fresh) < len(records):
+            yield Count("events_replayed", len(records) - len(fresh))
+        if not fresh:
+            return
+        decoded = self._decoder.decode(fresh)
+        refused = [(offset, reason, "") for offset, reason in decoded.refused]
+        changed: list[tuple[bytes, bytes | None]] = []
+        for column, state in enumerate(self._views):
+            bound = bound_chunk(
+                state.view, state.windows, decoded, column, state.mark.clock_ms, now_ms, self._misplaced
+            )
+            state.mark.clock_ms = bound.clock_ms
+            state.last_event_wall_ms = now_ms
+            refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
+            for start, row in bound.added.items():
+                row.last_offset = last
+                window = state.windows[start]
+                changed.append((journal_key(state.view.name, start, window.rows), encode(row)))
+                window.rows += 1
+        yield from self._refuse(refused)
+        self._offset = last
+        self._note_read(last + 1)
+        yield Commit([*changed, self._marker()])
+        yield from self._hand_on()
+
+    def tick(self, now_ms: int, end_offset: int | None, *, drained: bool) -> Step:
+        """Let the wall clock close windows.
+
+        Args:
+            now_ms: the wall time of the tick.
+            end_offset: the end of the partition's log at that time, None when not known yet.
+            drained: the log was read to `end_offset` and all of it is counted, even where the last offsets hold no
+                record (transaction markers).
+        """
+        if end_offset is not None:
+            if self._reads and self._reads[-1][1] == end_offset:
+                self._reads.pop()
+            self._reads.append((now_ms, end_offset))
+            self._note_read(end_offset if drained else self.next_offset)
+        for state in self._views:
+            if state.view.clock == "event":
+                self._go_on_idle(state, now_ms, drained=drained)
+        yield Commit([self._marker()])
+        yield from self._hand_on()
+
+    def _refuse(self, refused: Sequence[tuple[int, str, str]]) -> Iterator[Effect]:
+        tally: dict[tuple[str, str], int] = {}
+        letters: list[Message] = []
+        for offset, reason, view in refused:
+            tally[reason, view] = tally.get((reason, view), 0) + 1
+            if reason not in ("duplicate", "clipped"):
+                letters.append(self._dead_letters(self._partition, offset, reason))
+        for (reason, view), amount in sorted(tally.items()):
+            yield Count("events_refused", amount, (("reason", reason), ("view", view)))
+        if letters:
+            yield Send(letters)
+
+    # -- clocks -----------------------------------------------------------------------------------------------
+
+    def _note_read(self, position: int) -> None:
+        """Advance wall clocks to the last tick whose end of log has been counted."""
+        read = [time for time, end in self._reads if end <= position]
+        if not read:
+            return
+        self._reads = [(time, end) for time, end in self._reads if end > position]
+        for state in self._views:
+            if state.view.clock == "wall":
+                state.mark.clock_ms = max(state.mark.clock_ms, *read)
+
+    @staticmethod
+    def _go_on_idle(state: _ViewState, now_ms: int, *, drained: bool) -> None:
+        last = state.last_event_wall_ms
+        if last is None or not drained:
+            state.last_event_wall_ms = now_ms
+        elif now_ms - last >= state.view.idle_ms:
+            state.mark.clock_ms += now_ms - last
+            state.last_event_wall_ms = now_ms
+
+    # -- handing on -------------------------------------------------------------------------------------------
+
+    def _hand_on(self) -> Iterator[Effect]:
+        """Publish the partial counts of closed windows, then forget their journals: memory, table, files."""
+        for state in self._views:
+            view, mark = state.view, state.mark
+            until = view.closed_before(mark.clock_ms)
+            while mark.open_from_ms < until:
+                stop = min(until, mark.open_from_ms + HANDED_ON_AT_ONCE * view.size_ms)
+                starts = range(mark.open_from_ms, stop, view.size_ms)
+                yield Send([message for start in starts for message in self._partials(state, start)])
+                mark.purging = [(start, state.windows.pop(start).rows) for start in starts if start in state.windows]
+                mark.open_from_ms = stop
+                yield Commit([self._marker()])
+                yield Count("windows_closed", len(starts), (("view", view.name),))
+                yield from self._purge(state)
+
+    def _partials(self, state: _ViewState, start: int) -> Iterator[Message]:
+        view = state.view
+        counts: Mapping[str, int] = state.windows[start].counts if start in state.windows else {}
+        parts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
+        for item, count in counts.items():
+            parts[bucket_of(item, view.buckets)][item] = count
+        for bucket, part in enumerate(parts):
+            yield self._outlet(Partial(view.name, start, bucket, self._partition, part))
+
+    def _purge(self, state: _ViewState) -> Iterator[Effect]:
+        """Delete the journal of windows that were handed on; again after a crash, since only the table forgot."""
+        mark, name = state.mark, state.view.name
+        if not mark.purging:
+            return
+        yield Commit(
+            [(journal_key(name, start, sequence), None) for start, rows in mark.purging for sequence in range(rows)]
+        )
+        first = window_key(JOURNAL, name, mark.purging[0][0])
+        last = after(window_key(JOURNAL, name, mark.purging[-1][0]))
+        yield Erase(first, last)
+        mark.purging = []  # the next marker says so; until then a crash only purges once more
+
+    def _marker_key(self) -> bytes:
+        return MARKER + text(self._source)
+
+    def _marker(self) -> tuple[bytes, bytes]:
+        views = {state.view.name: state.mark for state in self._views}
+        return self._marker_key(), encode(Marker(self._offset, views))
+
+
+def _drop(prefix: bytes, rows: Rows) -> Iterator[Effect]:
+    """Delete the rows of a view that is no longer configured."""
+    found = [(key, None) for key, _ in rows.scan(prefix, after(prefix))]
+    if found:
+        yield Commit(found)
+        yield Erase(prefix, after(prefix))
+
+
+def _changed(view: str) -> str:
+    return (
+        f"views.{view}: its source, item field, window, bounds, kind, ladder or thresholds were changed while counts "
+        "or releases of it are stored; give the changed view a new name, or set it back"
+    )

@@ -1,0 +1,71 @@
+"""What a pure step asks the runtime to do, in order: every step of the engine is a generator of these.
+
+A step may be cut short between any two effects (a crash) and is then run again from its message. Whoever writes a
+step proves that this changes nothing; the tests cut every step at every place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Store rows durably in one partition of the agent's table; a value of None deletes the row.
+
+    The rows reach the changelog in the order given, so after a crash a prefix of them is there. Locally they appear
+    all at once, and only after the changelog has acknowledged every one.
+    """
+
+    rows: Sequence[tuple[bytes, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record to publish. `partition` None leaves the choice to the topic's only partition."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Publish records and wait until the broker has acknowledged every one."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Make the deleted rows of `[first, last)` vanish from the RocksDB files now, not at some later compaction."""
+
+    first: bytes
+    last: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Add to a counter of the pipeline; names and labels never depend on the content of an event."""
+
+    name: str
+    amount: int
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+Effect = Commit | Send | Erase | Count
+Step = Iterator[Effect]
+
+
+class Rows(Protocol):
+    """Read access to one partition of the agent's table, as it stood after the last finished `Commit`."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a row, None when there is none."""
+
+    def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with `first <= key < last`, in key order."""

@@ -1,0 +1,137 @@
+"""Exact sums of what the partitions of a source counted, one bucket of one window at a time.
+
+Partials replace one another under their key, so delivery in any order and any number of times gives one result. A
+finished bucket leaves a marker in place of its counts: a partial that comes again is dropped, not counted anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+
+from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
+from stream_dp.windows.rows import (
+    MERGED,
+    PARTIAL,
+    MergedBucket,
+    Partial,
+    after,
+    bucket_key,
+    decode,
+    partial_key,
+    summed,
+    text,
+    window_key,
+)
+from stream_dp.windows.views import CountedView
+
+Outlet = Callable[[MergedBucket], Message]
+"""Addresses a merged bucket to the topic that the release agent reads."""
+Withdrawal = Callable[[Partial], Message]
+"""The tombstone that erases a partial from its topic."""
+
+
+class BucketMerger:
+    """Merges the partials of one partition of the partials topic."""
+
+    def __init__(
+        self,
+        views: Mapping[str, CountedView],
+        sources: Mapping[str, int],
+        *,
+        outlet: Outlet,
+        withdrawal: Withdrawal,
+    ) -> None:
+        """Set up the merger.
+
+        Args:
+            views: the views by name; partials of other views are withdrawn.
+            sources: number of source partitions of each view.
+            outlet: where merged buckets go.
+            withdrawal: how a partial is erased from its topic.
+        """
+        self._views = views
+        self._sources = sources
+        self._outlet = outlet
+        self._withdrawal = withdrawal
+
+    def load(self, rows: Rows) -> Step:
+        """Nothing is kept in memory, so there is nothing to rebuild."""
+        yield from ()
+
+    def partials(self, values: Sequence[bytes | None], rows: Rows) -> Step:
+        """Store partials; hand on every bucket that they complete.
+
+        Args:
+            values: encoded partials as consumed; None is a withdrawal and says nothing.
+            rows: the partition's table.
+        """
+        stored: dict[bytes, bytes] = {}
+        done: list[Partial] = []
+        touched: dict[tuple[str, int, int], None] = {}
+        for value in values:
+            if value is None:
+                continue
+            partial = decode(Partial, value)
+            merged = bucket_key(MERGED, partial.view, partial.start_ms, partial.bucket)
+            if partial.view not in self._views or rows.get(merged) is not None:
+                done.append(partial)
+                continue
+            key = partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
+            stored[key] = value
+            touched[partial.view, partial.start_ms, partial.bucket] = None
+        if stored:
+            yield Commit(list(stored.items()))
+        complete = []
+        for view, start, bucket in touched:
+            found = self._found(view, start, bucket, rows)
+            if len(found) == self._sources[view]:
+                complete.append(found)
+        if complete:
+            yield from self._finish(complete, rows)
+        if done:
+            yield Count("partials_repeated", len(done))
+            yield Send([self._withdrawal(partial) for partial in done])
+
+    @staticmethod
+    def _found(view: str, start: int, bucket: int, rows: Rows) -> list[Partial]:
+        prefix = bucket_key(PARTIAL, view, start, bucket)
+        return [decode(Partial, value) for _, value in rows.scan(prefix, after(prefix))]
+
+    def _finish(self, complete: Sequence[list[Partial]], rows: Rows) -> Iterator[Effect]:
+        messages: list[Message] = []
+        puts: list[tuple[bytes, bytes | None]] = []
+        deletes: list[tuple[bytes, bytes | None]] = []
+        windows: dict[tuple[str, int], None] = {}
+        for found in complete:
+            first = found[0]
+            view = self._views[first.view]
+            counts = summed([partial.counts for partial in found])
+            if view.keep is not None:
+                counts = largest(counts, view.keep)
+            messages.append(self._outlet(MergedBucket(first.view, first.start_ms, first.bucket, counts)))
+            messages += [self._withdrawal(partial) for partial in found]
+            puts.append((bucket_key(MERGED, first.view, first.start_ms, first.bucket), b""))
+            deletes += [(partial_key(p.view, p.start_ms, p.bucket, p.partition), None) for p in found]
+            windows[first.view, first.start_ms] = None
+        yield Send(messages)
+        yield Commit([*puts, *deletes, *self._outdated(windows, rows)])
+        for view_name, start in windows:
+            prefix = window_key(PARTIAL, view_name, start)
+            yield Erase(prefix, after(prefix))
+
+    def _outdated(self, windows: Mapping[tuple[str, int], None], rows: Rows) -> Iterator[tuple[bytes, None]]:
+        """Markers of windows so old that no partial of theirs can come again."""
+        newest: dict[str, int] = {}
+        for view, start in windows:
+            newest[view] = max(start, newest.get(view, start))
+        for view, start in newest.items():
+            horizon = start - self._views[view].retention_ms
+            for key, _ in rows.scan(MERGED + text(view), window_key(MERGED, view, horizon)):
+                yield key, None
+
+
+def largest(counts: Mapping[str, int], keep: int) -> dict[str, int]:
+    """The `keep` largest counts, exact, ties by item; the merged top of disjoint tables is the top of their union."""
+    rows = nsmallest(keep, counts.items(), key=lambda row: (-row[1], row[0]))
+    return dict(rows)

@@ -1,0 +1,132 @@
+"""The local Kafka itself, on real processes: one broker of its own per test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from stream_dp.errors import BrokerError, ConfigError
+from stream_dp.runtime import localkafka
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    if (problem := localkafka.local_kafka_problem()) is not None:
+        pytest.skip(f"no local Kafka: {problem}")
+    yield tmp_path / "kafka"
+    localkafka.stop(tmp_path / "kafka")
+
+
+def started(folder: Path) -> tuple[str, int]:
+    broker = localkafka.start(folder)
+    assert broker.started
+    assert broker.address is not None
+    assert broker.pid is not None
+    return broker.address, broker.pid
+
+
+def wait_until_gone(folder: Path) -> None:
+    deadline = time.monotonic() + 10
+    while localkafka.status(folder).running and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+async def write(address: str, topic: str, values: list[bytes]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    await admin.start()
+    try:
+        answer = await admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+        assert [error for _, error, _ in answer.topic_errors] == [0]
+    finally:
+        await admin.close()
+    producer = AIOKafkaProducer(bootstrap_servers=address, acks="all")
+    await producer.start()
+    try:
+        for value in values:
+            await producer.send_and_wait(topic, value)
+    finally:
+        await producer.stop()
+
+
+async def read(address: str, topic: str, count: int) -> list[bytes | None]:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=address, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        return [(await consumer.getone()).value for _ in range(count)]
+    finally:
+        await consumer.stop()
+
+
+def test_start_twice_gives_one_broker_and_down_is_idempotent(folder: Path) -> None:
+    address, pid = started(folder)
+
+    again = localkafka.start(folder)
+    seen = localkafka.status(folder)
+
+    assert (again.address, again.pid, again.started) == (address, pid, False)
+    assert (seen.address, seen.pid, seen.running) == (address, pid, True)
+    assert seen.data_dir.is_dir()
+    assert "started" in seen.log_file.read_text()
+    with pytest.raises(ConfigError, match="already runs"):
+        localkafka.start(folder, port=1)
+
+    assert localkafka.stop(folder)
+    assert not localkafka.status(folder).running
+    assert not localkafka.answers(address, within_s=1)
+    assert not localkafka.stop(folder)
+
+
+async def test_killed_broker_is_not_running_and_comes_back_with_its_topics(folder: Path) -> None:
+    address, pid = started(folder)
+    await write(address, "kept", [b"one", b"two"])
+
+    os.kill(pid, signal.SIGKILL)
+    await asyncio.to_thread(wait_until_gone, folder)
+    assert not localkafka.status(folder).running
+    assert not localkafka.stop(folder)
+
+    back, new_pid = started(folder)
+    assert back == address
+    assert new_pid != pid
+    assert await read(back, "kept", 2) == [b"one", b"two"]
+
+
+@pytest.mark.skipif(localkafka.external_broker() is not None, reason="the settings of the local Kafka are tested")
+async def test_settings_are_in_force_and_big_records_fit(kafka: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    try:
+        asked = await admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")])
+    finally:
+        await admin.close()
+    settings = {entry[0]: entry[1] for answer in asked for entry in answer.resources[0][4]}
+
+    assert settings["auto.create.topics.enable"] == "false"
+    assert settings["log.cleaner.backoff.ms"] == "1000"
+    assert settings["log.segment.delete.delay.ms"] == "1000"
+    big = os.urandom(4 << 20)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka, max_request_size=8 << 20)
+    await write(kafka, "local-kafka-big", [])
+    await producer.start()
+    try:
+        await producer.send_and_wait("local-kafka-big", big)
+    finally:
+        await producer.stop()
+    assert await read(kafka, "local-kafka-big", 1) == [big]
+
+
+def test_broker_without_memory_says_why_it_did_not_start(folder: Path) -> None:
+    with pytest.raises(BrokerError, match="OutOfMemoryError"):
+        localkafka.start(folder, heap="16m")
+    assert not localkafka.status(folder).running

@@ -1,0 +1,117 @@
+"""The law of sealed and read counts, by a chi-square test that has to reject noise whose scale is off by 30 %.
+
+Randomness is keyed, so a run repeats. With a fresh key a correct implementation falls below the line with a
+probability of `FALSE_ALARM` per p-value (cells expect at least 100 counts, so chi-square is a good fit); mutants are
+30 % off in the scale 1/epsilon and must be rejected at the same level.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+from math import exp
+
+import pytest
+
+from stream_dp.exact.bits import KeyedBits
+from stream_dp.lossless.discrete_laplace import bridge_pmf, pmf, tail
+from stream_dp.lossless.levels import noise_parameter, threshold_for
+from stream_dp.lossless.sealed import read_levels, seal
+
+pytestmark = pytest.mark.statistical
+
+FALSE_ALARM = 1e-6
+KEYS = [b"%d" % i for i in range(20_000)]
+FINE, COARSE = Fraction(1), Fraction(1, 2)
+OFF = [Fraction(13, 10), Fraction(7, 10)]  # of the scale
+SEED = b"seal, one draw per test"
+
+
+def chi_square_survival(statistic: float, freedom: int) -> float:
+    """P(chi-square > statistic) for an even number of degrees of freedom: a Poisson sum."""
+    assert freedom % 2 == 0
+    term, total = 1.0, 1.0
+    for i in range(1, freedom // 2):
+        term *= statistic / 2 / i
+        total += term
+    return exp(-statistic / 2) * total
+
+
+def p_value(noise: Iterable[int], law: dict[int, Fraction]) -> float:
+    """Of the noise under a law on the cells -m..m, whose ends hold the tails."""
+    m = max(law)
+    cells = Counter(max(-m, min(m, z)) for z in noise)
+    size = sum(cells.values())
+    expected = {z: float(size * p) for z, p in law.items()}
+    assert sum(law.values()) == 1
+    assert min(expected.values()) >= 100
+    return chi_square_survival(sum((cells[z] - e) ** 2 / e for z, e in expected.items()), 2 * m)
+
+
+def laplace_cells(epsilon: Fraction, m: int) -> dict[int, Fraction]:
+    a = noise_parameter(threshold_for(epsilon))
+    law = {z: pmf(a, z) for z in range(-m + 1, m)}
+    return law | {-m: tail(a, m), m: tail(a, m)}
+
+
+def sealed(epsilon: Fraction) -> dict[bytes, int]:
+    return seal(dict.fromkeys(KEYS, 0), threshold_for(epsilon), KeyedBits(SEED, str(epsilon).encode()))
+
+
+def read(fine: dict[bytes, int], epsilon: Fraction) -> list[int]:
+    table = read_levels(
+        fine,
+        prf_key=bytes(range(32)),
+        window=b"window",
+        digest=bytes(32),
+        thresholds=[threshold_for(epsilon)],
+        finest=threshold_for(FINE),
+    )
+    return [value for (value,) in table.values()]
+
+
+def test_chi_square_survival_matches_tabulated_quantiles() -> None:
+    assert chi_square_survival(18.307, 10) == pytest.approx(0.05, abs=1e-5)
+    assert chi_square_survival(23.209, 10) == pytest.approx(0.01, abs=1e-5)
+
+
+def test_sealed_noise_is_discrete_laplace() -> None:
+    assert p_value(sealed(FINE).values(), laplace_cells(FINE, 4)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("scale", OFF)
+def test_sealed_noise_of_another_scale_is_rejected(scale: Fraction) -> None:
+    assert p_value(sealed(FINE / scale).values(), laplace_cells(FINE, 4)) < FALSE_ALARM
+
+
+def test_a_coarser_reading_is_discrete_laplace_at_its_own_level() -> None:
+    assert p_value(read(sealed(FINE), COARSE), laplace_cells(COARSE, 8)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("scale", OFF)
+def test_a_coarser_reading_of_another_scale_is_rejected(scale: Fraction) -> None:
+    assert p_value(read(sealed(FINE), COARSE / scale), laplace_cells(COARSE, 8)) < FALSE_ALARM
+
+
+def bridge_cells(m: int) -> dict[int, Fraction]:
+    """The law of coarse less fine, on its own."""
+    fine, coarse = (noise_parameter(threshold_for(epsilon)) for epsilon in (FINE, COARSE))
+    law = {z: bridge_pmf(fine, coarse, z) for z in range(-m + 1, m)}
+    rest = (1 - sum(law.values(), Fraction(0))) / 2
+    return law | {-m: rest, m: rest}
+
+
+def test_what_a_coarser_level_adds_has_the_law_of_the_bridge_whatever_the_sealed_noise_is() -> None:
+    """Checked apart where the sealed noise is positive, zero and negative: that is what independence says."""
+    fine = sealed(FINE)
+    added = {key: up - fine[key] for key, up in zip(fine, read(fine, COARSE), strict=True)}
+    for sign in (-1, 0, 1):
+        part = [added[key] for key, value in fine.items() if (value > 0) - (value < 0) == sign]
+        assert p_value(part, bridge_cells(4)) > FALSE_ALARM
+
+
+def test_adding_fresh_coarse_noise_instead_of_the_bridge_is_rejected() -> None:
+    fresh = seal(dict.fromkeys(KEYS, 0), threshold_for(COARSE), KeyedBits(SEED, b"fresh"))
+
+    assert p_value(fresh.values(), bridge_cells(4)) < FALSE_ALARM

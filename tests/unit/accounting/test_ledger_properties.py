@@ -1,0 +1,150 @@
+"""Random interleavings and crashes against a model that only remembers what really happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.accounting import Cost, Ledger, Refusal, commit, decode, encode, forfeit, release, reserve
+from stream_dp.errors import StateError
+
+BUDGET = Cost(Fraction(2), Fraction("1e-6"))
+CALLS = st.sampled_from(["a", "b", "c", "d"])
+COSTS = st.builds(
+    Cost,
+    st.sampled_from([Fraction(n, d) for d in (3, 7, 10) for n in range(8)]),
+    st.sampled_from([Fraction(n, 10**7) for n in range(6)]),
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["reserve", "commit", "forfeit", "release"]), CALLS, COSTS), min_size=10, max_size=60
+)
+
+
+def total(costs: list[Cost]) -> Cost:
+    return sum(costs, start=Cost.ZERO)
+
+
+def fits(cost: Cost, room: Cost) -> bool:
+    return cost.epsilon <= room.epsilon and cost.delta <= room.delta
+
+
+@settings(derandomize=True, max_examples=300)
+@given(STEPS)
+def test_no_interleaving_overspends_or_forgets_a_charge(steps: list[tuple[str, str, Cost]]) -> None:
+    ledger, charged, open_calls = Ledger(BUDGET), list[Cost](), dict[str, Cost]()
+    for step, call, cost in steps:
+        before = ledger
+        try:
+            if step == "reserve":
+                outcome = reserve(ledger, call, cost)
+                taken = total(charged) + total(list(open_calls.values()))
+                if isinstance(outcome, Refusal):
+                    assert not fits(cost + taken, BUDGET)
+                    assert outcome.left + taken == BUDGET
+                else:
+                    assert call in open_calls or fits(cost + taken, BUDGET)
+                    ledger, open_calls[call] = outcome, cost
+            elif step == "commit":
+                ledger = commit(ledger, call, cost, {"staff": cost})
+                assert fits(cost, open_calls.pop(call))
+                charged.append(cost)
+            elif step == "forfeit":
+                ledger = forfeit(ledger, call)
+                charged.append(open_calls.pop(call))
+            else:
+                ledger = release(ledger, call)
+                del open_calls[call]
+        except StateError:
+            held = open_calls.get(call)
+            assert held is None if step in ("forfeit", "release") else held != cost
+            assert ledger is before
+        assert ledger.spent == total(charged)
+        assert ledger.reserved == open_calls
+        assert ledger.left + total(charged) + total(list(open_calls.values())) == BUDGET
+        assert decode(encode(ledger)) == ledger
+
+
+@dataclass
+class Worker:
+    """A worker and its disk: `durable` and `outputs` survive a crash, the rest does not."""
+
+    durable: bytes = field(default_factory=lambda: encode(Ledger(BUDGET)))
+    outputs: dict[str, Cost] = field(default_factory=dict)
+    drawn: list[Cost] = field(default_factory=list)  # what the world may have seen: every draw ever made
+
+    def release_window(self, call: str, worst: Cost, came_to: Cost, crash_after: int) -> None:
+        """Run one call, stopping dead after `crash_after` of its steps."""
+        steps: list[Callable[[], bool]] = [
+            lambda: self._reserve(call, worst),
+            lambda: self._draw(came_to),
+            lambda: self._store(call, came_to),
+        ]
+        for step in steps[:crash_after]:
+            if not step():
+                return
+
+    def _reserve(self, call: str, worst: Cost) -> bool:
+        outcome = reserve(decode(self.durable), call, worst)
+        if isinstance(outcome, Refusal):
+            return False
+        self.durable = encode(outcome)
+        return True
+
+    def _draw(self, came_to: Cost) -> bool:
+        self.drawn.append(came_to)
+        return True
+
+    def _store(self, call: str, came_to: Cost) -> bool:
+        self.durable, self.outputs = (
+            encode(commit(decode(self.durable), call, came_to, {})),
+            {
+                **self.outputs,
+                call: came_to,
+            },
+        )
+        return True
+
+    def recover(self, settle: Callable[[Ledger, str], Ledger]) -> None:
+        ledger = decode(self.durable)
+        for call in list(ledger.reserved):
+            assert call not in self.outputs
+            ledger = settle(ledger, call)
+        self.durable = encode(ledger)
+
+
+def run(windows: list[tuple[Cost, Fraction, int, bool]], settle: Callable[[Ledger, str], Ledger]) -> None:
+    """Every window may crash between any two steps; some recoveries come only after further windows."""
+    worker = Worker()
+    for index, (worst, share, crash_after, recovers) in enumerate(windows):
+        came_to = Cost(worst.epsilon * share, worst.delta)
+        worker.release_window(f"window {index}", worst, came_to, crash_after)
+        if recovers:
+            worker.recover(settle)
+        ledger = decode(worker.durable)
+        covered = ledger.spent + total(list(ledger.reserved.values()))
+        assert fits(total(worker.drawn), covered), "something was drawn that nobody paid for"
+        assert fits(covered, BUDGET)
+        assert fits(total(list(worker.outputs.values())), ledger.spent)
+
+
+WINDOWS = st.lists(
+    st.tuples(COSTS, st.sampled_from([Fraction(1, 4), Fraction(1)]), st.integers(0, 3), st.booleans()), max_size=25
+)
+
+
+@settings(derandomize=True, max_examples=300)
+@given(WINDOWS)
+def test_a_crash_between_any_two_steps_never_undercharges(windows: list[tuple[Cost, Fraction, int, bool]]) -> None:
+    run(windows, forfeit)
+
+
+def test_a_recovery_that_returns_open_reservations_is_caught() -> None:
+    window = (Cost(Fraction(1), Fraction(0)), Fraction(1), 2, True)
+    run([window], forfeit)
+    with pytest.raises(AssertionError, match="nobody paid"):
+        run([window], release)

@@ -1,0 +1,199 @@
+"""Vector D07 on the shipped code: what every coalition of readers learns, from enumerated randomness.
+
+Words are three bits long (64-bit words whose other bits are zero), levels are 3/8, 1/4 and 1/8. All streams up to
+a length are enumerated through `seal` and `read_levels`; what longer streams would add is known exactly, and every
+statement below carries it. The same check rejects noise that is drawn independently per level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+from stream_dp.errors import StateError
+from stream_dp.exact.bits import RecordedBits
+from stream_dp.lossless import sealed
+from stream_dp.lossless.discrete_laplace import bridge_pmf, pmf
+from stream_dp.lossless.levels import WORD, noise_parameter
+from stream_dp.lossless.threshold_process import clocks
+
+WORDS = [word << 61 for word in range(8)]
+COARSE, MID, FINE = LEVELS = (3 << 61, 2 << 61, 1 << 61)
+A_COARSE, A_MID, A_FINE = map(noise_parameter, LEVELS)
+SUBSETS = [subset for size in (1, 2, 3) for subset in combinations(range(3), size)]
+
+Outcome = tuple[int, ...]
+
+
+@dataclass
+class Law:
+    """Exact probabilities as far as the streams decide them, and the mass that they leave open."""
+
+    decided: dict[Outcome, Fraction]
+    missing: Fraction
+
+    def marginal(self, subset: tuple[int, ...], shift: int) -> dict[Outcome, Fraction]:
+        """Law of the readings of a set of levels when the count is `shift`."""
+        law: dict[Outcome, Fraction] = {}
+        for outcome, probability in self.decided.items():
+            held = tuple(outcome[level] + shift for level in subset)
+            law[held] = law.get(held, Fraction(0)) + probability
+        return law
+
+    def plus(self, other: Law, combine: Callable[[Outcome, Outcome], Outcome]) -> Law:
+        """Law of a function of two independent outcomes."""
+        law: dict[Outcome, Fraction] = {}
+        for (x, p), (y, q) in product(self.decided.items(), other.decided.items()):
+            outcome = combine(x, y)
+            law[outcome] = law.get(outcome, Fraction(0)) + p * q
+        return Law(law, 1 - (1 - self.missing) * (1 - other.missing))
+
+
+def enumerated(run: Callable[[tuple[int, ...]], Outcome], longest: int) -> Law:
+    """Run on every stream of three-bit words that decides the outcome within `longest` words."""
+    law: dict[Outcome, Fraction] = {}
+    missing = Fraction(0)
+    open_streams: list[tuple[int, ...]] = [()]
+    while open_streams:
+        stream = open_streams.pop()
+        mass = Fraction(1, 8 ** len(stream))
+        try:
+            outcome = run(stream)
+        except StateError:
+            if len(stream) == longest:
+                missing += mass
+            else:
+                open_streams.extend((*stream, word) for word in WORDS)
+        else:
+            law[outcome] = law.get(outcome, Fraction(0)) + mass
+    return Law(law, missing)
+
+
+def sealed_law() -> Law:
+    """Noise of `seal` at the fine level, over all tapes of up to 12 words."""
+
+    def run(stream: tuple[int, ...]) -> Outcome:
+        tape = RecordedBits(b"".join(word.to_bytes(8, "big") for word in stream))
+        return (sealed.seal({b"key": 0}, FINE, tape)[b"key"],)
+
+    return enumerated(run, 12)
+
+
+def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: bytes) -> Law:
+    """Excess of `read_levels` over the finest level from one side, the other one's clocks all being zero."""
+
+    def run(stream: tuple[int, ...]) -> Outcome:
+        def words(key: bytes, *fields: bytes) -> Iterator[int]:
+            return iter(stream if fields[-1] == enumerated_side else (WORD - 1,))
+
+        monkeypatch.setattr(sealed, "words", words)
+        table = sealed.read_levels(
+            {b"key": 0}, prf_key=bytes(32), window=b"w", digest=bytes(32), thresholds=LEVELS, finest=FINE
+        )
+        return table[b"key"]
+
+    return enumerated(run, 8)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Law:
+    """Joint law of the three readings of a count of zero: fresh fine noise, and the excess of either side."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        plus, minus = (excess_law(monkeypatch, side) for side in (b"+", b"-"))
+
+    def added(x: Outcome, y: Outcome) -> Outcome:
+        return tuple(a + b for a, b in zip(x, y, strict=True))
+
+    excess = plus.plus(minus, added)
+    return sealed_law().plus(excess, lambda fine, levels: tuple(fine[0] + level for level in levels))
+
+
+@pytest.fixture(scope="module")
+def independent() -> Law:
+    """Negative control: every level has noise of its own."""
+
+    def noise(level: int) -> Law:
+        side = enumerated(lambda stream: clocks(stream, (level,)), 8)
+        return side.plus(side, lambda plus, minus: (plus[0] - minus[0],))
+
+    coarse, mid, fine = map(noise, LEVELS)
+    return coarse.plus(mid, lambda x, y: x + y).plus(fine, lambda x, y: x + y)
+
+
+def closed_form(outcome: Outcome) -> Fraction:
+    coarse, mid, fine = outcome
+    bridges = bridge_pmf(A_FINE, A_MID, mid - fine) * bridge_pmf(A_MID, A_COARSE, coarse - mid)
+    return pmf(A_FINE, fine) * bridges
+
+
+def proven_ratio(law: Law, subset: tuple[int, ...]) -> Fraction:
+    """The largest likelihood ratio between counts 0 and 1 that the decided mass proves, whatever the rest does."""
+    zero, one = law.marginal(subset, 0), law.marginal(subset, 1)
+    return max(
+        p / (against.get(outcome, Fraction(0)) + law.missing)
+        for this, against in ((zero, one), (one, zero))
+        for outcome, p in this.items()
+    )
+
+
+def test_the_enumeration_leaves_little_open(shipped: Law, independent: Law) -> None:
+    assert 0 < shipped.missing < Fraction(1, 1000)
+    assert sum(shipped.decided.values()) == 1 - shipped.missing
+    assert 0 < independent.missing < Fraction(1, 1000)
+
+
+def test_the_three_readings_have_the_joint_law_of_noise_and_bridges(shipped: Law) -> None:
+    """Every probability lies between the decided mass and that plus what is open; so does the sum of all."""
+    box = set(shipped.decided) | set(product(range(-4, 5), repeat=3))
+    for outcome in box:
+        found = shipped.decided.get(outcome, Fraction(0))
+        assert found <= closed_form(outcome) <= found + shipped.missing
+    assert sum(map(closed_form, shipped.decided)) - sum(shipped.decided.values()) <= shipped.missing
+
+
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_a_set_of_levels_tells_as_much_as_its_finest(shipped: Law, subset: tuple[int, ...]) -> None:
+    """The worst ratio is 1 / a of the finest level held: never proven above it, and proven to within 2 %."""
+    worst = 1 / noise_parameter(LEVELS[max(subset)])
+
+    assert worst * Fraction(98, 100) < proven_ratio(shipped, subset) <= worst
+
+
+@pytest.mark.parametrize("subset", [subset for subset in SUBSETS if len(subset) > 1])
+def test_the_same_check_rejects_independent_noise_per_level(independent: Law, subset: tuple[int, ...]) -> None:
+    assert proven_ratio(independent, subset) > 1 / noise_parameter(LEVELS[max(subset)])
+
+
+def test_vector_d07_worst_ratios_in_closed_form(vector: Callable[[str], Any]) -> None:
+    d07 = vector("D07")
+    parameters = {name[2]: Fraction(a) for name, a in d07["inputs"].items()}  # a_coarse, a_mid, a_fine
+    for names, expected in d07["expected"]["by_subset"].items():
+        fine_first = sorted(parameters[name] for name in names)
+        joint: list[Fraction] = []
+        separate: list[Fraction] = []
+        for readings in product(range(-3, 5), repeat=len(names)):
+            zero, one = (lossless(fine_first, [y - count for y in readings]) for count in (0, 1))
+            joint += [zero / one, one / zero]
+            zero, one = (by_itself(fine_first, [y - count for y in readings]) for count in (0, 1))
+            separate += [zero / one, one / zero]
+        assert max(joint) == Fraction(expected["lossless_max_ratio"])
+        assert max(separate) == Fraction(expected["independent_max_ratio"])
+
+
+def lossless(fine_first: list[Fraction], noise: list[int]) -> Fraction:
+    probability = pmf(fine_first[0], noise[0])
+    for i in range(1, len(noise)):
+        probability *= bridge_pmf(fine_first[i - 1], fine_first[i], noise[i] - noise[i - 1])
+    return probability
+
+
+def by_itself(fine_first: list[Fraction], noise: list[int]) -> Fraction:
+    probability = Fraction(1)
+    for a, z in zip(fine_first, noise, strict=True):
+        probability *= pmf(a, z)
+    return probability

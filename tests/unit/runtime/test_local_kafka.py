@@ -1,0 +1,255 @@
+"""The local Kafka without a Kafka: what is missing is named, and nothing half done or foreign is taken for ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_dp.errors import BrokerError, ConfigError
+from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka.jars import fetch_jars, jars_folder
+from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
+
+GOOD_MAVEN = f"""
+for argument; do case $argument in -DoutputDirectory=*) folder=${{argument#*=}};; esac; done
+echo asked >> "$STREAM_DP_CACHE/asked"
+echo jar > "$folder/kafka_2.13-{localkafka.KAFKA_VERSION}.jar"
+"""
+JAVA_17 = """
+case "$*" in
+  -version) echo 'openjdk version "17.0.15" 2025-04-15' >&2;;
+  *StorageTool*) mkdir -p data && touch data/meta.properties;;
+  *) echo '[now] INFO fine'; echo '[now] ERROR the moon is in the wrong house'; exit 1;;
+esac
+"""
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with neither Java nor Maven and an empty cache; `tmp_path/bin` is all of its PATH that a test fills."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "cache").mkdir()
+    for tool in ("cat", "echo", "kill", "mkdir", "sh", "touch"):
+        (tmp_path / "bin" / tool).symlink_to(f"/bin/{tool}")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("STREAM_DP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
+    return tmp_path
+
+
+def install(machine: Path, name: str, script: str) -> None:
+    program = machine / "bin" / name
+    program.write_text(f"#!/bin/sh\n{script}")
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def bystander(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Somebody else's process."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield process
+        process.kill()
+
+
+def test_missing_java_is_named_with_what_to_install(machine: Path) -> None:
+    problem = localkafka.java_problem()
+
+    assert problem is not None
+    assert "Java was not found on PATH" in problem
+    assert "install a Java 17" in problem
+    with pytest.raises(BrokerError, match="Java was not found"):
+        localkafka.start(machine / "kafka")
+
+
+def test_java_home_without_java_is_named_even_when_path_has_one(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(machine, "java", JAVA_17)
+    assert localkafka.java_problem() is None
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert "JAVA_HOME=/nowhere" in (localkafka.java_problem() or "")
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_402", "8"), ("11.0.22", "11"), ("16", "16")])
+def test_old_java_is_refused(machine: Path, version: str, major: str) -> None:
+    install(machine, "java", f"echo 'openjdk version \"{version}\"' >&2")
+    assert f"is Java {major}, too old" in (localkafka.java_problem() or "")
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.2", "26-ea"])
+def test_new_java_is_taken(machine: Path, version: str) -> None:
+    install(machine, "java", f"echo 'openjdk version \"{version}\"' >&2")
+    assert localkafka.java_problem() is None
+
+
+def test_java_that_fails_is_quoted(machine: Path) -> None:
+    install(machine, "java", "echo 'No Java runtime present' >&2; exit 1")
+    assert "No Java runtime present" in (localkafka.java_problem() or "")
+
+
+def test_maven_is_needed_only_until_the_jars_are_there(machine: Path) -> None:
+    install(machine, "java", JAVA_17)
+    assert "install Maven" in (localkafka.maven_problem() or "")
+    assert localkafka.local_kafka_problem() == localkafka.maven_problem()
+    with pytest.raises(BrokerError, match="install Maven"):
+        fetch_jars()
+
+    jars_folder().mkdir(parents=True)
+    assert localkafka.local_kafka_problem() is None
+
+
+def test_fetch_is_done_once(machine: Path) -> None:
+    install(machine, "mvn", GOOD_MAVEN)
+    said: list[str] = []
+
+    folder = fetch_jars(said.append)
+    assert fetch_jars(said.append) == folder
+
+    assert [jar.name for jar in folder.iterdir()] == [f"kafka_2.13-{localkafka.KAFKA_VERSION}.jar"]
+    assert (machine / "cache" / "asked").read_text() == "asked\n"
+    assert len(said) == 1
+
+
+def test_failed_fetch_leaves_nothing_and_says_what_maven_said(machine: Path) -> None:
+    install(machine, "mvn", GOOD_MAVEN + "echo 'the disk is full'; exit 1")
+
+    with pytest.raises(BrokerError, match=r"(?s)could not fetch.*the disk is full"):
+        fetch_jars()
+
+    assert list(jars_folder().parent.iterdir()) == []
+
+
+def test_fetch_without_the_broker_jar_is_an_error(machine: Path) -> None:
+    install(machine, "mvn", "exit 0")
+    with pytest.raises(BrokerError, match="brought no kafka"):
+        fetch_jars()
+    assert not jars_folder().exists()
+
+
+def test_fetch_killed_halfway_is_not_taken_for_a_finished_one(machine: Path) -> None:
+    install(machine, "mvn", GOOD_MAVEN + "kill -9 $PPID")
+    fetch = "from stream_dp.runtime.localkafka.jars import fetch_jars; fetch_jars()"
+    checkout = Path(localkafka.__file__).parents[3]
+    killed = subprocess.run([sys.executable, "-c", fetch], env={**os.environ, "PYTHONPATH": str(checkout)}, check=False)
+    assert killed.returncode == -9
+    assert [path.name.startswith("partial-") for path in jars_folder().parent.iterdir()] == [True]
+    assert localkafka.local_kafka_problem() is not None
+
+    install(machine, "mvn", GOOD_MAVEN)
+    fetch_jars()
+    assert jars_folder().is_dir()
+
+
+def test_pom_pins_the_version_the_code_names() -> None:
+    pom = (Path(localkafka.__file__).parent / "pom.xml").read_text()
+    versions = re.findall(r"<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)</version>", pom)
+    assert ("kafka_2.13", localkafka.KAFKA_VERSION) in versions
+    assert all(re.fullmatch(r"[\d.]+", version) for _, version in versions)
+
+
+def write_state(folder: Path, pid: int, marker: str) -> None:
+    folder.mkdir()
+    state = {"pid": pid, "marker": marker, "port": 40000, "controller_port": 40001}
+    (folder / "broker.json").write_text(json.dumps(state))
+
+
+def test_foreign_process_with_the_recorded_id_is_never_signalled(
+    machine: Path, bystander: subprocess.Popen[bytes]
+) -> None:
+    write_state(machine / "kafka", bystander.pid, "-Dstream.dp.kafka=0123")
+
+    assert not localkafka.status(machine / "kafka").running
+    assert localkafka.status(machine / "kafka").address == "127.0.0.1:40000"
+    assert not localkafka.stop(machine / "kafka")
+    terminate(bystander.pid, "-Dstream.dp.kafka=0123", 0.0)
+
+    assert bystander.poll() is None
+
+
+def test_process_id_zero_is_nobody(machine: Path) -> None:
+    write_state(machine / "kafka", 0, "")
+    assert not localkafka.stop(machine / "kafka")
+
+
+def test_process_that_ignores_sigterm_is_killed(machine: Path) -> None:
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    log = machine / "log"
+    pid = spawn_detached([sys.executable, "-c", stubborn, "the-marker"], machine, log)
+    deadline = time.monotonic() + 10
+    while not (log.exists() and "deaf" in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert carries(pid, "the-marker")
+    assert os.getsid(pid) != os.getsid(0)
+
+    terminate(pid, "the-marker", 0.1)
+
+    assert not carries(pid, "the-marker")
+
+
+def test_damaged_state_file_is_named(machine: Path) -> None:
+    (machine / "kafka").mkdir()
+    (machine / "kafka" / "broker.json").write_text('{"pid": 1')
+    with pytest.raises(BrokerError, match=r"broker\.json is damaged"):
+        localkafka.status(machine / "kafka")
+
+
+def test_start_that_fails_ends_with_what_the_broker_said(machine: Path) -> None:
+    install(machine, "java", JAVA_17)
+    jars_folder().mkdir(parents=True)
+
+    with pytest.raises(
+        BrokerError, match=r"(?s)did not start.*kafka\.log:\n\[now\] ERROR the moon is in the wrong house$"
+    ):
+        localkafka.start(machine / "kafka")
+
+    assert not localkafka.status(machine / "kafka").running
+
+
+def test_taken_port_is_named_before_anything_starts(machine: Path) -> None:
+    install(machine, "java", JAVA_17)
+    jars_folder().mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BrokerError, match=f"port {port} is taken"):
+            localkafka.start(machine / "kafka", port=port)
+    assert not (machine / "kafka" / "broker.json").exists()
+
+
+def test_state_folder_that_cannot_be_made_is_named(machine: Path) -> None:
+    (machine / "file").touch()
+    with pytest.raises(BrokerError, match="cannot be used"):
+        localkafka.start(machine / "file" / "kafka")
+
+
+@pytest.mark.parametrize("heap", ["1", "g", "1gb", "1g -XX:+Evil", "0g", ""])
+def test_heap_that_is_no_size_is_refused(machine: Path, heap: str) -> None:
+    with pytest.raises(ConfigError, match="is not a size"):
+        localkafka.start(machine / "kafka", heap=heap)
+
+
+def test_external_cluster_is_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert localkafka.external_broker() is None
+    monkeypatch.setenv("STREAM_DP_BROKER", "kafka://one:9092,two:9092")
+    assert localkafka.external_broker() == "one:9092,two:9092"
+    monkeypatch.setenv("STREAM_DP_BROKER", " ")
+    assert localkafka.external_broker() is None
+
+
+def test_cache_folder_follows_the_environment(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert localkafka.cache_folder() == machine / "cache"
+    monkeypatch.delenv("STREAM_DP_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/caches")
+    assert localkafka.cache_folder() == Path("/var/caches/stream-dp")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert localkafka.cache_folder() == Path("/home/ada/.cache/stream-dp")
