@@ -132,7 +132,7 @@ Topic = Annotated[str, AfterValidator(check_topic)]
 class Section(BaseModel):
     """A part of the file: unknown keys are faults, nothing is converted silently."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class TimeConfig(Section):

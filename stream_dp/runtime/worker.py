@@ -23,6 +23,7 @@ from aiokafka.partitioner import murmur2
 from faust.transport.drivers import TRANSPORTS
 from faust.types import TP
 
+from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.plan import Plan, SourcePlan, ViewPlan
@@ -210,6 +211,17 @@ class Worker:
                 return body(stream, self)
 
             self.app.agent(self.app.topic(*names, schema=ChunkSchema()), name=f"stream_dp.{name}")(agent)
+
+    async def crashed(self) -> None:
+        """Return when the worker has crashed."""
+        await self.app._crashed.wait()
+
+    def crash_reason(self) -> BaseException | None:
+        """What the worker crashed of, None while it runs."""
+        if not self.app.crashed:
+            return None
+        reason: BaseException | None = self.app.crash_reason
+        return reason or StateError("an agent failed")
 
     # -- what agents use --------------------------------------------------------------------------------------
 

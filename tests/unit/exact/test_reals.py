@@ -61,6 +61,28 @@ def test_exp_neg_just_below_the_cut_still_encloses() -> None:
         assert lower <= Decimal(-127).exp() * 2**128 <= upper
 
 
+def test_exp_neg_of_a_hair_stays_at_most_one() -> None:
+    assert exp_neg(Fraction(1, 10**200), 64) == (2**64 - 1, 2**64)
+
+
+@pytest.mark.parametrize("precision", [3, 8, 64])
+@pytest.mark.parametrize("share", [Fraction(1, 3), Fraction(5, 8), Fraction(7, 9)])
+def test_values_a_hair_beside_an_integer_are_enclosed_on_the_right_side(precision: int, share: Fraction) -> None:
+    """x = ln(2^p / m) is known to 500 bits here, so 2^p e^-x misses m by much less than any guard bit shows."""
+    m = int(share * 2**precision)
+    below, above = (Fraction(end, 2**500) for end in log(Fraction(2**precision, m), 500))
+
+    low_of_less, high_of_less = exp_neg(above, precision)  # a hair below m
+    low_of_more, high_of_more = exp_neg(below, precision)  # a hair above m
+    assert low_of_less < m <= high_of_less
+    assert low_of_more <= m < high_of_more
+
+    x = Fraction(m, 2**precision)
+    less, more = (Fraction(end, 2**500) for end in exp_neg(x, 500))
+    assert log(less, precision)[0] < -m <= log(less, precision)[1]
+    assert log(more, precision)[0] <= -m < log(more, precision)[1]
+
+
 def test_arguments_outside_the_domain_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 0"):
         exp_neg(Fraction(-1, 10**9), 64)

@@ -268,7 +268,7 @@ def test_window_longer_than_the_ledgers_period_is_refused(planned: Planner) -> N
 
 
 def test_delta_above_what_the_coarsest_level_allows_is_refused(planned: Planner) -> None:
-    """lossless 2.9.5 asks for delta <= 1 - e^(-0.25/5) = 0.0488; half of the delta comes close, all of it does not."""
+    """lossless 2.9.5: at most 1 - e^(-0.25/5) = 0.0488 at the coarsest level, to which a third of the delta falls."""
     generous = ('delta: "1/10000"', 'delta: "0.5"')
     assert planned(generous, ('delta: "1e-6"', 'delta: "0.1"')).views["destinations"].delta == Fraction(1, 10)
     faults = faults_of(lambda: planned(generous, ('delta: "1e-6"', 'delta: "0.4"')))

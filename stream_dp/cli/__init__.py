@@ -1,0 +1,57 @@
+"""The `stream-dp` command."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from stream_dp.errors import ConfigError, StreamDPError
+from stream_dp.version import __version__
+
+FAILED, WRONG_CONFIGURATION = 1, 2
+
+_COMMANDS = ("demo", "worker", "check", "schema", "grant", "tail", "kafka")
+
+
+class _Commands(click.Group):
+    """Loads a command's module when it is asked for, so that `--help` does not wait for Faust."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"stream_dp.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(cls=_Commands)
+@click.version_option(__version__, prog_name="stream-dp")
+def cli() -> None:
+    r"""Differentially private releases of a Kafka topic of user events.
+
+    \b
+    See it work:           stream-dp demo
+    Check a configuration: stream-dp check app.yaml
+    Run a worker:          stream-dp worker app.yaml
+    Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
+    Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `kafka status` adds 3, not running.
+    """
+
+
+def main() -> None:
+    """Entry point of the console script: the package's own errors become one clear message and an exit code."""
+    try:
+        cli()
+    except ConfigError as error:
+        for fault in error.faults:
+            click.echo(f"error: {fault}", err=True)
+        sys.exit(WRONG_CONFIGURATION)
+    except StreamDPError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(FAILED)

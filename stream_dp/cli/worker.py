@@ -1,0 +1,47 @@
+"""`stream-dp worker`: run one worker of an application until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import uvloop
+
+from stream_dp.errors import ConfigError
+from stream_dp.releases.planning import load_plan
+from stream_dp.runtime.client import MEMORY
+from stream_dp.runtime.running import run_worker
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="State folder of this worker; each worker of a machine needs its own. [default: data_dir of FILE]",
+)
+@click.option("--replication", default=1, show_default=True, help="Copies of every topic that has to be created.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what Faust is doing, too.")
+def worker(file: Path, data_dir: Path | None, replication: int, verbose: bool) -> None:
+    """Run one worker of the application that FILE describes.
+
+    Creates the topics that are missing (not the source topics), takes its share of the partitions, counts, releases
+    and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions, on any machines, with the
+    same FILE and key file; one that was killed goes on where it was when it is started again.
+
+    Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
+    """
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("stream_dp").setLevel(logging.INFO)
+    plan = load_plan(file)
+    if data_dir is not None:
+        plan = replace(plan, data_dir=data_dir)
+    if plan.broker == MEMORY:
+        raise ConfigError(
+            "broker: memory:// lives inside one process, so a worker of its own would have nothing to read; "
+            "`stream-dp demo` runs on it, and `stream-dp kafka up` starts a real Kafka"
+        )
+    uvloop.run(run_worker(plan, replication=replication))

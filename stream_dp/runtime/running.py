@@ -1,0 +1,80 @@
+"""The life of a worker process: prepare, start, run until stopped or crashed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from stream_dp.errors import ConfigError, StreamDPError
+from stream_dp.releases.plan import Plan
+from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.client import Client, connect
+from stream_dp.runtime.keys import load_key
+from stream_dp.runtime.worker import Worker
+
+log = logging.getLogger("stream_dp.worker")
+
+REPORT_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+async def run_worker(plan: Plan, *, replication: int = 1, **options: Any) -> None:
+    """Run a worker until SIGINT or SIGTERM. A worker that crashes ends its process: nothing else is safe.
+
+    Args:
+        plan: the checked configuration.
+        replication: copies of every created topic.
+        options: passed on to `Worker`.
+
+    Raises:
+        StreamDPError: it could not start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with connect(plan.broker) as client, running(plan, client, replication=replication, **options) as worker:
+        log.info("worker of %s is running: %d views on %s", plan.name, len(plan.views), plan.broker)
+        while not stop.is_set():
+            await _first(stop.wait(), worker.crashed(), asyncio.sleep(REPORT_SECONDS))
+            if (reason := worker.crash_reason()) is not None:
+                _end(reason)
+            log.info("so far: %s", worker.counters.lines())
+    log.info("worker of %s stopped", plan.name)
+
+
+def _end(reason: BaseException) -> None:
+    """Leave at once, with what was acknowledged and nothing more; the next start reads the rest again."""
+    kind = "error" if isinstance(reason, StreamDPError) else f"crashed by {type(reason).__name__}"
+    sys.stderr.write(f"{kind}: {reason}\n")
+    sys.stderr.flush()
+    logging.shutdown()
+    os._exit(2 if isinstance(reason, ConfigError) else 1)
+
+
+@asynccontextmanager
+async def running(plan: Plan, client: Client, *, replication: int = 1, **options: Any) -> AsyncIterator[Worker]:
+    """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
+    starts = await prepare(plan, client, replication=replication)
+    worker = Worker(plan, starts, prf_key=load_key(plan.key_file), **options)
+    await worker.app.start()
+    try:
+        yield worker
+    finally:
+        await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
+
+
+async def _first(*waiting: Any) -> None:
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

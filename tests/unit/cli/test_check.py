@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stream_dp.cli.check import check
+
+RIGHT = """\
+name: visits
+broker: kafka://127.0.0.1:9092
+data_dir: ./state
+key_file: ./visits.key
+sources:
+  visits: {topic: visits, partitions: 2}
+ledgers:
+  visitors: {population: visitors of the site, epsilon: "30", delta: "1/10000", period: 7d}
+ladders:
+  two:
+    - {level: coarse, epsilon: "1/3"}
+    - {level: fine, epsilon: "1"}
+audiences: {public: coarse, staff: fine}
+views:
+  pages:
+    {source: visits, item: page, kind: histogram, items_per_user: 1, delta: "1e-6", window: {size: 1d},
+     ledger: visitors, ladder: two}
+  searches:
+    {source: visits, item: query, kind: topk, k: 10, kbar: 50, selection: {epsilon: "1/10", delta: "1e-7"},
+     items_per_user: 3, window: {size: 1d}, ledger: visitors, ladder: two, audiences: [public]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_broker_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "visits.yaml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_plan_of_a_right_file_is_printed_in_words_and_numbers(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check, [written(tmp_path, RIGHT)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    for words in (
+        "visits: 2 views, 2 partitions, broker kafka://127.0.0.1:9092",
+        "view pages (histogram)",
+        "Protects visitors of the site: each of them is a user.",
+        "moves at most 1 published count of a window",
+        "Showing keys nobody named before costs delta 1e-6 a window.",
+        "view searches (topk)",
+        "Choosing the keys costs epsilon 1.000001 and delta 1e-7 a window at worst",
+        "Grants can raise that to level fine, epsilon 2.000001.",
+        "ledger visitors",
+        "epsilon 16.3333403334 and delta 7.7e-6: the budget pays for all of it.",
+    ):
+        assert words in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["coarse", "0.333333333334", "3", "2.95", "±9", "44", "0.333333333334", "90", "public"] in rows
+    assert ["fine", "1", "1", "0.851", "±3", "15", "1", "30", "staff"] in rows
+    assert ["fine", "1", "3", "2.95", "±9", "-", "2.000001", "14", "-"] in rows
+    assert ["pages", "fine", "1", "1e-6", "7", "7"] in rows
+    assert result.stderr == ""
+
+
+def test_page_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check, [written(tmp_path, RIGHT)], env={"COLUMNS": "80"})
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "..." not in result.stdout
+    assert "…" not in result.stdout
+
+
+def test_machine_reads_exact_numbers_and_decimals(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check, [written(tmp_path, RIGHT), "--json"])
+    described = json.loads(result.stdout)
+    pages = described["views"][0]
+    assert pages["levels"][0]["epsilon"] == {"exact": "1/3", "decimal": "0.333333333334"}
+    assert pages["levels"][0]["cost"]["delta"] == {"exact": "1/1000000", "decimal": "1e-6"}
+    assert described["ledgers"][0]["affords_schedule"] is True
+
+
+def test_every_fault_goes_to_stderr_with_exit_code_2(tmp_path: Path) -> None:
+    wrong = RIGHT.replace('epsilon: "1/3"', "epsilon: 0.33").replace("ledger: visitors,", "ledger: visitor,")
+    result = CliRunner().invoke(check, [written(tmp_path, wrong)])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f"{tmp_path}/visits.yaml: 3 faults",
+        '  ladders.two[0].epsilon: 0.33 becomes a binary float, which is not the number you wrote; quote it: "0.33"',
+        "  views.pages.ledger: no ledger is named 'visitor'; did you mean 'visitors'?",
+        "  views.searches.ledger: no ledger is named 'visitor'; did you mean 'visitors'?",
+    ]
+
+
+def test_machine_reads_faults_as_json(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check, [written(tmp_path, "name: visits"), "--json"])
+    assert result.exit_code == 2
+    faults = json.loads(result.stdout)["faults"]
+    assert {"path": "broker", "message": "is required"} in faults
+
+
+def test_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check, [str(tmp_path / "none.yaml")])
+    assert result.exit_code == 2
+    assert "cannot be read: No such file or directory" in result.stderr
+
+
+def test_markup_in_a_population_is_printed_as_it_stands(tmp_path: Path) -> None:
+    text = RIGHT.replace("visitors of the site", '"[bold]visitors[/bold]"')
+    result = CliRunner().invoke(check, [written(tmp_path, text)], env={"COLUMNS": "200"})
+    assert "Protects [bold]visitors[/bold]: each" in result.stdout
