@@ -15,7 +15,6 @@ from rich.text import Text
 
 from stream_dp.errors import ConfigError
 from stream_dp.releases.describe import (
-    DISPLAY_DIGITS,
     LedgerDescription,
     PlanDescription,
     ViewDescription,
@@ -23,8 +22,10 @@ from stream_dp.releases.describe import (
 )
 from stream_dp.releases.planning import load_plan
 from stream_dp.releases.rationals import decimal_up
+from stream_dp.releases.records import Amount
 
 FAULTY = 2
+COLUMN_DIGITS = 6
 
 
 @click.command()
@@ -100,16 +101,21 @@ def _levels(view: ViewDescription) -> Table:
     for level in view.levels:
         table.add_row(
             level.name,
-            level.epsilon.decimal,
-            decimal_up(Fraction(level.noise_scale.exact), DISPLAY_DIGITS),
+            _short(level.epsilon),
+            _short(level.noise_scale),
             level.expected_error,
             f"±{level.noise_interval_95}",
             "-" if level.minimum_count is None else str(level.minimum_count),
-            level.cost.epsilon.decimal,
+            _short(level.cost.epsilon),
             str(level.windows_afforded),
             ", ".join(level.audiences) or "-",
         )
     return table
+
+
+def _short(amount: Amount) -> str:
+    """A number for a column, rounded up."""
+    return decimal_up(Fraction(amount.exact), COLUMN_DIGITS)
 
 
 def _table(headings: Sequence[str], left: Container[str]) -> Table:
@@ -127,8 +133,8 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
         table.add_row(
             share.view,
             share.level,
-            share.cost.epsilon.decimal,
-            share.cost.delta.decimal,
+            _short(share.cost.epsilon),
+            _short(share.cost.delta),
             str(share.windows_asked),
             str(share.windows_afforded),
         )

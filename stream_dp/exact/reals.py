@@ -38,7 +38,7 @@ def exp_neg(x: Fraction, precision: int) -> tuple[int, int]:
     lower, upper = (1 << 2 * point) // upper, _ceil_div(1 << 2 * point, lower)
     for _ in range(halvings):
         lower, upper = lower * lower >> point, _ceil_shift(upper * upper, point)
-    return lower >> guard, min(_ceil_shift(upper, guard), 1 << precision)
+    return lower >> guard, _ceil_shift(upper, guard)
 
 
 def _exp_small(numerator: int, denominator: int, point: int) -> tuple[int, int]:

@@ -222,8 +222,8 @@ def _protection(view: ViewPlan) -> str:
     values = _many(view.items_per_user, "distinct value", "distinct values")
     return (
         f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "
-        f"at most {counts} of a window, each by one, because at most {values} of {view.item_field} are counted for a "
-        "user in a window, each once."
+        f"at most {counts} of a window, each by one, because a user adds at most {values} of {view.item_field} to a "
+        "window, each once."
     )
 
 

@@ -80,9 +80,10 @@ class WindowPlan:
         size_ms: length of a tumbling window.
         start_ms: start of the first window since epoch, None when the first start is recorded once, at run time.
         grace_ms: how long after its end a window still takes late events.
-        clock: "wall" closes windows by the clock of the machine, "event" by the time of the events.
-        max_ahead_ms: an event further ahead of the clock than this is refused.
-        idle_ms: a partition silent for this long (wall clock) no longer holds windows open.
+        clock: "wall" closes windows by the clock of the machine, "event" by the watermark records of the source. No
+            event moves a clock: it would make other users' events late.
+        max_ahead_ms: an event further ahead of the wall clock than this is refused.
+        idle_ms: after this long without a watermark, a partition's event clock goes on with the wall clock.
         retention_ms: how long after its end a sealed window can still be sharpened.
     """
 

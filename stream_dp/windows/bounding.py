@@ -1,8 +1,9 @@
 """Contribution bounding and counting of one chunk for one view: the loop that every event passes.
 
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
-same window before; so adding or removing one user changes no other user's contributions, and moves each count by at
-most 1 and at most `items_per_user` counts (lossless 1.2, topk 1.2).
+same window before. The clock is moved by watermark records or the wall clock, never by an event: an event that could
+close a window would make other users' events late. So adding or removing one user changes no other user's
+contributions, and moves each count by at most 1 and at most `items_per_user` counts (lossless 1.2, topk 1.2).
 """
 
 from __future__ import annotations
@@ -59,20 +60,20 @@ def bound_chunk(
         windows: its open windows by start; changed in place.
         decoded: the chunk.
         column: which of the chunk's item columns the view counts.
-        clock_ms: the view's clock before the chunk; an event clock moves with each event, a wall clock does not.
-        now_ms: the wall time, against which a wall clock's view judges events from the future.
+        clock_ms: the view's clock before the chunk; the chunk's watermarks move an event clock, nothing a wall clock.
+        now_ms: the wall time; nothing is counted that lies further ahead of it than `max_ahead_ms`.
         misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
 
     Returns:
         The clock, the accepted contributions and the refusals, reasons: `late`, `before_start`, `future`, `duplicate`,
         `clipped`, `wrong_partition`.
     """
-    event_time, size, limit = view.clock == "event", view.size_ms, view.items_per_user
+    size, limit = view.size_ms, view.items_per_user
     closed_before = view.closed_before(clock_ms)
-    latest = (clock_ms if event_time else now_ms) + view.max_ahead_ms
+    latest = now_ms + view.max_ahead_ms
     out = Bounded(clock_ms, {}, [])
     refuse = out.refused.append
-    watermarks = iter([*(decoded.watermarks if event_time else ()), _NO_MORE])
+    watermarks = iter([*(decoded.watermarks if view.clock == "event" else ()), _NO_MORE])
     mark_at, mark_ms = next(watermarks)
     low = high = 0
     window, row = OpenWindow(), JournalRow(0, [], [])
@@ -82,16 +83,13 @@ def bound_chunk(
         while mark_at < offset:
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
             mark_at, mark_ms = next(watermarks)
-            closed_before, latest = view.closed_before(clock_ms), clock_ms + view.max_ahead_ms
+            closed_before = view.closed_before(clock_ms)
         if time < closed_before:
             refuse((offset, "late" if time >= view.start_ms else "before_start"))
             continue
         if time > latest:
             refuse((offset, "future"))
             continue
-        if event_time and time > clock_ms:
-            clock_ms = time
-            closed_before, latest = view.closed_before(time), time + view.max_ahead_ms
         if not low <= time < high:
             low = view.window_of(time)
             high = low + size

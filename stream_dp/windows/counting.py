@@ -46,7 +46,7 @@ class _ViewState:
     view: CountedView
     mark: ViewMark
     windows: dict[int, OpenWindow] = field(default_factory=dict)
-    last_event_wall_ms: int | None = None
+    last_watermark_wall_ms: int | None = None
 
 
 class PartitionCounter:
@@ -133,7 +133,8 @@ class PartitionCounter:
                 state.view, state.windows, decoded, column, state.mark.clock_ms, now_ms, self._misplaced
             )
             state.mark.clock_ms = bound.clock_ms
-            state.last_event_wall_ms = now_ms
+            if decoded.watermarks:
+                state.last_watermark_wall_ms = now_ms
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             for start, row in bound.added.items():
                 row.last_offset = last
@@ -192,12 +193,12 @@ class PartitionCounter:
 
     @staticmethod
     def _go_on_idle(state: _ViewState, now_ms: int, *, drained: bool) -> None:
-        last = state.last_event_wall_ms
+        last = state.last_watermark_wall_ms
         if last is None or not drained:
-            state.last_event_wall_ms = now_ms
+            state.last_watermark_wall_ms = now_ms
         elif now_ms - last >= state.view.idle_ms:
             state.mark.clock_ms += now_ms - last
-            state.last_event_wall_ms = now_ms
+            state.last_watermark_wall_ms = now_ms
 
     # -- handing on -------------------------------------------------------------------------------------------
 

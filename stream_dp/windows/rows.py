@@ -84,7 +84,7 @@ class ViewMark(msgspec.Struct, array_like=True):
 
     fingerprint: bytes
     clock_ms: int
-    """Everything before this time has been seen: the event clock, or the wall time up to which the log was read."""
+    """Everything before this time has been seen: the last watermark, or the wall time up to which the log was read."""
     open_from_ms: int
     """Start of the first window whose counts have not been handed on."""
     purging: list[tuple[int, int]]

@@ -21,9 +21,9 @@ class CountedView:
     grace_ms: int
     clock: Clock
     max_ahead_ms: int
-    """An event later than the clock by more than this is refused."""
+    """An event later than the wall clock by more than this is refused."""
     idle_ms: int
-    """After this long without an event, an event clock goes on with the wall clock."""
+    """After this long without a watermark, an event clock goes on with the wall clock."""
     items_per_user: int
     """Most distinct items one user can add to a window; each counts once."""
     buckets: int

@@ -28,8 +28,8 @@ def test_words_name_the_protected_and_what_they_could_change(planned: Planner) -
     view = describe(planned()).views[0]
     assert view.protection == (
         "Protects aircraft by tail number: each of them is a user. Adding or removing everything one user did moves at "
-        "most 5 published counts of a window, each by one, because at most 5 distinct values of dest are counted for a "
-        "user in a window, each once."
+        "most 5 published counts of a window, each by one, because a user adds at most 5 distinct values of dest to a "
+        "window, each once."
     )
     assert view.coalition == (
         "Who reads every topic of this view learns no more than level detailed alone tells: one window costs a user "
