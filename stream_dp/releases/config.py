@@ -160,6 +160,7 @@ class LedgerConfig(Section):
     epsilon: Epsilon
     delta: Annotated[Exact, AfterValidator(_below_one)]
     period: Lasting
+    start: Moment = 0
 
 
 class LevelConfig(Section):

@@ -35,7 +35,6 @@ from stream_dp.releases.state import (
     WindowRow,
     clearance_audience,
     ledger_key,
-    period_start,
     with_budget,
 )
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
@@ -336,7 +335,7 @@ class ReleaseEngine:
         """One record per audience, coarse to fine, each charged with what it adds to the finest before it."""
         audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
         readings = read_window(view, start, table, [levels[audience] for audience in audiences], self._prf_key)
-        books = account(view, period_start(view, start), ledger.left)
+        books = account(view, view.ledger.period_of(start), ledger.left)
         records = []
         for audience, reading in zip(audiences, readings, strict=True):
             level = levels[audience]
@@ -359,7 +358,7 @@ class ReleaseEngine:
     def _refusal(
         self, view: ViewPlan, audience: str, level: int, start: int, revision: int, refusal: Refusal
     ) -> tuple[str, bytes, bytes]:
-        books = account(view, period_start(view, start), refusal.left)
+        books = account(view, view.ledger.period_of(start), refusal.left)
         record = refusal_record(
             view, audience=audience, level=level, start_ms=start, revision=revision, asked=refusal.asked, ledger=books
         )

@@ -98,12 +98,17 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class LedgerPlan:
-    """The budget of a population: `budget` for each period of `period_ms`."""
+    """The budget of a population: `budget` for each period of `period_ms`; periods tile the time from `start_ms` on."""
 
     name: str
     population: str
     budget: Cost
     period_ms: int
+    start_ms: int
+
+    def period_of(self, time_ms: int) -> int:
+        """The start of the period that a time falls into."""
+        return time_ms - (time_ms - self.start_ms) % self.period_ms
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ def fingerprint(view: ViewPlan) -> bytes:
         [window.size_ms, window.start_ms],
         [view.items_per_user, view.buckets],
         [[level.name, str(level.epsilon), level.threshold, level.minimum_count] for level in view.levels],
-        [view.ledger.name, view.ledger.period_ms],
+        [view.ledger.name, view.ledger.period_ms, view.ledger.start_ms % view.ledger.period_ms],
         str(view.delta),
         None if topk is None else [topk.k, topk.kbar, str(topk.epsilon), str(topk.delta)],
     ]

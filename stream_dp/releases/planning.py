@@ -190,7 +190,7 @@ def plan_view(
 
 
 def _ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:
-    return LedgerPlan(name, ledger.population, Cost(ledger.epsilon, ledger.delta), ledger.period)
+    return LedgerPlan(name, ledger.population, Cost(ledger.epsilon, ledger.delta), ledger.period, ledger.start)
 
 
 def _source(name: str, source: SourceConfig) -> SourcePlan:

@@ -102,14 +102,9 @@ class Call:
         return not self.audience or row.given.get(self.audience, NOTHING).level >= self.level
 
 
-def period_start(view: ViewPlan, start_ms: int) -> int:
-    """Start of the ledger period that a window is charged to: the one it begins in."""
-    return start_ms - start_ms % view.ledger.period_ms
-
-
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
-    """The row of the ledger that pays for a window."""
-    return LEDGER + text(view.ledger.name) + moment(period_start(view, start_ms))
+    """The row of the ledger that pays for a window: that of the period it begins in."""
+    return LEDGER + text(view.ledger.name) + moment(view.ledger.period_of(start_ms))
 
 
 def with_budget(ledger: Ledger, budget: Cost) -> Ledger:

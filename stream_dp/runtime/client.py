@@ -66,6 +66,8 @@ class MemoryClient:
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Append the records."""
         for record in records:
+            if record.key is None and record.value is None:
+                raise BrokerError("a record needs a key or a value")  # as the Kafka client does
             self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
 
     async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:

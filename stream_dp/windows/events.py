@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 WATERMARK_HEADER = "stream-dp-watermark"
-"""A record with this header (a time in ms, as text) carries no event: it says that nothing earlier will follow."""
+"""A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
 
 MAX_ITEM_LENGTH = 1024
 MAX_KEY_BYTES = 1024
@@ -86,7 +86,7 @@ class EventDecoder:
         """
         out = Decoded([], [], [], [[] for _ in self._item_names], [], [])
         for record in records:
-            if record.value is None or record.key is None:
+            if not record.value or record.key is None:
                 self._without_event(record, out)
                 continue
             try:
@@ -126,7 +126,7 @@ class EventDecoder:
     @staticmethod
     def _without_event(record: Record, out: Decoded) -> None:
         headers: Mapping[str, bytes] = dict(record.headers or ())
-        if record.value is None and WATERMARK_HEADER in headers:
+        if not record.value and WATERMARK_HEADER in headers:
             try:
                 out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))
             except ValueError:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import ConfigError
-from stream_dp.releases.config import Config, check_broker
+from stream_dp.releases.config import MODELS, Config, check_broker
+from stream_dp.releases.describe import describe
 from stream_dp.releases.document import Inexact, parse_document
 from stream_dp.releases.durations import format_duration, format_time, parse_duration, parse_time
 from stream_dp.releases.plan import Plan
@@ -17,6 +19,8 @@ from stream_dp.releases.planning import build_plan, load_plan
 from stream_dp.releases.rationals import parse_exact
 
 Planner = Callable[..., Plan]
+
+DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 WRONG = """\
 name: Flights
@@ -98,6 +102,23 @@ def test_every_fault_of_a_file_is_listed_at_once_with_its_path_in_the_order_of_t
     file = tmp_path / "wrong.yaml"
     file.write_text(WRONG, encoding="utf-8")
     assert faults_of(lambda: load_plan(file, {})) == FAULTS.splitlines()
+
+
+def test_example_of_the_documentation_is_right_and_affords_its_schedule(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", DOCUMENTATION, re.DOTALL)
+    assert example is not None
+    file = tmp_path / "example.yaml"
+    file.write_text(example.group(1), encoding="utf-8")
+    assert describe(load_plan(file, {})).warnings == []
+
+
+def test_documentation_has_every_key_and_no_other() -> None:
+    keys = {key for models in MODELS.values() for model in models for key in model.model_fields}
+    rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
+    documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
+    in_words = {"sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window", "selection"}
+    assert keys == documented | in_words
+    assert all(f"{name}" in DOCUMENTATION for name in in_words)
 
 
 def test_right_file_has_no_fault(planned: Planner) -> None:

@@ -15,9 +15,9 @@ TABLES = st.dictionaries(ITEMS, st.integers(0, 4), max_size=30)
 
 
 def test_the_order_is_count_descending_and_then_item_ascending() -> None:
-    counts = {b"b": 7, b"\xff": 7, b"": 7, b"z": 9, b"a": 3}
-    assert candidates(counts, 3) == ([(b"z", 9), (b"", 7), (b"b", 7)], 7)
-    assert candidates(counts, 4) == ([(b"z", 9), (b"", 7), (b"b", 7), (b"\xff", 7)], 3)
+    counts = {b"b": 7, b"\xff": 7, b"az": 7, b"": 7, b"z": 9, b"a": 3}
+    assert candidates(counts, 3) == ([(b"z", 9), (b"", 7), (b"az", 7)], 7)
+    assert candidates(counts, 5) == ([(b"z", 9), (b"", 7), (b"az", 7), (b"b", 7), (b"\xff", 7)], 3)
 
 
 @pytest.mark.parametrize("counts", [{}, {b"gone": 0}, {b"a": 2, b"gone": 0}])
