@@ -37,7 +37,7 @@ from stream_dp.releases.state import (
     ledger_key,
     with_budget,
 )
-from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
+from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Publish, Rows, Send, Step
 from stream_dp.windows.rows import (
     BUCKET,
     CLEARANCE,
@@ -248,7 +248,7 @@ class ReleaseEngine:
         yield from self._publish(view.name, {start: row})
 
     def _publish(self, view: str, windows: Mapping[int, WindowRow]) -> Iterator[Effect]:
-        yield Send([message for row in windows.values() for message in row.messages()])
+        yield Publish([message for row in windows.values() for message in row.messages()])
         for row in windows.values():
             row.outbox = []
         yield Commit([(window_key(WINDOW, view, start), encode(row)) for start, row in windows.items()])

@@ -36,7 +36,7 @@ from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Commit, Count, Erase, Message, Send, Step
+from stream_dp.windows.effects import Commit, Count, Erase, Message, Publish, Send, Step
 from stream_dp.windows.events import EventDecoder, EventFormat, Partitioner
 from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.rows import MergedBucket, Partial, bucket_key, encode, partial_key
@@ -48,6 +48,8 @@ CHUNK_RECORDS = 10_000
 BUFFERED_CHUNKS = 16
 TICK_SECONDS = 1.0
 SESSION_SECONDS = 60.0
+PUBLISHING_BEAT_MS = 100
+"""Releases leave at multiples of this; drawing noise takes a time that depends on the noise (lossless 5, no. 21)."""
 HEARTBEAT = b"\x00heartbeat"
 """Key of the records that exist only so that a topic's open segment is closed in time (Topics.erasing)."""
 
@@ -251,6 +253,8 @@ class Worker:
                     return
                 case Commit(rows):
                     await table.commit(partition, rows)
+                case Publish(messages):
+                    await self.publish(messages)
                 case Send(messages):
                     await self.send(messages)
                 case Erase(first, last):
@@ -258,14 +262,22 @@ class Worker:
                 case Count():
                     self.counters.add(effect)
 
-    async def send(self, messages: Sequence[Message]) -> None:
-        """Publish messages and wait for every acknowledgement."""
+    async def send(self, messages: Sequence[Message], *, timestamp_ms: int | None = None) -> None:
+        """Send messages and wait for every acknowledgement; without a timestamp they bear the time of sending."""
         self.app.lease.check()
-        producer = self.app.producer
+        producer, seconds = self.app.producer, None if timestamp_ms is None else timestamp_ms / 1000
         sent = [
-            await producer.send(m.topic, m.key, m.value, m.partition, None, list(m.headers.items())) for m in messages
+            await producer.send(m.topic, m.key, m.value, m.partition, seconds, list(m.headers.items()))
+            for m in messages
         ]
         await asyncio.gather(*sent)
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Publish records at the next full beat of the clock, and with its time: how long drawing took is not seen."""
+        now = self.clock_ms()
+        beat = now - now % -PUBLISHING_BEAT_MS
+        await asyncio.sleep((beat - now) / 1000)
+        await self.send(messages, timestamp_ms=beat)
 
     async def counters_of(self, partition: int) -> dict[str, PartitionCounter]:
         """The counters of a partition of every source, by topic, loaded."""

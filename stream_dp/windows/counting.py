@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.bounding import OpenWindow, bound_chunk
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
 from stream_dp.windows.events import EventDecoder, Partitioner, Record
@@ -155,8 +155,13 @@ class PartitionCounter:
             end_offset: the end of the partition's log at that time, None when not known yet.
             drained: the log was read to `end_offset` and all of it is counted, even where the last offsets hold no
                 record (transaction markers).
+
+        Raises:
+            StateError: the log ends before what was counted.
         """
         if end_offset is not None:
+            if end_offset < self.next_offset:
+                raise StateError(_shortened(self._source))
             if self._reads and self._reads[-1][1] == end_offset:
                 self._reads.pop()
             self._reads.append((now_ms, end_offset))
@@ -227,7 +232,7 @@ class PartitionCounter:
             yield self._outlet(Partial(view.name, start, bucket, self._partition, part))
 
     def _purge(self, state: _ViewState) -> Iterator[Effect]:
-        """Delete the journal of windows that were handed on; again after a crash, since only the table forgot."""
+        """Delete the journal of windows that were handed on; once more after a crash."""
         mark, name = state.mark, state.view.name
         if not mark.purging:
             return
@@ -253,6 +258,13 @@ def _drop(prefix: bytes, rows: Rows) -> Iterator[Effect]:
     if found:
         yield Commit(found)
         yield Erase(prefix, after(prefix))
+
+
+def _shortened(source: str) -> str:
+    return (
+        f"sources.{source}: its topic is shorter than what was counted of it, so it was made anew; give the views on it "
+        "new names, since their stored counts belong to the former topic"
+    )
 
 
 def _changed(view: str) -> str:

@@ -41,6 +41,11 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Publish(Send):
+    """Publish records to readers, at a moment that does not tell how long it took to make them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Erase:
     """Make the deleted rows of `[first, last)` vanish from the RocksDB files now, not at some later compaction."""
 

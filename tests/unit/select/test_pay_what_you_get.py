@@ -24,7 +24,7 @@ def transcripts(laws: Any, tables: list[Table], p: TopKParameters, budget: Cost,
     law: dict[Any, Any] = {}
     open_ends: list[Any] = [((), Ledger(budget), laws.power_of_e(Fraction(0)))]
     while open_ends:
-        assert len(open_ends) < 1_000, "the ledger admits far more calls than its budget holds"
+        assert len(law) < 1_000, "the ledger admits far more calls than its budget holds"
         seen, ledger, probability = open_ends.pop()
         if len(seen) == len(tables):
             law[seen] = probability

@@ -1,0 +1,221 @@
+"""An application under test: the same test body on the embedded log or on a real Kafka, by the broker's address."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from stream_dp.accounting import Ledger
+from stream_dp.accounting import decode as decode_ledger
+from stream_dp.errors import StateError
+from stream_dp.exact.bits import Entropy
+from stream_dp.releases.plan import Plan
+from stream_dp.releases.planning import load_plan
+from stream_dp.releases.records import AnyRecord, decode
+from stream_dp.runtime.client import MEMORY, Client, Outgoing, connect
+from stream_dp.runtime.keys import load_key
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.orders import Grant
+from stream_dp.runtime.running import running
+from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec
+from stream_dp.runtime.worker import Worker, wall_clock_ms
+from stream_dp.testing.oracle import keyed_entropy
+from stream_dp.testing.scripts import Script, SourceWriter
+from stream_dp.windows.rows import LEDGER
+
+T = TypeVar("T")
+
+WITHIN_SECONDS = 30.0
+"""How long something may take that a test waits for; a machine under load is slow, a lost message never comes."""
+
+
+@dataclass
+class ManualClock:
+    """A wall clock that stands until it is set; give `clock_ms=clock` to a worker."""
+
+    now_ms: int
+
+    def __call__(self) -> int:
+        """The time it shows, ms since the epoch."""
+        return self.now_ms
+
+
+def plan_from(text: str, folder: Path, broker: str = MEMORY) -> Plan:
+    """The plan of a configuration given as YAML text.
+
+    Args:
+        text: the configuration.
+        folder: where the file is written, and what its relative folders are relative to.
+        broker: replaces the broker that the text names.
+
+    Raises:
+        ConfigError: anything in it is wrong.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "application.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_plan(file, {"STREAM_DP_BROKER": broker})
+
+
+@dataclass
+class Application:
+    """An application whose source topics exist and whose workers a test starts, stops and replaces.
+
+    Attributes:
+        plan: its plan.
+        client: a client of its broker.
+        log: the embedded log, None on Kafka.
+        entropy: where its workers draw noise from.
+        worker: the worker started last.
+    """
+
+    plan: Plan
+    client: Client
+    log: MemoryLog | None
+    entropy: Entropy
+    worker: Worker | None = None
+    _life: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @property
+    def prf_key(self) -> bytes:
+        """The secret of the application's key file."""
+        return load_key(self.plan.key_file)
+
+    async def start(
+        self, *, clock_ms: Callable[[], int] = wall_clock_ms, tick_seconds: float = 0.05, plan: Plan | None = None
+    ) -> Worker:
+        """Start a worker in this process.
+
+        Args:
+            clock_ms: the worker's wall clock.
+            tick_seconds: time between two of its ticks.
+            plan: what it runs, if not the application's own plan: a changed configuration, another data folder.
+        """
+        context = running(
+            plan or self.plan,
+            self.client,
+            log=self.log,
+            entropy=self.entropy,
+            clock_ms=clock_ms,
+            tick_seconds=tick_seconds,
+        )
+        self.worker = await self._life.enter_async_context(context)
+        return self.worker
+
+    async def stop(self) -> None:
+        """Stop the workers that were started here; the application's topics stay."""
+        await self._life.aclose()
+        self.worker = None
+
+    async def publish(self, script: Script, source: str | None = None) -> None:
+        """Write a script to a source topic.
+
+        Args:
+            script: what to write.
+            source: the source's name, None if there is only one.
+        """
+        await self.client.publish(SourceWriter(self.plan, source).records(script))
+
+    async def grant(self, audience: str, level: str) -> None:
+        """Write a grant to the control topic."""
+        grant = Grant(audience=audience, level=level)
+        topic = Topics.of(self.plan).control
+        await self.client.publish([Outgoing(topic, 0, grant.key(), grant.model_dump_json().encode())])
+
+    async def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        """Key and value of every record of a topic, from its beginning to its present end."""
+        return [(record.key, record.value) async for record in self.client.follow([topic], until_end=True)]
+
+    async def published(self, view: str) -> dict[str, list[bytes]]:
+        """The records of a view as they were published, by audience, repetitions left out.
+
+        A record that a worker published again after a crash counts once; one with other bytes counts anew.
+        """
+        found = {}
+        for audience in self.plan.views[view].audiences:
+            values = [value for _, value in await self.read(Topics.release(view, audience)) if value is not None]
+            found[audience] = list(dict.fromkeys(values))
+        return found
+
+    async def releases(self, view: str) -> dict[str, list[AnyRecord]]:
+        """What `published` has, decoded."""
+        return {
+            audience: [decode(value) for value in values] for audience, values in (await self.published(view)).items()
+        }
+
+    async def wait_for_releases(self, view: str, count: int) -> dict[str, list[AnyRecord]]:
+        """What `releases` has as soon as every audience of the view has `count` records.
+
+        Raises:
+            TimeoutError: that did not come to pass.
+            StateError: the worker crashed.
+        """
+
+        async def enough() -> dict[str, list[AnyRecord]] | None:
+            found = await self.releases(view)
+            return found if all(len(records) >= count for records in found.values()) else None
+
+        return await self.eventually(enough)
+
+    async def ledgers(self) -> Mapping[bytes, Ledger]:
+        """The stored ledgers by row key, as the changelog of the release table has them."""
+        rows = await self.read(Topics.of(self.plan).changelog(RELEASES))
+        last = {key: value for key, value in rows if key is not None and key.startswith(LEDGER)}
+        return {key: decode_ledger(value) for key, value in last.items() if value is not None}
+
+    async def dead_letters(self, source: str | None = None) -> list[bytes]:
+        """The records of a source's dead-letter topic, in the order of each partition."""
+        topic = SourceWriter(self.plan, source).source.dead_letter_topic
+        return [value for _, value in await self.read(topic) if value is not None]
+
+    async def eventually(self, check: Callable[[], Awaitable[T | None]], within_s: float = WITHIN_SECONDS) -> T:
+        """The first answer of a check that is not None and not False.
+
+        Args:
+            check: asked again and again.
+            within_s: for so long.
+
+        Raises:
+            TimeoutError: no such answer came.
+            StateError: the worker crashed; its reason is the cause.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            answer = await check()
+            if answer is not None and answer is not False:
+                return answer
+            if self.worker is not None and (reason := self.worker.crash_reason()) is not None:
+                raise StateError(f"the worker crashed: {reason!r}") from reason
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {within_s:g} s")
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def application(
+    text: str, folder: Path, *, broker: str = MEMORY, noise_key: bytes = b"test"
+) -> AsyncIterator[Application]:
+    """An application under test, its source topics created; leaving the context stops its workers.
+
+    Args:
+        text: its configuration, YAML. On a broker that other tests use, its name, its sources' topics and its views'
+            names have to be its own.
+        folder: an empty folder for the configuration, the key file and the state.
+        broker: "memory://", or the address of a Kafka; whatever the text says.
+        noise_key: what the noise is drawn from (`keyed_entropy`).
+    """
+    plan = plan_from(text, folder, broker)
+    log = MemoryLog() if plan.broker == MEMORY else None
+    async with connect(plan.broker, log) as client:
+        sources = {view.source.topic: view.source.partitions for view in plan.views.values()}
+        await client.create([TopicSpec(topic, partitions) for topic, partitions in sources.items()])
+        app = Application(plan, client, log, keyed_entropy(noise_key))
+        try:
+            yield app
+        finally:
+            await app.stop()

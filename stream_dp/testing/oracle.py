@@ -1,0 +1,159 @@
+"""What a plan should release, computed the plain way: loops over a script, no state, no crash, no partition.
+
+The counting is written anew, on dictionaries; the noise is the package's own pure functions on the oracle's counts,
+with the same keyed bits as the worker under test.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stream_dp.accounting import Cost
+from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
+from stream_dp.releases.plan import ViewPlan
+from stream_dp.releases.publication import account, refusal_record, release_record
+from stream_dp.releases.records import AnyRecord
+from stream_dp.releases.sealing import read_window, seal_window, sealed_cost
+from stream_dp.testing.scripts import Event, Raw, Script, Watermark
+from stream_dp.windows.merging import largest
+from stream_dp.windows.rows import bucket_of
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a script comes to in one view.
+
+    Attributes:
+        counts: by window start, the number of users that had each item, bounded.
+        refused: by reason, how many events were not counted.
+    """
+
+    counts: Mapping[int, Mapping[str, int]]
+    refused: Mapping[str, int]
+
+    def between(self, view: ViewPlan, first_ms: int, end_ms: int) -> dict[int, Mapping[str, int]]:
+        """The counts of every window from the one that starts at `first_ms`, empty ones too."""
+        return {start: self.counts.get(start, {}) for start in range(first_ms, end_ms, view.window.size_ms)}
+
+
+def count_script(view: ViewPlan, start_ms: int, script: Script) -> Expected:
+    """Count a script's events as the view's bounds say; what is `Raw` is not looked at.
+
+    Args:
+        view: the view.
+        start_ms: start of its first window.
+        script: everything that was published to its source, in order. Watermarks move an event clock and judge later
+            events; under a wall clock every event counts as on time.
+    """
+    window = view.window
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    had: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+    refused: Counter[str] = Counter()
+    clock = start_ms
+    for act in script:
+        match act:
+            case Watermark(time_ms):
+                clock = max(clock, time_ms)
+            case Event(user, item, time_ms):
+                start = time_ms - (time_ms - start_ms) % window.size_ms
+                end = start + window.size_ms
+                items = had[start, user]
+                if start < start_ms:
+                    refused["before_start"] += 1
+                elif window.clock == "event" and end + window.grace_ms <= clock:
+                    refused["late"] += 1
+                elif window.clock == "event" and time_ms > clock + window.max_ahead_ms:
+                    refused["future"] += 1
+                elif item in items:
+                    refused["duplicate"] += 1
+                elif len(items) == view.items_per_user:
+                    refused["clipped"] += 1
+                else:
+                    items.add(item)
+                    counts[start][item] += 1
+            case Raw():
+                pass
+    return Expected({start: dict(table) for start, table in counts.items()}, dict(refused))
+
+
+def keyed_entropy(key: bytes) -> Entropy:
+    """Noise that a second run draws again: bits fixed by the key and the draw's context. Not private."""
+
+    def source(context: bytes) -> BitSource:
+        return KeyedBits(key, context)
+
+    return source
+
+
+def expected_records(
+    view: ViewPlan,
+    windows: Mapping[int, Mapping[str, int]],
+    *,
+    prf_key: bytes,
+    entropy: Entropy,
+) -> dict[str, list[AnyRecord]]:
+    """The records of a view that alone uses its ledger, without any grant: one per window and audience.
+
+    Args:
+        view: the view.
+        windows: exact counts by window start, from the view's first window on, empty windows too.
+        prf_key: the secret of the application's key file.
+        entropy: the worker's.
+
+    Returns:
+        By audience, in order of the windows.
+    """
+    records: dict[str, list[AnyRecord]] = {audience: [] for audience in view.audiences}
+    audiences = sorted(view.audiences, key=lambda audience: (view.audiences[audience], audience))
+    finest = max(view.audiences.values())
+    left: dict[int, Cost] = {}
+    for start, counts in sorted(windows.items()):
+        period = view.ledger.period_of(start)
+        before = left.setdefault(period, view.ledger.budget)
+        if not view.cost(finest) <= before:
+            for audience in audiences:
+                refusal = refusal_record(
+                    view,
+                    audience=audience,
+                    level=view.audiences[audience],
+                    start_ms=start,
+                    revision=1,
+                    asked=view.cost(finest),
+                    ledger=account(view, period, before),
+                )
+                records[audience].append(refusal)
+            continue
+        table = seal_window(view, start, handed_on(view, counts), prf_key=prf_key, entropy=entropy)
+        left[period] = before - sealed_cost(view, table, finest)
+        charged = Cost.ZERO
+        for audience in audiences:
+            level = view.audiences[audience]
+            (reading,) = read_window(view, start, table, [level], prf_key)
+            held = sealed_cost(view, table, level)
+            release = release_record(
+                view,
+                audience=audience,
+                level=level,
+                start_ms=start,
+                revision=1,
+                items=reading.items,
+                charged=held - charged,
+                held=held,
+                ledger=account(view, period, left[period]),
+                complete=reading.complete,
+            )
+            charged = held
+            records[audience].append(release)
+    return records
+
+
+def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:
+    """What of a window's counts reaches the release: all of a histogram's, the largest of each bucket for a top-k."""
+    if view.topk is None:
+        return dict(counts)
+    buckets: list[dict[str, int]] = [{} for _ in range(view.buckets)]
+    for item, count in counts.items():
+        buckets[bucket_of(item, view.buckets)][item] = count
+    return {item: count for bucket in buckets for item, count in largest(bucket, view.topk.kbar + 1).items()}

@@ -1,0 +1,103 @@
+"""The input of a test as plain data: what is written to a source topic, in order, and who may read it as events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from stream_dp.errors import ConfigError
+from stream_dp.releases.plan import Plan, SourcePlan
+from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.worker import partitioner
+from stream_dp.windows.events import WATERMARK_HEADER
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: a user, an item, a time in ms since the epoch. Lands in the user's partition."""
+
+    user: str
+    item: str
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A watermark in every partition of the source: nothing earlier follows."""
+
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A record as it is, for what is no event."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+Script = Iterable[Event | Watermark | Raw]
+"""What happens on one source topic, in order."""
+
+
+class SourceWriter:
+    """Turns scripts into the records of one source of a plan."""
+
+    def __init__(self, plan: Plan, source: str | None = None) -> None:
+        """Set up the writer.
+
+        Args:
+            plan: the application.
+            source: the source's name; None if the plan has one only.
+
+        Raises:
+            ConfigError: no such source, or its events cannot be written: a script holds one item per event, and a
+                time that stands in a field.
+        """
+        found = {view.source.name: view.source for view in plan.views.values()}
+        if source is None and len(found) == 1:
+            source = next(iter(found))
+        if source not in found:
+            raise ConfigError(f"no source {source!r}; there are {', '.join(found)}")
+        self.source: SourcePlan = found[source]
+        self._item_fields = {view.item_field for view in plan.views.values() if view.source.name == source}
+        if self.source.time_field is None:
+            raise ConfigError(f"sources.{source}: scripted events need a time field")
+        self._time_field = self.source.time_field
+
+    def place(self, user: str) -> int:
+        """The partition of a user, by the source's partitioner; murmur2 where producers are trusted with it."""
+        hashed = partitioner(self.source) or partitioner(replace(self.source, partitioner="murmur2"))
+        assert hashed is not None  # noqa: S101  murmur2 is one
+        return hashed(user.encode())
+
+    def value(self, event: Event) -> dict[str, str | int]:
+        """What a record of an event says, by field."""
+        value: dict[str, str | int] = dict.fromkeys(self._item_fields, event.item)
+        if self.source.user_field is not None:
+            value[self.source.user_field] = event.user
+        value[self._time_field] = self._time(event.time_ms)
+        return value
+
+    def records(self, script: Script) -> Iterator[Outgoing]:
+        """The records of a script, in order."""
+        topic = self.source.topic
+        for act in script:
+            match act:
+                case Event(user=user):
+                    yield Outgoing(topic, self.place(user), user.encode(), json.dumps(self.value(act)).encode())
+                case Watermark(time_ms):
+                    header = [(WATERMARK_HEADER, str(time_ms).encode())]
+                    for partition in range(self.source.partitions):
+                        yield Outgoing(topic, partition, None, None, header)
+                case Raw(partition, key, value, headers):
+                    yield Outgoing(topic, partition, key, value, list(headers.items()))
+
+    def _time(self, time_ms: int) -> str | int:
+        if self.source.time_unit == "iso":
+            return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)).isoformat()
+        return time_ms if self.source.time_unit == "ms" else time_ms // 1000

@@ -1,0 +1,145 @@
+"""The events of the benchmark: synthetic baskets of a shop, or those of a file, the same on every machine."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import random
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.partitioner import murmur2
+
+from stream_dp.runtime.client import connect
+from stream_dp.runtime.topics import TopicSpec
+from stream_dp.windows.events import WATERMARK_HEADER
+
+PARTITIONS = 4
+WINDOW_MS = 300_000
+WINDOWS = 12
+START_MS = 1_700_000_100_000
+"""Start of the first window."""
+GRACE_MS = 10_000
+
+_VOCABULARY = 16_470
+_TILLS = 50
+"""Baskets that are open at once: events of one user do not stand side by side."""
+_BATCH_BYTES = 1 << 17
+_SEED = 20_231_114
+
+Event = tuple[str, str, int]
+"""User, item, time in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a view that keeps `items_per_user` items does with the events, from the definition alone."""
+
+    kept: int
+    clipped: int
+    duplicate: int
+
+
+def synthetic_baskets(seed: int = _SEED) -> Iterator[list[str]]:
+    """Baskets without end, shaped like a supermarket's: 8 distinct items in the middle one, 10 on average, 76 at most.
+
+    Items are Zipf-distributed over a vocabulary of 16,470.
+    """
+    draw = random.Random(seed)
+    weights = list(accumulate(1 / rank for rank in range(1, _VOCABULARY + 1)))
+    names = [f"i{rank}" for rank in range(_VOCABULARY)]
+    while True:
+        size = max(1, min(76, round(draw.lognormvariate(2.08, 0.75))))
+        items = draw.choices(names, cum_weights=weights, k=size)
+        yield list(dict.fromkeys(items))
+
+
+def read_baskets(file: Path) -> Iterator[list[str]]:
+    """The baskets of a file in FIMI format: one line each, items separated by blanks; `.gz` is unpacked."""
+    opened = gzip.open(file, "rt") if file.suffix == ".gz" else file.open()
+    with opened as lines:
+        for line in lines:
+            if items := line.split():
+                yield [f"i{item}" for item in items]
+
+
+def events_of(baskets: Iterable[list[str]], count: int | None) -> list[Event]:
+    """The first events of some baskets, each basket a user, spread evenly over the time of all windows.
+
+    Args:
+        baskets: the items of each basket.
+        count: how many events; None for all.
+    """
+    pairs: list[tuple[str, str]] = []
+    source = enumerate(baskets)
+    tills: deque[tuple[str, Iterator[str]]] = deque((f"u{user}", iter(items)) for user, items in _some(source, _TILLS))
+    while tills and (count is None or len(pairs) < count):
+        user, items = tills.popleft()
+        item = next(items, None)
+        if item is not None:
+            pairs.append((user, item))
+            tills.append((user, items))
+        else:
+            tills.extend((f"u{user}", iter(items)) for user, items in _some(source, 1))
+    span = WINDOWS * WINDOW_MS
+    return [(user, item, START_MS + at * span // len(pairs)) for at, (user, item) in enumerate(pairs)]
+
+
+def _some(source: Iterator[tuple[int, list[str]]], count: int) -> Iterator[tuple[int, list[str]]]:
+    for _ in range(count):
+        found = next(source, None)
+        if found is not None:
+            yield found
+
+
+def expected(events: Sequence[Event], items_per_user: int) -> Expected:
+    """Count by definition: of each user and window the first `items_per_user` distinct items, each once."""
+    held: dict[tuple[str, int], set[str]] = {}
+    tally: Counter[str] = Counter()
+    for user, item, time in events:
+        mine = held.setdefault((user, (time - START_MS) // WINDOW_MS), set())
+        if item in mine:
+            tally["duplicate"] += 1
+        elif len(mine) >= items_per_user:
+            tally["clipped"] += 1
+        else:
+            mine.add(item)
+            tally["kept"] += 1
+    return Expected(tally["kept"], tally["clipped"], tally["duplicate"])
+
+
+async def produce(broker: str, topic: str, events: Sequence[Event]) -> None:
+    """Create a topic and write the events to it, keyed by user, and behind them a watermark that closes every window.
+
+    Record timestamps are those of sending: a record with an old one would fall to the topic's retention.
+    """
+    async with connect(broker) as client:
+        await client.create([TopicSpec(topic, PARTITIONS)])
+    producer = AIOKafkaProducer(bootstrap_servers=broker, compression_type="lz4", max_batch_size=_BATCH_BYTES)
+    await producer.start()
+    try:
+        places: dict[str, int] = {}
+        builders = [producer.create_batch() for _ in range(PARTITIONS)]
+        sent: list[asyncio.Future[object]] = []
+        for user, item, time in events:
+            key = user.encode()
+            partition = places.get(user)
+            if partition is None:
+                partition = places[user] = (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
+            value = b'{"user":"%s","item":"%s","ts":%d}' % (key, item.encode(), time)
+            if builders[partition].append(key=key, value=value, timestamp=None) is None:
+                sent.append(await producer.send_batch(builders[partition], topic, partition=partition))
+                builders[partition] = producer.create_batch()
+                builders[partition].append(key=key, value=value, timestamp=None)
+        for partition, builder in enumerate(builders):
+            sent.append(await producer.send_batch(builder, topic, partition=partition))
+        await asyncio.gather(*sent)
+        mark = str(START_MS + WINDOWS * WINDOW_MS + GRACE_MS).encode()
+        for partition in range(PARTITIONS):
+            await producer.send_and_wait(topic, None, b"end", partition, headers=[(WATERMARK_HEADER, mark)])
+    finally:
+        await producer.stop()
