@@ -1,14 +1,47 @@
-"""One real Kafka for all tests that need one: the cluster of STREAM_DP_BROKER, else a local one for this session."""
+"""What pipeline and broker tests share: one real Kafka per session, and a small application to run on it."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from stream_dp.runtime import localkafka
+from stream_dp.runtime.client import MEMORY
+from stream_dp.testing import Application, application
+
+VISITS = """\
+name: NAME
+broker: memory://
+data_dir: ./state
+key_file: ./secret.key
+erase_within: 20s
+sources:
+  visits: {topic: NAME.visits, partitions: 3, user: user, time: {field: at}}
+ledgers:
+  visitors: {population: visitors, epsilon: "100", delta: "1/1000", period: 366d}
+ladders:
+  standard:
+    - {level: overview, epsilon: "1"}
+    - {level: standard, epsilon: "2"}
+    - {level: detailed, epsilon: "6"}
+audiences: {public: overview, partner: standard, internal: standard}
+views:
+  NAME-pages:
+    kind: histogram
+    source: visits
+    item: page
+    items_per_user: 2
+    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    delta: "1e-4"
+    ledger: visitors
+    ladder: standard
+    retention: 1d
+    buckets: 4
+"""
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +52,7 @@ def kafka_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def kafka(kafka_folder: Path) -> Iterator[str]:
-    """The broker's address, "host:port". Tests name their topics so that none meets another's."""
+    """The address of the cluster of STREAM_DP_BROKER, else of a local one. Tests use topics of their own."""
     external = localkafka.external_broker()
     if external is not None:
         yield external
@@ -34,7 +67,40 @@ def kafka(kafka_folder: Path) -> Iterator[str]:
         localkafka.stop(kafka_folder)
 
 
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.broker)])
+def broker(request: pytest.FixtureRequest) -> str:
+    """The embedded log, then a real Kafka: a test that takes this runs on both."""
+    address: str = MEMORY if request.param == "memory" else request.getfixturevalue("kafka")
+    return address
+
+
 @pytest.fixture
-def unique() -> str:
-    """A name for what no other test and no earlier run may share on a broker."""
-    return f"t{uuid.uuid4().hex[:8]}"
+def visits() -> Callable[..., str]:
+    """The configuration of an application about visits of pages, with some of its text replaced.
+
+    Topics of views and sources carry a name that no other test and no earlier run has on a broker.
+    """
+    name = f"t{uuid.uuid4().hex[:8]}"
+
+    def text(*changes: tuple[str, str]) -> str:
+        config = VISITS
+        for old, new in changes:
+            assert old in config, f"{old!r} is not in the configuration"
+            config = config.replace(old, new)
+        return config.replace("NAME", name)
+
+    return text
+
+
+Launch = Callable[..., Awaitable[Application]]
+
+
+@pytest.fixture
+async def launch(broker: str, tmp_path: Path, visits: Callable[..., str]) -> AsyncIterator[Launch]:
+    """Makes the application, with changes to its configuration, on the embedded log or on Kafka; starts no worker."""
+    async with AsyncExitStack() as stack:
+
+        async def make(*changes: tuple[str, str]) -> Application:
+            return await stack.enter_async_context(application(visits(*changes), tmp_path, broker=broker))
+
+        yield make

@@ -93,7 +93,7 @@ class SourceWriter:
                 case Watermark(time_ms):
                     header = [(WATERMARK_HEADER, str(time_ms).encode())]
                     for partition in range(self.source.partitions):
-                        yield Outgoing(topic, partition, None, None, header)
+                        yield Outgoing(topic, partition, None, b"", header)
                 case Raw(partition, key, value, headers):
                     yield Outgoing(topic, partition, key, value, list(headers.items()))
 
