@@ -262,8 +262,8 @@ def _drop(prefix: bytes, rows: Rows) -> Iterator[Effect]:
 
 def _shortened(source: str) -> str:
     return (
-        f"sources.{source}: its topic is shorter than what was counted of it, so it was made anew; give the views on it "
-        "new names, since their stored counts belong to the former topic"
+        f"sources.{source}: its topic is shorter than what was counted of it, so it was made anew; give the views on "
+        "it new names, since their stored counts belong to the former topic"
     )
 
 
