@@ -17,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stream_dp.accounting import Cost, Ledger, Refusal, commit, release, reserve
+from stream_dp.accounting import Ledger, Refusal, commit, release, reserve
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.plan import ViewPlan
+from stream_dp.releases.pricing import difference, price, sealed_cost
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.releases.records import AnyRecord, topic_key
 from stream_dp.releases.records import encode as encode_record
-from stream_dp.releases.sealing import SealedTable, read_window, seal_window, sealed_cost
+from stream_dp.releases.sealing import SealedTable, read_window, seal_window
 from stream_dp.releases.state import (
     NOTHING,
     Call,
@@ -34,8 +35,12 @@ from stream_dp.releases.state import (
     ViewRow,
     WindowRow,
     clearance_audience,
-    ledger_key,
-    with_budget,
+    deletes,
+    outdated,
+    stored_buckets,
+    stored_ledger,
+    stored_table,
+    stored_window,
 )
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Publish, Rows, Send, Step
 from stream_dp.windows.rows import (
@@ -129,13 +134,13 @@ class ReleaseEngine:
         for key, value in rows.scan(LEDGER, after(LEDGER)):
             ledger = before = decode_ledger(value)
             for call in map(Call.parse, before.reserved):
-                view, row = self._views.get(call.view), _window(call.view, call.start_ms, rows)
+                view, row = self._views.get(call.view), stored_window(call.view, call.start_ms, rows)
                 if view is None:
                     continue  # a view that is no longer configured keeps what it had reserved
                 if row is None or not call.stored(row):
                     ledger = release(ledger, str(call))
                 else:
-                    paid, shares = _price(view, call, _table(view.name, call.start_ms, rows), row)
+                    paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
                     ledger = commit(ledger, str(call), paid, shares)
             if ledger != before:
                 yield Commit([(key, encode_ledger(ledger))])
@@ -153,7 +158,7 @@ class ReleaseEngine:
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         left = [decode(MergedBucket, value) for _, value in rows.scan(buckets, due)]
         if left:
-            yield Commit([self._view_row(view.name), *_deletes(left)])
+            yield Commit([self._view_row(view.name), *deletes(left)])
             yield Erase(buckets, due)
             yield Send([self._withdrawal(bucket) for bucket in left])
         if unsent:
@@ -199,7 +204,7 @@ class ReleaseEngine:
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         levels = {audience: self._level(view, audience) for audience in sorted(view.audiences)}
         finest = max(levels.values())
-        key, ledger = _ledger(view, start, rows)
+        key, ledger = stored_ledger(view, start, rows)
         call = Call(view.name, start)
         reserved = reserve(ledger, str(call), view.cost(finest))
         if isinstance(reserved, Refusal):
@@ -210,10 +215,10 @@ class ReleaseEngine:
             yield Count("windows_refused", 1, (("view", view.name),))
             return
         yield Commit([(key, encode_ledger(reserved))])
-        counts = summed([bucket.counts for bucket in _buckets(view.name, start, rows)])
+        counts = summed([bucket.counts for bucket in stored_buckets(view.name, start, rows)])
         table = seal_window(view, start, counts, prf_key=self._prf_key, entropy=self._entropy)
         row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
-        paid = commit(reserved, str(call), *_price(view, call, table, row))
+        paid = commit(reserved, str(call), *price(view, call, table, row))
         row.outbox = self._records(view, start, table, row, levels, -1, paid)
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
         yield from self._store(view, start, row, sealed, [(key, encode_ledger(paid))], rows)
@@ -229,7 +234,7 @@ class ReleaseEngine:
         rows: Rows,
     ) -> Iterator[Effect]:
         """Store a window and forget its counts: in the table, its files and the topic they came by; then publish."""
-        buckets = _buckets(view.name, start, rows)
+        buckets = stored_buckets(view.name, start, rows)
         self._marks[view.name].next_ms = start + view.window.size_ms
         self._waiting.pop((view.name, start), None)
         yield Commit(
@@ -238,8 +243,8 @@ class ReleaseEngine:
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
                 self._view_row(view.name),
-                *_deletes(buckets),
-                *_outdated(view, start, rows),
+                *deletes(buckets),
+                *outdated(view, start, rows),
             ]
         )
         prefix = window_key(BUCKET, view.name, start)
@@ -305,16 +310,16 @@ class ReleaseEngine:
         """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
-        table = _table(view.name, start, rows)
-        key, stored = _ledger(view, start, rows)
+        table = stored_table(view.name, start, rows)
+        key, stored = stored_ledger(view, start, rows)
         ledger = ledgers.get(key, stored)
-        cost = _difference(view, table, finest, max(finest, level))
+        cost = difference(view, table, finest, max(finest, level))
         reserved = reserve(ledger, str(call), cost)
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Refusal):
             row.outbox = [self._refusal(view, audience, level, start, given.revision + 1, reserved)]
             return [(at, encode(row))]
-        shares = {audience: _difference(view, table, given.level, level)}
+        shares = {audience: difference(view, table, given.level, level)}
         paid = ledgers[key] = commit(reserved, str(call), cost, shares)
         row.given[audience] = Given(given.revision + 1, level)
         row.outbox = self._records(view, start, table, row, {audience: level}, finest, paid)
@@ -346,7 +351,7 @@ class ReleaseEngine:
                 start_ms=start,
                 revision=row.given[audience].revision,
                 items=reading.items,
-                charged=_difference(view, table, finest, max(finest, level)),
+                charged=difference(view, table, finest, max(finest, level)),
                 held=sealed_cost(view, table, level),
                 ledger=books,
                 complete=reading.complete,
@@ -375,56 +380,3 @@ class ReleaseEngine:
 
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])
-
-
-def _difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
-    """What the finest level costs beyond the one that was given before; -1 is none (lossless 3.2)."""
-    cost = sealed_cost(view, table, level)
-    return cost if before < 0 else cost - sealed_cost(view, table, before)
-
-
-def _price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
-    """What a stored call costs all readers together, and each alone."""
-    if call.audience:
-        others = max((given.level for name, given in row.given.items() if name != call.audience), default=-1)
-        finest = max(others, call.before)
-        return (
-            _difference(view, table, finest, max(finest, call.level)),
-            {call.audience: _difference(view, table, call.before, call.level)},
-        )
-    return (
-        sealed_cost(view, table, row.finest),
-        {name: sealed_cost(view, table, given.level) for name, given in row.given.items()},
-    )
-
-
-def _window(view: str, start: int, rows: Rows) -> WindowRow | None:
-    stored = rows.get(window_key(WINDOW, view, start))
-    return None if stored is None else decode(WindowRow, stored)
-
-
-def _table(view: str, start: int, rows: Rows) -> SealedTable:
-    return decode(SealedTable, rows.get(window_key(TABLE, view, start)) or b"")
-
-
-def _buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:
-    prefix = window_key(BUCKET, view, start)
-    return [decode(MergedBucket, value) for _, value in rows.scan(prefix, after(prefix))]
-
-
-def _ledger(view: ViewPlan, start: int, rows: Rows) -> tuple[bytes, Ledger]:
-    key = ledger_key(view, start)
-    stored = rows.get(key)
-    return key, Ledger(view.ledger.budget) if stored is None else with_budget(decode_ledger(stored), view.ledger.budget)
-
-
-def _deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
-    return [(bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket), None) for bucket in buckets]
-
-
-def _outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
-    """Windows so old that they are no longer sharpened."""
-    horizon = start - view.window.retention_ms
-    for kind in (TABLE, WINDOW):
-        for key, _ in rows.scan(kind + text(view.name), window_key(kind, view.name, horizon)):
-            yield key, None

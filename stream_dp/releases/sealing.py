@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stream_dp.accounting import Cost, selection_cost
 from stream_dp.exact.bits import Entropy
 from stream_dp.lossless.sealed import SALT_BYTES, prune, read_levels, seal, snapshot_digest
 from stream_dp.releases.plan import ViewPlan
@@ -79,14 +78,6 @@ def seal_window(
         fine = prune(seal(exact, finest, bits), prf_key=prf_key, window=window, digest=digest, ladder=ladder)
         names, complete, draws = sorted(fine), True, 0
     return SealedTable(digest, [name.decode() for name in names], [fine[name] for name in names], complete, draws)
-
-
-def sealed_cost(view: ViewPlan, table: SealedTable, level: int) -> Cost:
-    """What the releases of a window cost one user if `level` is the finest of them: the draws made, not the worst."""
-    if view.topk is None:
-        return view.cost(level)
-    selection = selection_cost(table.draws, view.topk.epsilon, view.topk.delta)
-    return Cost(view.levels[level].epsilon + selection.epsilon, view.delta)
 
 
 def read_window(view: ViewPlan, start_ms: int, table: SealedTable, levels: list[int], prf_key: bytes) -> list[Reading]:

@@ -1,17 +1,32 @@
-"""The rows of the release table, and the names under which the ledger reserves."""
+"""The rows of the release table and how they are read; the names under which the ledger reserves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import msgspec
 
 from stream_dp.accounting import Cost, Ledger
+from stream_dp.accounting import decode as decode_ledger
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.releases.plan import ViewPlan
-from stream_dp.windows.effects import Message
-from stream_dp.windows.rows import LEDGER, moment, text
+from stream_dp.releases.sealing import SealedTable
+from stream_dp.windows.effects import Message, Rows
+from stream_dp.windows.rows import (
+    BUCKET,
+    LEDGER,
+    TABLE,
+    WINDOW,
+    MergedBucket,
+    after,
+    bucket_key,
+    decode,
+    moment,
+    text,
+    window_key,
+)
 
 
 class ViewRow(msgspec.Struct, array_like=True):
@@ -119,3 +134,40 @@ def clearance_audience(key: bytes) -> str:
     if len(key) != 2 + key[1]:
         raise StateError("a stored clearance has a damaged key")
     return key[2:].decode()
+
+
+def stored_window(view: str, start: int, rows: Rows) -> WindowRow | None:
+    """The row of a window, None before it is released or refused."""
+    stored = rows.get(window_key(WINDOW, view, start))
+    return None if stored is None else decode(WindowRow, stored)
+
+
+def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
+    """The sealed table of a released window."""
+    return decode(SealedTable, rows.get(window_key(TABLE, view, start)) or b"")
+
+
+def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:
+    """The exact counts of a window that waits, as far as they have come."""
+    prefix = window_key(BUCKET, view, start)
+    return [decode(MergedBucket, value) for _, value in rows.scan(prefix, after(prefix))]
+
+
+def stored_ledger(view: ViewPlan, start: int, rows: Rows) -> tuple[bytes, Ledger]:
+    """The ledger that pays for a window, and the key of its row."""
+    key = ledger_key(view, start)
+    stored = rows.get(key)
+    return key, Ledger(view.ledger.budget) if stored is None else with_budget(decode_ledger(stored), view.ledger.budget)
+
+
+def deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
+    """Rows that forget the counts of a window."""
+    return [(bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket), None) for bucket in buckets]
+
+
+def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
+    """Windows so old that they are no longer sharpened."""
+    horizon = start - view.window.retention_ms
+    for kind in (TABLE, WINDOW):
+        for key, _ in rows.scan(kind + text(view.name), window_key(kind, view.name, horizon)):
+            yield key, None

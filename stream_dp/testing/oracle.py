@@ -15,7 +15,8 @@ from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.releases.records import AnyRecord
-from stream_dp.releases.sealing import read_window, seal_window, sealed_cost
+from stream_dp.releases.pricing import sealed_cost
+from stream_dp.releases.sealing import read_window, seal_window
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
 from stream_dp.windows.merging import largest
 from stream_dp.windows.rows import bucket_of
@@ -38,7 +39,7 @@ class Expected:
         return {start: self.counts.get(start, {}) for start in range(first_ms, end_ms, view.window.size_ms)}
 
 
-def count_script(view: ViewPlan, start_ms: int, script: Script) -> Expected:
+def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int | None = None) -> Expected:
     """Count a script's events as the view's bounds say; what is `Raw` is not looked at.
 
     Args:
@@ -46,6 +47,7 @@ def count_script(view: ViewPlan, start_ms: int, script: Script) -> Expected:
         start_ms: start of its first window.
         script: everything that was published to its source, in order. Watermarks move an event clock and judge later
             events; under a wall clock every event counts as on time.
+        now_ms: where the worker's wall clock stood all the while; None if that was later than all of the script.
     """
     window = view.window
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -55,7 +57,7 @@ def count_script(view: ViewPlan, start_ms: int, script: Script) -> Expected:
     for act in script:
         match act:
             case Watermark(time_ms):
-                clock = max(clock, time_ms)
+                clock = max(clock, time_ms if now_ms is None else min(time_ms, now_ms))
             case Event(user, item, time_ms):
                 start = time_ms - (time_ms - start_ms) % window.size_ms
                 end = start + window.size_ms
@@ -64,7 +66,7 @@ def count_script(view: ViewPlan, start_ms: int, script: Script) -> Expected:
                     refused["before_start"] += 1
                 elif window.clock == "event" and end + window.grace_ms <= clock:
                     refused["late"] += 1
-                elif window.clock == "event" and time_ms > clock + window.max_ahead_ms:
+                elif now_ms is not None and time_ms > now_ms + window.max_ahead_ms:
                     refused["future"] += 1
                 elif item in items:
                     refused["duplicate"] += 1

@@ -1,0 +1,37 @@
+"""What a window costs: by the finest level that anyone has of it, for all readers together and for each alone."""
+
+from __future__ import annotations
+
+from stream_dp.accounting import Cost, selection_cost
+from stream_dp.releases.plan import ViewPlan
+from stream_dp.releases.sealing import SealedTable
+from stream_dp.releases.state import Call, WindowRow
+
+
+def sealed_cost(view: ViewPlan, table: SealedTable, level: int) -> Cost:
+    """What the releases of a window cost one user if `level` is the finest of them: the draws made, not the worst."""
+    if view.topk is None:
+        return view.cost(level)
+    selection = selection_cost(table.draws, view.topk.epsilon, view.topk.delta)
+    return Cost(view.levels[level].epsilon + selection.epsilon, view.delta)
+
+
+def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
+    """What a level costs beyond the finest that was given before, -1 for none (lossless 3.2)."""
+    cost = sealed_cost(view, table, level)
+    return cost if before < 0 else cost - sealed_cost(view, table, before)
+
+
+def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
+    """What a stored call costs all readers together, and what each reader it served alone."""
+    if call.audience:
+        others = max((given.level for name, given in row.given.items() if name != call.audience), default=-1)
+        finest = max(others, call.before)
+        return (
+            difference(view, table, finest, max(finest, call.level)),
+            {call.audience: difference(view, table, call.before, call.level)},
+        )
+    return (
+        sealed_cost(view, table, row.finest),
+        {name: sealed_cost(view, table, given.level) for name, given in row.given.items()},
+    )
