@@ -43,6 +43,7 @@ from stream_dp.releases.state import (
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Publish, Rows, Send, Step
+from stream_dp.windows.merging import drop_except
 from stream_dp.windows.rows import (
     BUCKET,
     CLEARANCE,
@@ -113,13 +114,14 @@ class ReleaseEngine:
         self._waiting: dict[tuple[str, int], set[int]] = {}
 
     def load(self, rows: Rows) -> Step:
-        """Read the state and finish what a crash cut short.
+        """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
         Raises:
             ConfigError: a view or the key was changed in a way that the stored releases do not fit.
         """
         for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
             self._clearances[clearance_audience(key)] = decode(ClearanceRow, value)
+        yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
         yield from self._settle_ledgers(rows)
         for name, mark in self._marks.items():
             stored = rows.get(VIEW + text(name))

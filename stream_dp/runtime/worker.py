@@ -19,15 +19,15 @@ from zlib import crc32
 
 import faust
 import mode
-from aiokafka.partitioner import murmur2
 from faust.transport.drivers import TRANSPORTS
 from faust.types import TP
 
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.releases.plan import Plan, SourcePlan, ViewPlan
+from stream_dp.releases.plan import Plan, SourcePlan
 from stream_dp.runtime import kafka, memory
+from stream_dp.runtime.assembly import Routes, counted_view, dead_letter, event_format, partitioner
 from stream_dp.runtime.client import MEMORY, kafka_address
 from stream_dp.runtime.coalescing import ChunkSchema
 from stream_dp.runtime.keys import key_id
@@ -37,10 +37,8 @@ from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Count, Erase, Message, Publish, Send, Step
-from stream_dp.windows.events import EventDecoder, EventFormat, Partitioner
+from stream_dp.windows.events import EventDecoder
 from stream_dp.windows.merging import BucketMerger
-from stream_dp.windows.rows import MergedBucket, Partial, bucket_key, encode, partial_key
-from stream_dp.windows.views import CountedView
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -117,6 +115,7 @@ class Worker:
         """
         self.plan = plan
         self.topics = Topics.of(plan)
+        self._routes = Routes(plan)
         self.counters = Counters()
         self.clock_ms = clock_ms
         self._starts = starts
@@ -125,6 +124,7 @@ class Worker:
         self._sources = {view.source.topic: view.source for view in plan.views.values()}
         self._counted = {view.name: counted_view(view, starts[view.name]) for view in plan.views.values()}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
+        self._merging: set[int] = set()
         self._engines: dict[int, ReleaseEngine] = {}
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.app = self._new_app(log)
@@ -132,8 +132,8 @@ class Worker:
         self._merger = BucketMerger(
             self._counted,
             dict.fromkeys(self._counted, plan.partitions),
-            outlet=self._merged_message,
-            withdrawal=self._partial_withdrawal,
+            outlet=self._routes.merged,
+            withdrawal=self._routes.withdraw_partial,
         )
         self._register(agents if agents is not None else installed_agents())
         self.app.timer(tick_seconds)(self._tick)
@@ -296,6 +296,9 @@ class Worker:
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""
         table = self.tables[MERGES]
+        if chunk.partition not in self._merging:
+            await self.carry_out(self._merger.load(table.rows(chunk.partition)), table, chunk.partition)
+            self._merging.add(chunk.partition)
         await self.carry_out(self._merger.partials(chunk.values, table.rows(chunk.partition)), table, chunk.partition)
 
     async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
@@ -350,21 +353,19 @@ class Worker:
     async def _forget(self, *_: Any, **__: Any) -> None:
         """After a rebalance everything is read anew from the tables."""
         self._counters.clear()
+        self._merging.clear()
         self._engines.clear()
 
     # -- assembly ---------------------------------------------------------------------------------------------
 
     def _new_counter(self, source: SourcePlan, partition: int) -> PartitionCounter:
         views = [view for view in self.plan.views.values() if view.source.topic == source.topic]
-        form = EventFormat(
-            tuple(view.item_field for view in views), source.user_field, source.time_field, source.time_unit
-        )
         return PartitionCounter(
             source.name,
             partition,
             [self._counted[view.name] for view in views],
-            EventDecoder(form),
-            outlet=self._partial_message,
+            EventDecoder(event_format(source, views)),
+            outlet=self._routes.partial,
             dead_letters=lambda p, offset, reason: dead_letter(source, p, offset, reason),
             partitioner=partitioner(source),
         )
@@ -378,58 +379,8 @@ class Worker:
             key_id=key_id(self._prf_key),
             entropy=self._entropy,
             topic=self.topics.release,
-            withdrawal=lambda bucket: self._merged_message(bucket, erase=True),
+            withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
         )
-
-    def _partial_message(self, partial: Partial, *, erase: bool = False) -> Message:
-        topics = self.topics
-        key = partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
-        at = topics.partial_partition(partial.view, partial.start_ms, partial.bucket)
-        return Message(topics.partials, key, None if erase else encode(partial), at)
-
-    def _partial_withdrawal(self, partial: Partial) -> Message:
-        return self._partial_message(partial, erase=True)
-
-    def _merged_message(self, bucket: MergedBucket, *, erase: bool = False) -> Message:
-        view = self.plan.views.get(bucket.view)
-        key = bucket_key(b"b", bucket.view, bucket.start_ms, bucket.bucket)
-        at = self.topics.ledger_partition(view.ledger.name) if view is not None else 0
-        return Message(self.topics.merged, key, None if erase else encode(bucket), at)
-
-
-def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
-    """The counting side of a view's plan."""
-    window = view.window
-    return CountedView(
-        name=view.name,
-        fingerprint=view.fingerprint,
-        size_ms=window.size_ms,
-        start_ms=start_ms,
-        grace_ms=window.grace_ms,
-        clock=window.clock,
-        max_ahead_ms=window.max_ahead_ms,
-        idle_ms=window.idle_ms,
-        items_per_user=view.items_per_user,
-        buckets=view.buckets,
-        keep=None if view.topk is None else view.topk.kbar + 1,
-        retention_ms=window.retention_ms,
-    )
-
-
-def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str) -> Message:
-    """Where a refused record stands and why it was refused; nothing of what it says."""
-    value = f'{{"topic":"{source.topic}","partition":{partition},"offset":{offset},"reason":"{reason}"}}'
-    return Message(source.dead_letter_topic, None, value.encode(), partition)
-
-
-def partitioner(source: SourcePlan) -> Partitioner | None:
-    """The hash by which producers place users, None where they are trusted."""
-    count = source.partitions
-    if source.partitioner == "murmur2":
-        return lambda key: int(murmur2(key) & 0x7FFFFFFF) % count
-    if source.partitioner == "crc32":
-        return lambda key: crc32(key) % count
-    return None
 
 
 def instance_id(plan: Plan) -> str:

@@ -14,6 +14,7 @@ from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.bounding import OpenWindow, bound_chunk
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
 from stream_dp.windows.events import EventDecoder, Partitioner, Record
+from stream_dp.windows.merging import drop_except
 from stream_dp.windows.rows import (
     JOURNAL,
     MARKER,
@@ -111,8 +112,8 @@ class PartitionCounter:
                     state.windows.setdefault(start, OpenWindow()).add(row)
         if rolled_back:
             yield Commit(rolled_back)
-        for name in marker.views.keys() - {state.view.name for state in self._views}:
-            yield from _drop(JOURNAL + text(name), rows)
+        for name in marker.views.keys() - {state.view.name for state in self._views}:  # no longer configured
+            yield from drop_except(JOURNAL + text(name), (), rows)
         for state in self._views:
             yield from self._purge(state)
 
@@ -250,14 +251,6 @@ class PartitionCounter:
     def _marker(self) -> tuple[bytes, bytes]:
         views = {state.view.name: state.mark for state in self._views}
         return self._marker_key(), encode(Marker(self._offset, views))
-
-
-def _drop(prefix: bytes, rows: Rows) -> Iterator[Effect]:
-    """Delete the rows of a view that is no longer configured."""
-    found = [(key, None) for key, _ in rows.scan(prefix, after(prefix))]
-    if found:
-        yield Commit(found)
-        yield Erase(prefix, after(prefix))
 
 
 def _shortened(source: str) -> str:

@@ -56,8 +56,9 @@ class BucketMerger:
         self._withdrawal = withdrawal
 
     def load(self, rows: Rows) -> Step:
-        """Nothing is kept in memory, so there is nothing to rebuild."""
-        yield from ()
+        """Delete the counts of views that are no longer configured; nothing is kept in memory."""
+        kept = (PARTIAL + text(name) for name in self._views)
+        yield from drop_except(PARTIAL, tuple(kept), rows)
 
     def partials(self, values: Sequence[bytes | None], rows: Rows) -> Step:
         """Store partials; hand on every bucket that they complete.
@@ -129,6 +130,14 @@ class BucketMerger:
             horizon = start - self._views[view].retention_ms
             for key, _ in rows.scan(MERGED + text(view), window_key(MERGED, view, horizon)):
                 yield key, None
+
+
+def drop_except(kind: bytes, kept: tuple[bytes, ...], rows: Rows) -> Step:
+    """Delete, and erase from the files, the rows of a kind whose keys begin with none of `kept`."""
+    found = [(key, None) for key, _ in rows.scan(kind, after(kind)) if not key.startswith(kept)]
+    if found:
+        yield Commit(found)
+        yield Erase(kind, after(kind))
 
 
 def largest(counts: Mapping[str, int], keep: int) -> dict[str, int]:
