@@ -102,7 +102,7 @@ class ReleaseEngine:
             key_id: a name of that secret that does not tell it.
             entropy: source of fresh noise.
             topic: the public topic of a view and an audience.
-            withdrawal: the tombstone that erases a merged bucket from its topic.
+            withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
         """
         self._views = {view.name: view for view in views}
         self._marks = {view.name: ViewRow(view.fingerprint, key_id, starts[view.name]) for view in views}
@@ -121,15 +121,18 @@ class ReleaseEngine:
         """
         for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
             self._clearances[clearance_audience(key)] = decode(ClearanceRow, value)
-        yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
-        yield from self._settle_ledgers(rows)
         for name, mark in self._marks.items():
             stored = rows.get(VIEW + text(name))
             if stored is not None:
                 former = decode(ViewRow, stored)
                 mark.check(name, former)
                 mark.next_ms = former.next_ms
-            yield from self._settle_view(self._views[name], mark, rows)
+        yield Commit([self._view_row(name) for name in self._marks])
+        yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
+        yield from self._settle_ledgers(rows)
+        for view in self._views.values():
+            yield from self._settle_view(view, rows)
+        yield Erase(BUCKET, after(BUCKET))
         yield from self.due(rows)
 
     def _settle_ledgers(self, rows: Rows) -> Iterator[Effect]:
@@ -147,8 +150,9 @@ class ReleaseEngine:
             if ledger != before:
                 yield Commit([(key, encode_ledger(ledger))])
 
-    def _settle_view(self, view: ViewPlan, mark: ViewRow, rows: Rows) -> Iterator[Effect]:
+    def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
+        mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
         unsent = {}
         for key, value in rows.scan(prefix, after(prefix)):
@@ -161,8 +165,6 @@ class ReleaseEngine:
         left = [decode(MergedBucket, value) for _, value in rows.scan(buckets, due)]
         if left:
             yield Commit([self._view_row(view.name), *deletes(left)])
-            yield Erase(buckets, due)
-            yield Send([self._withdrawal(bucket) for bucket in left])
         if unsent:
             yield from self._publish(view.name, unsent)
         for _, value in rows.scan(due, after(buckets)):
@@ -178,22 +180,14 @@ class ReleaseEngine:
             values: encoded buckets as consumed; None is a withdrawal and says nothing.
             rows: the partition's table.
         """
-        taken: list[tuple[bytes, bytes | None]] = []
-        stale: list[Message] = []
-        for value in values:
-            if value is None:
-                continue
-            bucket = decode(MergedBucket, value)
-            mark = self._marks.get(bucket.view)
-            if mark is None or bucket.start_ms < mark.next_ms:
-                stale.append(self._withdrawal(bucket))
-                continue
-            taken.append((bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket), value))
-            self._waiting.setdefault((bucket.view, bucket.start_ms), set()).add(bucket.bucket)
+        taken = [decode(MergedBucket, value) for value in values if value is not None]
+        awaited = [b for b in taken if b.view in self._marks and b.start_ms >= self._marks[b.view].next_ms]
+        if awaited:
+            yield Commit([(bucket_key(BUCKET, b.view, b.start_ms, b.bucket), encode(b)) for b in awaited])
         if taken:
-            yield Commit(taken)
-        if stale:
-            yield Send(stale)
+            yield Send([self._withdrawal(bucket) for bucket in taken])
+        for bucket in awaited:
+            self._waiting.setdefault((bucket.view, bucket.start_ms), set()).add(bucket.bucket)
         yield from self.due(rows)
 
     def due(self, rows: Rows) -> Step:
@@ -235,7 +229,7 @@ class ReleaseEngine:
         behind: Sequence[tuple[bytes, bytes | None]],
         rows: Rows,
     ) -> Iterator[Effect]:
-        """Store a window and forget its counts: in the table, its files and the topic they came by; then publish."""
+        """Store a window and forget its counts, in the table and its files; then publish."""
         buckets = stored_buckets(view.name, start, rows)
         self._marks[view.name].next_ms = start + view.window.size_ms
         self._waiting.pop((view.name, start), None)
@@ -251,7 +245,6 @@ class ReleaseEngine:
         )
         prefix = window_key(BUCKET, view.name, start)
         yield Erase(prefix, after(prefix))
-        yield Send([self._withdrawal(bucket) for bucket in buckets])
         yield from self._publish(view.name, {start: row})
 
     def _publish(self, view: str, windows: Mapping[int, WindowRow]) -> Iterator[Effect]:
@@ -270,20 +263,23 @@ class ReleaseEngine:
         known = self._clearances.get(order.audience)
         if known is not None and known.number > order.number:
             return
-        row = ClearanceRow(order.number, order.level)
+        former = known.levels if known is not None else []
+        row = ClearanceRow(order.number, [order.level, *(level for level in former if level != order.level)])
         yield Commit([(CLEARANCE + text(order.audience), encode(row))])
         self._clearances[order.audience] = row
         for view in self._views.values():
             if order.audience in view.audiences:
-                yield from self._sharpen(view, order.audience, rows)
+                yield from self._sharpen(view, order, rows)
 
-    def _sharpen(self, view: ViewPlan, audience: str, rows: Rows) -> Iterator[Effect]:
-        level = self._level(view, audience)
+    def _sharpen(self, view: ViewPlan, order: Order, rows: Rows) -> Iterator[Effect]:
+        audience, level = order.audience, self._level(view, order.audience)
         prefix = WINDOW + text(view.name)
         coarser: list[tuple[int, WindowRow]] = []
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
-            if not row.refused and row.given.get(audience, NOTHING).level < level:
+            if row.refused or row.turned_down.get(audience) == order.number:
+                continue
+            if row.given.get(audience, NOTHING).level < level:
                 coarser.append((window_start(WINDOW, view.name, key), row))
         for at in range(0, len(coarser), SHARPENED_AT_ONCE):
             batch = dict(coarser[at : at + SHARPENED_AT_ONCE])
@@ -291,9 +287,8 @@ class ReleaseEngine:
             changed: list[tuple[bytes, bytes | None]] = []
             refused = 0
             for start, row in batch.items():
-                added = self._sharpened(view, audience, level, start, row, ledgers, rows)
-                refused += len(added) == 1
-                changed += added
+                changed += self._sharpened(view, order, level, start, row, ledgers, rows)
+                refused += row.turned_down.get(audience) == order.number
             yield Commit(changed)
             yield from self._publish(view.name, batch)
             yield Count("windows_sharpened", len(batch) - refused, (("view", view.name),))
@@ -302,7 +297,7 @@ class ReleaseEngine:
     def _sharpened(
         self,
         view: ViewPlan,
-        audience: str,
+        order: Order,
         level: int,
         start: int,
         row: WindowRow,
@@ -310,6 +305,7 @@ class ReleaseEngine:
         rows: Rows,
     ) -> list[tuple[bytes, bytes | None]]:
         """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
+        audience = order.audience
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
@@ -320,6 +316,7 @@ class ReleaseEngine:
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Refusal):
             row.outbox = [self._refusal(view, audience, level, start, given.revision + 1, reserved)]
+            row.turned_down[audience] = order.number
             return [(at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
         paid = ledgers[key] = commit(reserved, str(call), cost, shares)
@@ -377,8 +374,9 @@ class ReleaseEngine:
     def _level(self, view: ViewPlan, audience: str) -> int:
         """The level an audience may see: the last granted one that the view's ladder has, else where it starts."""
         row = self._clearances.get(audience)
-        names = [level.name for level in view.levels]
-        return names.index(row.level) if row is not None and row.level in names else view.audiences[audience]
+        index = {level.name: at for at, level in enumerate(view.levels)}
+        granted = [index[name] for name in row.levels if name in index] if row is not None else []
+        return granted[0] if granted else view.audiences[audience]
 
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])

@@ -72,6 +72,8 @@ class WindowRow(msgspec.Struct, array_like=True):
     given: dict[str, Given]
     outbox: list[tuple[str, bytes, bytes]]
     """(topic, key, record) still to be published; the bytes are fixed before the first attempt."""
+    turned_down: dict[str, int] = msgspec.field(default_factory=dict)
+    """The last grant of an audience that the ledger could not pay for: read again, it is not refused anew."""
 
     @property
     def finest(self) -> int:
@@ -88,7 +90,8 @@ class ClearanceRow(msgspec.Struct, array_like=True):
 
     number: int
     """Its offset in the control topic: a grant that is read again is known by it."""
-    level: str
+    levels: list[str]
+    """The granted levels, newest first: a view uses the first that its ladder has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,6 @@ def deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
 def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
     """Windows so old that they are no longer sharpened."""
     horizon = start - view.window.retention_ms
-    for kind in (TABLE, WINDOW):
+    for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened
         for key, _ in rows.scan(kind + text(view.name), window_key(kind, view.name, horizon)):
             yield key, None

@@ -368,6 +368,7 @@ class Worker:
             outlet=self._routes.partial,
             dead_letters=lambda p, offset, reason: dead_letter(source, p, offset, reason),
             partitioner=partitioner(source),
+            configured=self.plan.views.keys(),
         )
 
     def _new_engine(self, partition: int) -> ReleaseEngine:

@@ -8,7 +8,7 @@ contributions, and moves each count by at most 1 and at most `items_per_user` co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stream_dp.windows.events import Decoded
@@ -51,6 +51,8 @@ def bound_chunk(
     column: int,
     clock_ms: int,
     now_ms: int,
+    watermarks: Sequence[tuple[int, int]],
+    open_from_ms: int,
     misplaced: Callable[[bytes], bool] | None,
 ) -> Bounded:
     """Count the events of a chunk that the view's bounds let through.
@@ -60,8 +62,11 @@ def bound_chunk(
         windows: its open windows by start; changed in place.
         decoded: the chunk.
         column: which of the chunk's item columns the view counts.
-        clock_ms: the view's clock before the chunk; the chunk's watermarks move an event clock, nothing a wall clock.
+        clock_ms: the view's clock before the chunk.
         now_ms: the wall time; nothing is counted that lies further ahead of it than `max_ahead_ms`.
+        watermarks: (offset, time) in order: behind that offset the clock shows at least that time. The order of the
+            log alone decides what is late, not what one fetch happens to bring together.
+        open_from_ms: start of the first window that was not handed on; everything before it is late.
         misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
 
     Returns:
@@ -69,12 +74,12 @@ def bound_chunk(
         `clipped`, `wrong_partition`.
     """
     size, limit = view.size_ms, view.items_per_user
-    closed_before = view.closed_before(clock_ms)
+    closed_before = max(open_from_ms, view.closed_before(clock_ms))
     latest = now_ms + view.max_ahead_ms
     out = Bounded(clock_ms, {}, [])
     refuse = out.refused.append
-    watermarks = iter([*(decoded.watermarks if view.clock == "event" else ()), _NO_MORE])
-    mark_at, mark_ms = next(watermarks)
+    marks = iter([*watermarks, _NO_MORE])
+    mark_at, mark_ms = next(marks)
     low = high = 0
     window, row = OpenWindow(), JournalRow(0, [], [])
     for offset, user, item, time in zip(
@@ -82,8 +87,8 @@ def bound_chunk(
     ):
         while mark_at < offset:
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
-            mark_at, mark_ms = next(watermarks)
-            closed_before = view.closed_before(clock_ms)
+            mark_at, mark_ms = next(marks)
+            closed_before = max(open_from_ms, view.closed_before(clock_ms))
         if time < closed_before:
             refuse((offset, "late" if time >= view.start_ms else "before_start"))
             continue
@@ -114,7 +119,7 @@ def bound_chunk(
         row.items.append(item)
     while mark_at < _NO_MORE[0]:
         clock_ms = max(clock_ms, min(mark_ms, now_ms))
-        mark_at, mark_ms = next(watermarks)
+        mark_at, mark_ms = next(marks)
     out.clock_ms = clock_ms
     out.added = {start: row for start, row in out.added.items() if row.users}
     return out

@@ -7,13 +7,13 @@ it are skipped when they are read again. Which contribution is kept depends on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.bounding import OpenWindow, bound_chunk
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
-from stream_dp.windows.events import EventDecoder, Partitioner, Record
+from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
 from stream_dp.windows.merging import drop_except
 from stream_dp.windows.rows import (
     JOURNAL,
@@ -31,10 +31,7 @@ from stream_dp.windows.rows import (
     window_key,
     window_start,
 )
-from stream_dp.windows.views import CountedView
-
-HANDED_ON_AT_ONCE = 32
-"""Windows whose partial counts are published in one go when many close together."""
+from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 Outlet = Callable[[Partial], Message]
 """Addresses a partial to the topic that the merge agent reads."""
@@ -42,11 +39,22 @@ DeadLetters = Callable[[int, int, str], Message]
 """(partition, offset, reason) to a record of the dead-letter topic: metadata only."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A tick: behind the end of log that it saw, a clock shows at least a time."""
+
+    end: int
+    clock_ms: int
+    wall_ms: int
+
+
 @dataclass(slots=True)
 class _ViewState:
     view: CountedView
     mark: ViewMark
     windows: dict[int, OpenWindow] = field(default_factory=dict)
+    reads: list[_Read] = field(default_factory=list)
+    """Ticks that wait for the end of log they saw to be counted."""
     last_watermark_wall_ms: int | None = None
 
 
@@ -67,8 +75,22 @@ class PartitionCounter:
         outlet: Outlet,
         dead_letters: DeadLetters,
         partitioner: Partitioner | None,
+        configured: Collection[str] = (),
     ) -> None:
+        """Set up the counter; `load` makes it ready.
+
+        Args:
+            source: the source's name.
+            partition: its partition.
+            views: the views on it.
+            decoder: reads its records; its item columns are those of `views`.
+            outlet: where partials go.
+            dead_letters: where refused records are noted.
+            partitioner: the hash that places users, None to trust the producers.
+            configured: names of the application's views on other sources.
+        """
         self._source = source
+        self._configured = {view.name for view in views}.union(configured)
         self._partition = partition
         self._decoder = decoder
         self._outlet = outlet
@@ -76,7 +98,6 @@ class PartitionCounter:
         self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
         self._views = [_ViewState(view, ViewMark(view.fingerprint, view.start_ms, view.start_ms, [])) for view in views]
         self._offset = -1
-        self._reads: list[tuple[int, int]] = []
 
     @property
     def next_offset(self) -> int:
@@ -92,6 +113,7 @@ class PartitionCounter:
         stored = rows.get(self._marker_key())
         marker = decode(Marker, stored) if stored is not None else Marker(-1, {})
         self._offset = marker.offset
+        self._check_moved(rows)
         rolled_back: list[tuple[bytes, None]] = []
         for state in self._views:
             name = state.view.name
@@ -112,10 +134,17 @@ class PartitionCounter:
                     state.windows.setdefault(start, OpenWindow()).add(row)
         if rolled_back:
             yield Commit(rolled_back)
-        for name in marker.views.keys() - {state.view.name for state in self._views}:  # no longer configured
+        for name in marker.views.keys() - self._configured:
             yield from drop_except(JOURNAL + text(name), (), rows)
         for state in self._views:
             yield from self._purge(state)
+
+    def _check_moved(self, rows: Rows) -> None:
+        """Refuse views whose counts of another source are still there."""
+        own = {state.view.name for state in self._views}
+        for key, value in rows.scan(MARKER, after(MARKER)):
+            if key != self._marker_key() and (moved := own & decode(Marker, value).views.keys()):
+                raise ConfigError(_changed(min(moved)))
 
     def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
         """Count consecutive records of the partition; hand on every window that they close."""
@@ -130,10 +159,20 @@ class PartitionCounter:
         refused = [(offset, reason, "") for offset, reason in decoded.refused]
         changed: list[tuple[bytes, bytes | None]] = []
         for column, state in enumerate(self._views):
+            mark = state.mark
             bound = bound_chunk(
-                state.view, state.windows, decoded, column, state.mark.clock_ms, now_ms, self._misplaced
+                state.view,
+                state.windows,
+                decoded,
+                column,
+                mark.clock_ms,
+                now_ms,
+                self._watermarks(state, decoded, last),
+                mark.open_from_ms,
+                self._misplaced,
             )
-            state.mark.clock_ms = bound.clock_ms
+            mark.clock_ms = bound.clock_ms
+            self._pass_reads(state, last + 1)
             if decoded.watermarks:
                 state.last_watermark_wall_ms = now_ms
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
@@ -144,7 +183,6 @@ class PartitionCounter:
                 window.rows += 1
         yield from self._refuse(refused)
         self._offset = last
-        self._note_read(last + 1)
         yield Commit([*changed, self._marker()])
         yield from self._hand_on()
 
@@ -163,13 +201,9 @@ class PartitionCounter:
         if end_offset is not None:
             if end_offset < self.next_offset:
                 raise StateError(_shortened(self._source))
-            if self._reads and self._reads[-1][1] == end_offset:
-                self._reads.pop()
-            self._reads.append((now_ms, end_offset))
-            self._note_read(end_offset if drained else self.next_offset)
-        for state in self._views:
-            if state.view.clock == "event":
-                self._go_on_idle(state, now_ms, drained=drained)
+            for state in self._views:
+                self._note_tick(state, now_ms, end_offset)
+                self._pass_reads(state, end_offset if drained else self.next_offset)
         yield Commit([self._marker()])
         yield from self._hand_on()
 
@@ -187,24 +221,35 @@ class PartitionCounter:
 
     # -- clocks -----------------------------------------------------------------------------------------------
 
-    def _note_read(self, position: int) -> None:
-        """Advance wall clocks to the last tick whose end of log has been counted."""
-        read = [time for time, end in self._reads if end <= position]
-        if not read:
-            return
-        self._reads = [(time, end) for time, end in self._reads if end > position]
-        for state in self._views:
-            if state.view.clock == "wall":
-                state.mark.clock_ms = max(state.mark.clock_ms, *read)
+    @staticmethod
+    def _note_tick(state: _ViewState, now_ms: int, end: int) -> None:
+        """Remember what a tick means for a clock, once everything is counted that the log held then."""
+        clock = now_ms
+        if state.view.clock == "event":
+            last = state.last_watermark_wall_ms
+            if last is None:
+                state.last_watermark_wall_ms = last = now_ms
+            if now_ms - last < state.view.idle_ms:
+                return
+            clock = state.mark.clock_ms + now_ms - last
+        if state.reads and state.reads[-1].end == end:
+            state.reads.pop()
+        state.reads.append(_Read(end, clock, now_ms))
 
     @staticmethod
-    def _go_on_idle(state: _ViewState, now_ms: int, *, drained: bool) -> None:
-        last = state.last_watermark_wall_ms
-        if last is None or not drained:
-            state.last_watermark_wall_ms = now_ms
-        elif now_ms - last >= state.view.idle_ms:
-            state.mark.clock_ms += now_ms - last
-            state.last_watermark_wall_ms = now_ms
+    def _watermarks(state: _ViewState, decoded: Decoded, last: int) -> list[tuple[int, int]]:
+        """What moves a view's clock inside a chunk that ends with offset `last`."""
+        ticks = [(read.end - 1, read.clock_ms) for read in state.reads if read.end <= last + 1]
+        return sorted([*ticks, *decoded.watermarks]) if state.view.clock == "event" else ticks
+
+    @staticmethod
+    def _pass_reads(state: _ViewState, position: int) -> None:
+        """Let the clock pass every tick whose end of log has been counted."""
+        while state.reads and state.reads[0].end <= position:
+            read = state.reads.pop(0)
+            state.mark.clock_ms = max(state.mark.clock_ms, read.clock_ms)
+            if state.view.clock == "event":
+                state.last_watermark_wall_ms = max(read.wall_ms, state.last_watermark_wall_ms or read.wall_ms)
 
     # -- handing on -------------------------------------------------------------------------------------------
 

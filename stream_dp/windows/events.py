@@ -61,19 +61,16 @@ class EventDecoder:
     """Decodes chunks of one source. Nothing of a bad record but its reason leaves this class."""
 
     def __init__(self, form: EventFormat) -> None:
-        self._form = form
-        fields: list[tuple[str, Any, Any]] = []
-        if form.time is not None:
-            kind: Any = str if form.unit == "iso" else int
-            fields.append(("time", kind, msgspec.field(name=form.time)))
-        if form.user is not None:
-            fields.append(("user", str | int, msgspec.field(name=form.user)))
-        names = {name: f"item_{index}" for index, name in enumerate(dict.fromkeys(form.items))}
-        self._item_names = [names[name] for name in form.items]
-        fields += [(inner, str | int, msgspec.field(name=name)) for name, inner in names.items()]
-        event = msgspec.defstruct("Event", fields, gc=False)
-        self._decode = msgspec.json.Decoder(event).decode
-        self._time = _time_reader(form)
+        texts = {name: None for name in (form.user, *form.items) if name is not None}
+        kinds: dict[str, Any] = dict.fromkeys(texts, str | int)
+        if form.time is not None and form.time not in texts:
+            kinds[form.time] = str if form.unit == "iso" else int
+        inner = {name: f"field_{index}" for index, name in enumerate(kinds)}
+        fields = [(inner[name], kind, msgspec.field(name=name)) for name, kind in kinds.items()]
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("Event", fields, gc=False)).decode
+        self._item_names = [inner[name] for name in form.items]
+        self._user_name = None if form.user is None else inner[form.user]
+        self._time = _time_reader(form, inner)
 
     def decode(self, records: Sequence[Record]) -> Decoded:
         """Decode a chunk; the order of its records is kept.
@@ -108,7 +105,7 @@ class EventDecoder:
             raise _RefusedError("malformed_json") from None
         if not key or len(key) > MAX_KEY_BYTES:
             raise _RefusedError("bad_key")
-        if self._form.user is not None and str(event.user).encode() != key:
+        if self._user_name is not None and str(getattr(event, self._user_name)).encode() != key:
             raise _RefusedError("key_mismatch")
         items = [getattr(event, name) for name in self._item_names]
         for index, item in enumerate(items):
@@ -129,7 +126,7 @@ class EventDecoder:
         if not record.value and WATERMARK_HEADER in headers:
             try:
                 out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))
-            except ValueError:
+            except (TypeError, ValueError):
                 out.refused.append((record.offset, "bad_watermark"))
         else:
             out.refused.append((record.offset, "null_key" if record.key is None else "null_value"))
@@ -141,14 +138,19 @@ class _RefusedError(Exception):
         super().__init__(reason)
 
 
-def _time_reader(form: EventFormat) -> Callable[[Any, Record], int]:
+def _time_reader(form: EventFormat, names: Mapping[str, str]) -> Callable[[Any, Record], int]:
     if form.time is None:
         return lambda _event, record: record.timestamp
-    if form.unit == "ms":
-        return lambda event, _record: event.time
-    if form.unit == "s":
-        return lambda event, _record: event.time * 1000
-    return lambda event, _record: _iso_ms(event.time)
+    name, iso = names[form.time], form.unit == "iso"
+    factor = 1000 if form.unit == "s" else 1
+
+    def read(event: object, _record: Record) -> int:
+        value = getattr(event, name)
+        if isinstance(value, str) is not iso:
+            raise _RefusedError("wrong_type")
+        return _iso_ms(value) if iso else value * factor
+
+    return read
 
 
 def _iso_ms(value: str) -> int:

@@ -18,17 +18,18 @@ from stream_dp.windows.rows import (
     after,
     bucket_key,
     decode,
+    encode,
     partial_key,
     summed,
     text,
     window_key,
 )
-from stream_dp.windows.views import CountedView
+from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 Outlet = Callable[[MergedBucket], Message]
 """Addresses a merged bucket to the topic that the release agent reads."""
 Withdrawal = Callable[[Partial], Message]
-"""The tombstone that erases a partial from its topic."""
+"""The tombstone that erases a partial from its topic; sent as soon as the partial stands in the table."""
 
 
 class BucketMerger:
@@ -56,9 +57,15 @@ class BucketMerger:
         self._withdrawal = withdrawal
 
     def load(self, rows: Rows) -> Step:
-        """Delete the counts of views that are no longer configured; nothing is kept in memory."""
-        kept = (PARTIAL + text(name) for name in self._views)
-        yield from drop_except(PARTIAL, tuple(kept), rows)
+        """Delete counts that nothing waits for: of finished buckets, of views that are no longer configured."""
+        left = []
+        for key, value in rows.scan(PARTIAL, after(PARTIAL)):
+            partial = decode(Partial, value)
+            if self._finished(partial, rows):
+                left.append((key, None))
+        if left:
+            yield Commit(left)
+        yield Erase(PARTIAL, after(PARTIAL))
 
     def partials(self, values: Sequence[bytes | None], rows: Rows) -> Step:
         """Store partials; hand on every bucket that they complete.
@@ -67,22 +74,19 @@ class BucketMerger:
             values: encoded partials as consumed; None is a withdrawal and says nothing.
             rows: the partition's table.
         """
+        taken = [decode(Partial, value) for value in values if value is not None]
         stored: dict[bytes, bytes] = {}
-        done: list[Partial] = []
         touched: dict[tuple[str, int, int], None] = {}
-        for value in values:
-            if value is None:
+        for partial in taken:
+            if self._finished(partial, rows):
                 continue
-            partial = decode(Partial, value)
-            merged = bucket_key(MERGED, partial.view, partial.start_ms, partial.bucket)
-            if partial.view not in self._views or rows.get(merged) is not None:
-                done.append(partial)
-                continue
-            key = partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
-            stored[key] = value
+            stored[partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)] = encode(partial)
             touched[partial.view, partial.start_ms, partial.bucket] = None
         if stored:
             yield Commit(list(stored.items()))
+        if taken:
+            yield Send([self._withdrawal(partial) for partial in taken])
+        yield Count("partials_repeated", len(taken) - len(stored))
         complete = []
         for view, start, bucket in touched:
             found = self._found(view, start, bucket, rows)
@@ -90,9 +94,10 @@ class BucketMerger:
                 complete.append(found)
         if complete:
             yield from self._finish(complete, rows)
-        if done:
-            yield Count("partials_repeated", len(done))
-            yield Send([self._withdrawal(partial) for partial in done])
+
+    def _finished(self, partial: Partial, rows: Rows) -> bool:
+        key = bucket_key(MERGED, partial.view, partial.start_ms, partial.bucket)
+        return partial.view not in self._views or rows.get(key) is not None
 
     @staticmethod
     def _found(view: str, start: int, bucket: int, rows: Rows) -> list[Partial]:
@@ -111,7 +116,6 @@ class BucketMerger:
             if view.keep is not None:
                 counts = largest(counts, view.keep)
             messages.append(self._outlet(MergedBucket(first.view, first.start_ms, first.bucket, counts)))
-            messages += [self._withdrawal(partial) for partial in found]
             puts.append((bucket_key(MERGED, first.view, first.start_ms, first.bucket), b""))
             deletes += [(partial_key(p.view, p.start_ms, p.bucket, p.partition), None) for p in found]
             windows[first.view, first.start_ms] = None
@@ -122,12 +126,13 @@ class BucketMerger:
             yield Erase(prefix, after(prefix))
 
     def _outdated(self, windows: Mapping[tuple[str, int], None], rows: Rows) -> Iterator[tuple[bytes, None]]:
-        """Markers of windows so old that no partial of theirs can come again."""
+        """Markers of windows so old that no partial of theirs can come again: a counter repeats one hand-over."""
         newest: dict[str, int] = {}
         for view, start in windows:
             newest[view] = max(start, newest.get(view, start))
         for view, start in newest.items():
-            horizon = start - self._views[view].retention_ms
+            once = self._views[view]
+            horizon = start - max(once.retention_ms, 2 * HANDED_ON_AT_ONCE * once.size_ms)
             for key, _ in rows.scan(MERGED + text(view), window_key(MERGED, view, horizon)):
                 yield key, None
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+HANDED_ON_AT_ONCE = 32
+"""Windows whose partial counts are handed on in one go when many close together."""
+
 Clock = Literal["wall", "event"]
 
 

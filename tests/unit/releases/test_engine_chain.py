@@ -1,0 +1,138 @@
+"""From events to records through all three stages, each cut anywhere: everything ever sent reaches the next one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.releases.plan import ViewPlan
+from stream_dp.windows.effects import Message
+from stream_dp.windows.merging import BucketMerger
+from stream_dp.windows.rows import BUCKET, bucket_key, encode, partial_key
+from stream_dp.windows.views import CountedView
+from tests.support.counting import PARTIALS, Entry, Oracle, counter, event
+from tests.support.feeding import Feed
+from tests.support.machine import Machine, newest
+from tests.support.releasing import MERGED as MERGED_TOPIC
+from tests.support.releasing import Desk, plan
+from tests.support.topics import Stage
+
+SHOP = plan()
+END = 3000
+"""Three windows."""
+
+
+def counted(view: ViewPlan) -> CountedView:
+    return CountedView(
+        name=view.name,
+        fingerprint=view.fingerprint,
+        size_ms=view.window.size_ms,
+        start_ms=0,
+        grace_ms=0,
+        clock="wall",
+        max_ahead_ms=10 * END,
+        idle_ms=END,
+        items_per_user=view.items_per_user,
+        buckets=view.buckets,
+        keep=None if view.topk is None else view.topk.kbar + 1,
+        retention_ms=view.window.retention_ms,
+    )
+
+
+VIEWS = [counted(view) for view in SHOP.views.values()]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    counting: list[list[int]]
+    merging: list[int]
+    releasing: list[int]
+
+
+NONE = Cuts([[], []], [], [])
+
+
+def count(partition: int, log: list[Entry], cuts: list[int], chance: random.Random) -> Machine:
+    """Count one partition of the source to its end."""
+    feed = Feed(
+        log, lambda: counter(*VIEWS, partition=partition), Oracle.of(VIEWS), cuts=cuts, back=chance.randrange(9)
+    )
+    while feed.read < len(log):
+        feed.produce(chance.randrange(1, 30))
+        feed.fetch(chance.randrange(1, 30))
+    feed.now = END
+    feed.tick()
+    feed.settle()
+    return feed.machine
+
+
+def merge(sent: list[list[Message]], cuts: list[int], chance: random.Random) -> Stage[BucketMerger]:
+    """Merge what both partitions ever sent, in any order between them, some of it twice."""
+    left = [[message for message in part if message.topic == PARTIALS] for part in sent]
+    stage: Stage[BucketMerger] = Stage(
+        PARTIALS,
+        lambda: BucketMerger(
+            {view.name: view for view in VIEWS},
+            dict.fromkeys(SHOP.views, 2),
+            outlet=lambda b: Message(MERGED_TOPIC, bucket_key(BUCKET, b.view, b.start_ms, b.bucket), encode(b)),
+            withdrawal=lambda p: Message(PARTIALS, partial_key(p.view, p.start_ms, p.bucket, p.partition), None),
+        ),
+        lambda one, values, rows: one.partials(values, rows),
+        cuts=cuts,
+        back=chance.randrange(6),
+        at_once=chance.randrange(1, 8),
+    )
+    while any(left):
+        part = chance.choice([one for one in left if one])
+        batch = [part.pop(0) for _ in range(min(len(part), chance.randrange(1, 4)))]
+        stage.write(batch)
+        if chance.random() < 0.2:
+            stage.write(batch)
+    return stage
+
+
+def release(merged: list[Message], cuts: list[int], chance: random.Random) -> Desk:
+    desk = Desk(SHOP, cuts=cuts, back=chance.randrange(5), at_once=chance.randrange(1, 5))
+    for message in merged:
+        desk.stage.write([message])
+        if chance.random() < 0.2:
+            desk.stage.write([message])
+    desk.machine.cut_after = None
+    desk.stage.restart()
+    return desk
+
+
+def run(logs: list[list[Entry]], cuts: Cuts, chance: random.Random) -> tuple[Stage[BucketMerger], Desk]:
+    counts = [count(at, log, cuts.counting[at], chance) for at, log in enumerate(logs)]
+    merging = merge([machine.sent for machine in counts], cuts.merging, chance)
+    merged = [message for message in merging.machine.sent if message.topic == MERGED_TOPIC]
+    return merging, release(merged, cuts.releasing, chance)
+
+
+CUTS = st.lists(st.integers(0, 40), max_size=4)
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(st.integers(0, 1000), st.builds(Cuts, st.tuples(CUTS, CUTS).map(list), CUTS, CUTS))
+def test_whatever_is_cut_where_the_records_and_charges_are_those_of_an_uncut_run(seed: int, cuts: Cuts) -> None:
+    chance = random.Random(seed)
+    logs: list[list[Entry]] = [[], []]
+    for _ in range(120):
+        user, item = f"u{chance.randrange(60)}", chance.choice("aaaabbbccd")
+        log = logs[hash_of(user)]
+        log.append(event(len(log), user, item, chance.randrange(END)))
+    _, whole = run(logs, NONE, random.Random(seed))
+    merging, desk = run(logs, cuts, chance)
+
+    assert newest(desk.published()) == newest(whole.published())
+    assert {record.window.start_ms for record in desk.records("tops", "staff")} == {0, 1000, 2000}
+    desk.auditor.settled()
+    assert desk.machine.rows == whole.machine.rows
+    assert merging.standing() == set()
+
+
+def hash_of(user: str) -> int:
+    return int(user[1:]) % 2

@@ -1,0 +1,242 @@
+"""The release engine cut at every point: nothing is drawn twice, nothing shown that is not paid for, nothing lost.
+
+At every point of every run the auditor compares what readers have with what the surviving ledger holds, and every
+record with its earlier copies (`tests.support.releasing.Auditor`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from stream_dp.errors import ConfigError
+from stream_dp.exact.bits import BitSource, KeyedBits
+from stream_dp.releases.state import ledger_key
+from stream_dp.windows.rows import BUCKET, LEDGER, TABLE, VIEW, WINDOW, text, window_key
+from tests.support.machine import newest
+from tests.support.releasing import FINE, ONLY_PAGES, Desk, plan
+
+SCARCE = plan(('epsilon: "40"', 'epsilon: "159/10"'), ("period: 4s", "period: 3s"))
+"""A period pays for two windows of both views at the start, 12.04, and for one that is sharpened to fine, 2."""
+HOME = {"home": 40, "cart": 12, "rare": 1}
+
+
+def play(desk: Desk) -> Desk:
+    """Two windows, one empty; two grants, the second paid for once; a refused window; a window of the next period."""
+    desk.give("tops", 0, HOME)
+    desk.give("pages", 0, HOME)
+    desk.give("tops", 1000, HOME)
+    desk.give("pages", 1000, {})
+    desk.grant(5, "partner", "middle")
+    desk.grant(6, "partner", "fine")
+    for start in (2000, 3000):
+        desk.give("pages", start, HOME)
+        desk.give("tops", start, HOME)
+    desk.grant(7, "public", "middle")
+    desk.machine.cut_after = None
+    desk.stage.restart()
+    return desk
+
+
+class FreshEntropy:
+    """Entropy that never repeats, and that must not be asked about a window that is stored."""
+
+    def __init__(self, cuts: list[int], back: int) -> None:
+        self.calls = count()
+        self.desk = Desk(SCARCE, self, cuts=cuts, back=back)
+
+    def __call__(self, context: bytes) -> BitSource:
+        (name, start), *others = (
+            (view.name, int.from_bytes(context.partition(view.query_id)[2], "big") - (1 << 63))
+            for view in self.desk.plan.views.values()
+            if view.query_id in context
+        )
+        assert not others
+        assert window_key(WINDOW, name, start) not in self.desk.machine.rows, "a stored window is drawn again"
+        return KeyedBits(b"fresh %d" % next(self.calls), context)
+
+
+def releases(desk: Desk) -> dict[tuple[str, int, bytes | None], bytes | None]:
+    return newest(desk.published())
+
+
+WHOLE = play(Desk(SCARCE))
+
+
+def test_the_uncut_run_releases_refuses_sharpens_and_begins_a_new_period() -> None:
+    WHOLE.auditor.settled()
+    found = {
+        (record.view, record.window.start_ms, record.revision, record.type, record.level.name)
+        for view in ("pages", "tops")
+        for record in WHOLE.records(view, "partner")
+    }
+    both = ("pages", "tops")
+    assert found == {
+        *((view, start, 1, "release", "coarse") for view in both for start in (0, 1000)),
+        *((view, start, 2, "release", "middle") for view in both for start in (0, 1000)),
+        ("pages", 0, 3, "release", "fine"),
+        *((view, start, 3, "refusal", "fine") for view, start in (("pages", 1000), ("tops", 0), ("tops", 1000))),
+        *((view, 2000, 1, "refusal", "fine") for view in both),
+        *((view, 3000, 1, "release", "fine") for view in both),
+    }
+    assert WHOLE.stage.standing() == set()
+
+
+def test_a_run_cut_anywhere_ends_with_the_rows_and_the_records_of_an_uncut_one() -> None:
+    for cut in range(WHOLE.machine.points):
+        desk = play(Desk(SCARCE, cuts=[cut], back=5 * (cut % 2)))
+        desk.auditor.settled()
+        assert desk.machine.rows == WHOLE.machine.rows
+        assert releases(desk) == releases(WHOLE)
+
+
+def test_a_run_cut_anywhere_draws_each_stored_window_once() -> None:
+    """With entropy that never repeats, equal bytes prove that nothing is drawn behind the commit point."""
+    for cut in range(WHOLE.machine.points):
+        desk = play(FreshEntropy([cut], back=5 * ((cut + 1) % 2)).desk)
+        desk.auditor.settled()
+        assert releases(desk).keys() == releases(WHOLE).keys()
+
+
+def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one() -> None:
+    for cut in range(0, WHOLE.machine.points, 5):
+        for second in (0, 1, 3, 6):
+            desk = play(Desk(SCARCE, cuts=[cut, second], back=cut % 4))
+            desk.auditor.settled()
+            assert desk.machine.rows == WHOLE.machine.rows
+            assert releases(desk) == releases(WHOLE)
+
+
+def test_a_run_that_is_cut_again_and_again_makes_progress_and_ends_as_an_uncut_one() -> None:
+    """Every restart gets a little further than the largest step."""
+    desk = play(Desk(SCARCE, cuts=[40] * 50, back=1))
+    desk.auditor.settled()
+    assert desk.machine.rows == WHOLE.machine.rows
+    assert releases(desk) == releases(WHOLE)
+
+
+# -- what is erased -------------------------------------------------------------------------------------------------
+
+
+def cut_runs(back: int) -> Iterator[Desk]:
+    planned = plan(ONLY_PAGES)
+
+    def brief(desk: Desk) -> Desk:
+        for start in (0, 1000):
+            desk.give("pages", start, HOME)
+        desk.machine.cut_after = None
+        desk.stage.restart()
+        return desk
+
+    for cut in range(brief(Desk(planned, at_once=1)).machine.points):
+        yield brief(Desk(planned, cuts=[cut], back=back, at_once=1))
+
+
+@pytest.mark.parametrize("back", [0, 5])
+def test_a_run_cut_anywhere_leaves_no_counts_in_the_table(back: int) -> None:
+    for desk in cut_runs(back):
+        assert [key for key in desk.machine.rows if key.startswith(BUCKET)] == []
+
+
+@pytest.mark.parametrize("back", [0, 5])
+def test_a_run_cut_anywhere_leaves_no_counts_in_the_files(back: int) -> None:
+    """Rows deleted by a commit whose `Erase` a crash prevented have to be erased after the restart."""
+    for desk in cut_runs(back):
+        assert desk.machine.unerased(BUCKET) == []
+
+
+@pytest.mark.parametrize("back", [0, 5])
+def test_a_run_cut_anywhere_leaves_no_counts_in_the_topic_they_came_by(back: int) -> None:
+    """A bucket is withdrawn before its row is forgotten: after a crash only the row tells that it stands there."""
+    for desk in cut_runs(back):
+        assert desk.stage.standing() == set()
+
+
+# -- a restart with another configuration ---------------------------------------------------------------------------
+
+
+class ProcessEndedError(Exception):
+    """The process ended, and is not started again before something was changed."""
+
+
+def ended(start: int, kind: bytes) -> Desk:
+    """A desk whose process ends right behind the write of a row of the window at `start`; earlier ones are released."""
+    desk = Desk(plan(ONLY_PAGES), audit=False)
+    for earlier in range(0, start, 1000):
+        desk.give("pages", earlier, HOME)
+
+    def watch() -> None:
+        if window_key(kind, "pages", start) in desk.machine.rows:
+            raise ProcessEndedError
+
+    desk.machine.watch = watch
+    with pytest.raises(ProcessEndedError):
+        desk.give("pages", start, HOME)
+    desk.machine.watch = desk.auditor
+    desk.auditor()
+    return desk
+
+
+CHEAPER = plan(ONLY_PAGES, ('middle, epsilon: "2"', 'middle, epsilon: "3/2"'))
+
+
+def test_a_changed_view_is_refused_before_a_charge_is_settled_at_its_prices() -> None:
+    """The window is stored and its charge is not: settled with the cheaper plan, the ledger would hold too little."""
+    desk = ended(1000, WINDOW)
+    former = desk.plan
+    with pytest.raises(ConfigError, match=r"views\.pages"):
+        desk.change(CHEAPER)
+
+    desk.change(former)
+    desk.auditor.settled()
+
+
+@pytest.mark.parametrize("changed", ["plan", "key"])
+def test_a_change_after_a_crash_in_the_very_first_window_is_refused(changed: str) -> None:
+    """What says how a view is released must be stored before its first window, or with another key or other prices
+    the window is settled, published and sharpened as if it had been made with them."""
+    desk = ended(0, WINDOW)
+    desk.machine.watch = lambda: None
+    if changed == "key":
+        desk.key, desk.key_id = bytes(32), b"key two."
+    with pytest.raises(ConfigError, match="key_file" if changed == "key" else r"views\.pages"):
+        desk.change(desk.plan if changed == "key" else CHEAPER)
+
+
+def test_a_view_that_is_gone_keeps_what_it_had_reserved_and_settles_it_when_it_is_back() -> None:
+    desk = ended(1000, WINDOW)
+    former, desk.machine.watch = desk.plan, lambda: None
+    key = ledger_key(former.views["pages"], 0)
+    before = desk.machine.rows[key]
+    desk.change(plan(ONLY_PAGES, ("  pages:", "  others:")))
+    assert desk.machine.rows[key] == before
+
+    desk.machine.watch = desk.auditor
+    desk.change(former)
+    desk.auditor.settled()
+
+
+def test_a_grant_after_a_crash_in_the_deletion_of_old_windows_is_carried_out() -> None:
+    """The row of an outdated window whose table is deleted already must not stop every later grant."""
+    planned = plan(ONLY_PAGES, ("retention: 1h", "retention: 1s"))
+
+    def run(cut: int) -> Desk:
+        desk = Desk(planned, cuts=[cut])
+        for start in (0, 1000, 2000):
+            desk.give("pages", start, HOME)
+        desk.machine.cut_after = None
+        desk.grant(1, "public", "fine")
+        return desk
+
+    for cut in range(run(1000).machine.points):
+        desk = run(cut)
+        desk.auditor.settled()
+        assert [desk.row("pages", start).given["public"].level for start in (1000, 2000)] == [FINE, FINE]
+
+
+def test_the_row_that_a_release_is_made_with_is_stored_beside_every_window() -> None:
+    rows = {key[:1] for key in WHOLE.machine.rows}
+    assert rows == {LEDGER, TABLE, VIEW, WINDOW, b"c"}
+    assert {VIEW + text("pages"), VIEW + text("tops")} <= WHOLE.machine.rows.keys()

@@ -1,0 +1,291 @@
+"""Grants: what becomes sharper, for whom, and what it costs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from stream_dp.accounting import Cost
+from stream_dp.releases.engine import SHARPENED_AT_ONCE, Order
+from stream_dp.releases.records import HistogramRelease, Refusal, TopKRelease
+from stream_dp.releases.state import Given
+from stream_dp.windows.effects import Commit, Publish
+from stream_dp.windows.rows import WINDOW
+from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, plan
+
+CROWD = {f"page {n}": 40 + n for n in range(12)}
+PAGES = plan(ONLY_PAGES)
+
+
+def released(*starts: int, changes: tuple[tuple[str, str], ...] = (ONLY_PAGES,)) -> Desk:
+    """A desk with some windows of pages released: public and partner coarse, staff at the middle."""
+    desk = Desk(plan(*changes))
+    for start in starts:
+        desk.give("pages", start, CROWD)
+    return desk
+
+
+def revisions(desk: Desk, audience: str, view: str = "pages") -> list[tuple[int, int, str]]:
+    return [(r.window.start_ms, r.revision, r.level.name) for r in desk.records(view, audience) if r.type == "release"]
+
+
+def shown(desk: Desk, audience: str, start: int, view: str = "pages") -> dict[str, int]:
+    record = desk.record(view, audience, start)
+    assert isinstance(record, HistogramRelease | TopKRelease)
+    return {row.item: row.count for row in record.items}
+
+
+def tops_on_a_ladder_of_their_own(first: str, second: str, third: str) -> tuple[tuple[str, str], ...]:
+    """Changes that give the view `tops` three levels with these names, at epsilon 1, 3/2 and 2."""
+    levels = (
+        f'[{{level: {first}, epsilon: "1"}}, {{level: {second}, epsilon: "3/2"}}, {{level: {third}, epsilon: "2"}}]'
+    )
+    end = "three\n    retention: 1h\n    buckets: 1"
+    return ("audiences", f"  small: {levels}\naudiences"), (end, end.replace("three", "small"))
+
+
+def test_a_grant_publishes_every_window_of_the_audience_again_at_the_level_and_no_other() -> None:
+    desk = released(0, 1000)
+    before = {name: desk.records("pages", name) for name in ("public", "staff")}
+    desk.grant(1, "partner", "fine")
+    assert revisions(desk, "partner") == [
+        (0, 1, "coarse"),
+        (1000, 1, "coarse"),
+        (0, 2, "fine"),
+        (1000, 2, "fine"),
+    ]
+    assert {name: desk.records("pages", name) for name in before} == before
+    desk.auditor.settled()
+
+
+def test_a_sharper_revision_replaces_the_former_under_its_key() -> None:
+    desk = released(0)
+    desk.grant(1, "partner", "fine")
+    keys = {message.key for message in desk.published() if message.topic == "releases.pages.partner"}
+    assert keys == {b"pages/partner/0"}
+
+
+def test_a_grant_is_charged_the_difference_to_the_finest_that_anyone_has() -> None:
+    desk = released(0, 1000)
+    assert desk.ledger().spent == Cost(Fraction(4), 2 * DELTA)
+    desk.grant(1, "partner", "fine")
+    assert desk.ledger().spent == Cost(Fraction(8), 2 * DELTA)
+    record = desk.record("pages", "partner", 1000)
+    assert isinstance(record, HistogramRelease)
+    assert (record.charged.epsilon.exact, record.charged.delta.exact) == ("2", "0")
+    assert (record.held.epsilon.exact, record.held.delta.exact) == ("4", "1/100")
+    assert record.ledger.left.epsilon.exact == "32"
+    desk.auditor.settled()
+
+
+def test_a_grant_of_a_level_that_another_audience_has_costs_nothing_even_with_a_spent_ledger() -> None:
+    desk = released(0, changes=(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "2"')))
+    before = desk.ledger()
+    assert before.left.epsilon == 0
+    desk.grant(1, "partner", "middle")
+    record = desk.record("pages", "partner", 0)
+    assert isinstance(record, HistogramRelease)
+    assert (record.revision, record.charged.epsilon.exact) == (2, "0")
+    assert record.held.epsilon.exact == "2"
+    assert desk.ledger().spent == before.spent
+    assert desk.ledger().readers["partner"] == Cost(Fraction(2), DELTA)
+    desk.auditor.settled()
+
+
+def test_readers_of_a_level_see_the_same_counts_whenever_they_came_to_it() -> None:
+    """lossless 6.4: a sharper revision is another reading of the same sealed table, not another draw."""
+    desk = released(0)
+    desk.grant(1, "partner", "middle")
+    assert shown(desk, "partner", 0) == shown(desk, "staff", 0)
+    desk.grant(2, "partner", "fine")
+    desk.grant(3, "public", "fine")
+    assert shown(desk, "partner", 0) == shown(desk, "public", 0)
+    assert shown(desk, "partner", 0) != shown(desk, "staff", 0)
+
+
+def test_a_grant_sharpens_the_counts_of_a_topk_and_leaves_its_selection() -> None:
+    desk = Desk(plan())
+    desk.give("tops", 0, CROWD)
+    before = desk.ledger().spent
+    desk.grant(1, "public", "fine")
+    first, second = desk.records("tops", "public")
+    assert isinstance(first, TopKRelease)
+    assert isinstance(second, TopKRelease)
+    assert [row.item for row in first.items] == [row.item for row in second.items]
+    assert first.complete == second.complete
+    assert desk.ledger().spent - before == Cost(Fraction(2), Fraction(0))
+    desk.auditor.settled()
+
+
+def test_a_grant_holds_for_windows_to_come() -> None:
+    desk = released(0)
+    desk.grant(1, "partner", "fine")
+    desk.stage.restart()
+    desk.give("pages", 1000, CROWD)
+    assert revisions(desk, "partner")[-1] == (1000, 1, "fine")
+    assert desk.row("pages", 1000).given == {
+        "partner": Given(1, FINE),
+        "public": Given(1, COARSE),
+        "staff": Given(1, MIDDLE),
+    }
+    desk.auditor.settled()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_grant_that_is_read_again_changes_nothing(restart: bool) -> None:
+    desk = released(0, 1000)
+    desk.grant(3, "partner", "fine")
+    rows, published = dict(desk.machine.rows), desk.published()
+    if restart:
+        desk.stage.restart()
+    desk.grant(3, "partner", "fine")
+    assert (desk.machine.rows, desk.published()) == (rows, published)
+
+
+def test_a_refused_grant_that_is_read_again_publishes_no_other_bytes() -> None:
+    """Windows of `tops` are paid for behind those of `pages` that were refused; then there is less left."""
+    desk = Desk(plan(*tops_on_a_ladder_of_their_own("coarse", "middle", "fine"), ('epsilon: "40"', 'epsilon: "13/2"')))
+    for view in ("pages", "tops"):
+        desk.give(view, 0, {"home": 50, "cart": 45})
+    desk.grant(1, "partner", "fine")
+    assert isinstance(desk.records("pages", "partner")[-1], Refusal)
+    assert revisions(desk, "partner", "tops")[-1] == (0, 2, "fine")
+
+    desk.grant(1, "partner", "fine")
+
+
+def test_a_grant_older_than_the_last_one_is_passed_over() -> None:
+    desk = released(0)
+    desk.grant(5, "partner", "middle")
+    rows, published = dict(desk.machine.rows), desk.published()
+    desk.grant(4, "partner", "fine")
+    assert (desk.machine.rows, desk.published()) == (rows, published)
+    desk.give("pages", 1000, CROWD)
+    assert revisions(desk, "partner")[-1] == (1000, 1, "middle")
+
+
+def test_grants_of_different_audiences_do_not_pass_over_one_another() -> None:
+    desk = released(0)
+    desk.grant(5, "partner", "middle")
+    desk.grant(4, "public", "middle")
+    assert revisions(desk, "public")[-1] == (0, 2, "middle")
+
+
+def test_a_lower_grant_holds_for_windows_to_come_and_takes_nothing_back() -> None:
+    desk = released(0)
+    desk.grant(1, "staff", "fine")
+    published = desk.published()
+    desk.grant(2, "staff", "coarse")
+    assert desk.published() == published
+    desk.give("pages", 1000, CROWD)
+    assert revisions(desk, "staff")[-1] == (1000, 1, "coarse")
+    assert desk.ledger().spent == Cost(Fraction(4 + 1), 2 * DELTA)
+
+    desk.grant(3, "staff", "middle")
+    assert revisions(desk, "staff")[3:] == [(1000, 2, "middle")]
+    desk.auditor.settled()
+
+
+def test_a_grant_raises_only_windows_that_are_retained() -> None:
+    desk = released(0, 1000, 2000, changes=(ONLY_PAGES, ("retention: 1h", "retention: 1s")))
+    desk.grant(1, "public", "fine")
+    assert revisions(desk, "public")[3:] == [(1000, 2, "fine"), (2000, 2, "fine")]
+    assert desk.ledger().spent == Cost(Fraction(2 + 4 + 4), 3 * DELTA)
+    desk.auditor.settled()
+
+
+def test_a_window_that_was_refused_is_not_sharpened() -> None:
+    desk = released(0, 1000, changes=(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "3"')))
+    assert [record.type for record in desk.records("pages", "public")] == ["release", "refusal"]
+    desk.grant(1, "public", "middle")
+    assert revisions(desk, "public") == [(0, 1, "coarse"), (0, 2, "middle")]
+
+
+def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publishes_a_refusal() -> None:
+    desk = released(0, 1000, changes=(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "6"')))
+    before = desk.record("pages", "public", 1000)
+    desk.grant(1, "public", "fine")
+
+    assert revisions(desk, "public")[2:] == [(0, 2, "fine")]
+    assert desk.record("pages", "public", 1000) == before
+    refusal = desk.records("pages", "public")[-1]
+    assert isinstance(refusal, Refusal)
+    assert (refusal.window.start_ms, refusal.revision, refusal.level.name) == (1000, 2, "fine")
+    assert (refusal.asked.epsilon.exact, refusal.ledger.left.epsilon.exact) == ("2", "0")
+    assert desk.row("pages", 1000).given["public"] == Given(1, COARSE)
+    assert desk.machine.counts["windows_sharpened", (("view", "pages"),)] == 1
+    assert desk.machine.counts["sharpenings_refused", (("view", "pages"),)] == 1
+    desk.auditor.settled()
+
+    desk.grant(2, "public", "middle")  # staff has it, so it is free
+    assert revisions(desk, "public")[3:] == [(1000, 2, "middle")]
+    desk.auditor.settled()
+
+
+def test_each_window_is_charged_to_the_ledger_of_its_own_period() -> None:
+    desk = released(0, 3000, 4000)
+    desk.give("pages", 1000, CROWD)
+    desk.give("pages", 2000, CROWD)
+    assert {start for start, _, _ in revisions(desk, "public")} == {0, 1000, 2000, 3000, 4000}
+    desk.grant(1, "public", "fine")
+    assert desk.ledger(0).spent == Cost(Fraction(4 * 4), 4 * DELTA)
+    assert desk.ledger(4000).spent == Cost(Fraction(4), DELTA)
+    desk.auditor.settled()
+
+
+def test_a_grant_to_an_audience_that_does_not_read_the_view_leaves_it_alone() -> None:
+    audiences = ("retention: 1h\n    buckets: 2", "retention: 1h\n    buckets: 2\n    audiences: [public, staff]")
+    desk = released(0, changes=(audiences, ONLY_PAGES))
+    desk.grant(1, "partner", "fine")
+    assert len(desk.published()) == 2
+    assert desk.ledger().spent == Cost(Fraction(2), DELTA)
+
+
+def test_an_audience_that_came_later_gets_retained_windows_with_its_first_grant() -> None:
+    audiences = ("retention: 1h\n    buckets: 2", "retention: 1h\n    buckets: 2\n    audiences: [public, staff]")
+    desk = released(0, changes=(audiences, ONLY_PAGES))
+    desk.change(PAGES)
+    desk.grant(1, "partner", "fine")
+    assert revisions(desk, "partner") == [(0, 1, "fine")]
+    record = desk.record("pages", "partner", 0)
+    assert isinstance(record, HistogramRelease)
+    assert (record.charged.epsilon.exact, record.held.epsilon.exact) == ("2", "4")
+    assert record.held.delta.exact == "1/100"
+    desk.auditor.settled()
+
+
+def test_a_grant_of_a_level_that_a_ladder_does_not_have_leaves_the_clearance_of_its_views() -> None:
+    """An operator lowered staff in every view; a grant that only concerns another ladder must not raise it again."""
+    desk = Desk(plan(*tops_on_a_ladder_of_their_own("low", "middle", "coarse")))
+    desk.grant(1, "staff", "coarse")
+    desk.grant(2, "staff", "low")
+    desk.give("pages", 0, CROWD)
+    assert revisions(desk, "staff") == [(0, 1, "coarse")]
+
+
+def test_many_windows_are_sharpened_in_parts_each_stored_before_it_is_published() -> None:
+    count = SHARPENED_AT_ONCE + 3
+    desk = released(
+        *range(0, 1000 * count, 1000),
+        changes=(ONLY_PAGES, ("period: 4s", "period: 1h"), ('"40"', '"400"'), ('"1/5"', '"4/5"')),
+    )
+    engine = desk.engine()
+    desk.machine.carry_out(engine.load(desk.machine))
+    sizes: list[tuple[str, int]] = []
+
+    def watched() -> object:
+        for effect in engine.order(Order(1, "public", "fine"), desk.machine):
+            if isinstance(effect, Publish):
+                sizes.append(("publish", len(effect.messages)))
+            elif isinstance(effect, Commit):
+                sizes.append(("store", sum(key.startswith(WINDOW) for key, _ in effect.rows)))
+            yield effect
+
+    desk.machine.carry_out(watched())  # type: ignore[arg-type]
+    assert sizes == [
+        ("store", 0),
+        *(part for n in (SHARPENED_AT_ONCE, 3) for part in (("store", n), ("publish", n), ("store", n))),
+    ]
+    assert desk.ledger().spent == Cost(Fraction(4 * count), count * DELTA)
+    desk.auditor.settled()
