@@ -128,7 +128,9 @@ class Application:
         await self.client.publish([Outgoing(topic, 0, grant.key(), grant.model_dump_json().encode())])
 
     async def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-        """Key and value of every record of a topic, from its beginning to its present end."""
+        """Key and value of every record of a topic, from its beginning to its present end; none if it is not there."""
+        if await self.client.partitions(topic) is None:
+            return []
         return [(record.key, record.value) async for record in self.client.follow([topic], until_end=True)]
 
     async def published(self, view: str) -> dict[str, list[bytes]]:

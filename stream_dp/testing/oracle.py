@@ -10,13 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stream_dp.accounting import Cost
+from stream_dp.accounting import Cost, selection_cost
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.releases.records import AnyRecord
-from stream_dp.releases.pricing import sealed_cost
-from stream_dp.releases.sealing import read_window, seal_window
+from stream_dp.releases.sealing import SealedTable, read_window, seal_window
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
 from stream_dp.windows.merging import largest
 from stream_dp.windows.rows import bucket_of
@@ -128,12 +127,12 @@ def expected_records(
                 records[audience].append(refusal)
             continue
         table = seal_window(view, start, handed_on(view, counts), prf_key=prf_key, entropy=entropy)
-        left[period] = before - sealed_cost(view, table, finest)
+        left[period] = before - cost_of(view, table, finest)
         charged = Cost.ZERO
         for audience in audiences:
             level = view.audiences[audience]
             (reading,) = read_window(view, start, table, [level], prf_key)
-            held = sealed_cost(view, table, level)
+            held = cost_of(view, table, level)
             release = release_record(
                 view,
                 audience=audience,
@@ -159,3 +158,12 @@ def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:
     for item, count in counts.items():
         buckets[bucket_of(item, view.buckets)][item] = count
     return {item: count for bucket in buckets for item, count in largest(bucket, view.topk.kbar + 1).items()}
+
+
+def cost_of(view: ViewPlan, table: SealedTable, level: int) -> Cost:
+    """What a window's releases cost a user if this is the finest level among them: its counts, and the draws made."""
+    cost = Cost(view.levels[level].epsilon, view.delta)
+    if view.topk is None:
+        return cost
+    drawn = selection_cost(table.draws, view.topk.epsilon, view.topk.delta)
+    return Cost(cost.epsilon + drawn.epsilon, cost.delta)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from stream_dp.errors import ConfigError
 from stream_dp.releases.plan import Plan, SourcePlan
+from stream_dp.runtime.assembly import partitioner
 from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.worker import partitioner
 from stream_dp.windows.events import WATERMARK_HEADER
 
 

@@ -160,6 +160,8 @@ class PartitionCounter:
         changed: list[tuple[bytes, bytes | None]] = []
         for column, state in enumerate(self._views):
             mark = state.mark
+            if decoded.watermarks and state.view.clock == "event":  # the source was not idle after all
+                state.reads = [read for read in state.reads if read.end <= decoded.watermarks[0][0]]
             bound = bound_chunk(
                 state.view,
                 state.windows,

@@ -16,6 +16,7 @@ from stream_dp.windows.views import CountedView
 from tests.support.counting import PARTIALS, Entry, Oracle, counter, event
 from tests.support.feeding import Feed
 from tests.support.machine import Machine, newest
+from tests.support.phases import PHASES
 from tests.support.releasing import MERGED as MERGED_TOPIC
 from tests.support.releasing import Desk, plan
 from tests.support.topics import Stage
@@ -115,7 +116,7 @@ def run(logs: list[list[Entry]], cuts: Cuts, chance: random.Random) -> tuple[Sta
 CUTS = st.lists(st.integers(0, 40), max_size=4)
 
 
-@settings(derandomize=True, max_examples=40, deadline=None)
+@settings(derandomize=True, max_examples=40, deadline=None, phases=PHASES)
 @given(st.integers(0, 1000), st.builds(Cuts, st.tuples(CUTS, CUTS).map(list), CUTS, CUTS))
 def test_whatever_is_cut_where_the_records_and_charges_are_those_of_an_uncut_run(seed: int, cuts: Cuts) -> None:
     chance = random.Random(seed)

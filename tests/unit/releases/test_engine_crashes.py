@@ -86,7 +86,7 @@ def test_the_uncut_run_releases_refuses_sharpens_and_begins_a_new_period() -> No
 
 def test_a_run_cut_anywhere_ends_with_the_rows_and_the_records_of_an_uncut_one() -> None:
     for cut in range(WHOLE.machine.points):
-        desk = play(Desk(SCARCE, cuts=[cut], back=5 * (cut % 2)))
+        desk = play(Desk(SCARCE, cuts=[cut], back=5 * (cut % 2), compacts=cut % 4 > 1))
         desk.auditor.settled()
         assert desk.machine.rows == WHOLE.machine.rows
         assert releases(desk) == releases(WHOLE)
@@ -131,7 +131,7 @@ def cut_runs(back: int) -> Iterator[Desk]:
         return desk
 
     for cut in range(brief(Desk(planned, at_once=1)).machine.points):
-        yield brief(Desk(planned, cuts=[cut], back=back, at_once=1))
+        yield brief(Desk(planned, cuts=[cut], back=back, at_once=1, compacts=back > 0))
 
 
 @pytest.mark.parametrize("back", [0, 5])

@@ -18,6 +18,7 @@ from stream_dp.releases.pricing import difference, price, sealed_cost
 from stream_dp.releases.sealing import Reading, SealedTable, noise_window, read_window, seal_window
 from stream_dp.releases.state import Call, Given, WindowRow
 from tests.support.chance import laplace_cells, p_value
+from tests.support.phases import PHASES
 from tests.support.releasing import COARSE, DELTA, FINE, KEY, MIDDLE, keyed, plan
 
 PAGES, TOPS = (plan().views[name] for name in ("pages", "tops"))
@@ -36,7 +37,7 @@ def read(view: ViewPlan, table: SealedTable, levels: Sequence[int], start: int =
 # -- what is kept ---------------------------------------------------------------------------------------------------
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None, phases=PHASES)
 @given(st.dictionaries(st.text(max_size=4), st.integers(1, 12), max_size=25), st.binary(max_size=4))
 def test_a_histogram_keeps_exactly_the_keys_that_some_level_shows(counts: dict[str, int], seed: bytes) -> None:
     table = seal(PAGES, counts, seed=seed)
@@ -134,7 +135,7 @@ def test_levels_of_other_counts_of_another_window_and_under_another_key_have_oth
     assert read_window(PAGES, 0, table, [FINE], bytes(32)) == read(PAGES, table, [FINE])
 
 
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50, deadline=None, phases=PHASES)
 @given(st.lists(st.sampled_from(LEVELS), max_size=5), st.sampled_from(["pages", "tops"]), st.binary(max_size=3))
 def test_levels_read_together_are_those_read_one_by_one(levels: list[int], name: str, seed: bytes) -> None:
     view = {"pages": PAGES, "tops": TOPS}[name]

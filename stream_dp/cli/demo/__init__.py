@@ -1,0 +1,101 @@
+"""`stream-dp demo`: a year of real flights, released to three audiences, two of which are then shown more."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import click
+import uvloop
+
+from stream_dp.cli.demo.brokers import Choice, chosen_broker
+from stream_dp.cli.demo.ending import Ending, last_words, summary
+from stream_dp.cli.demo.flights import flights_file, read_flights
+from stream_dp.cli.demo.runs import Run, new_run
+from stream_dp.cli.demo.stage import Stage
+from stream_dp.cli.demo.story import play
+
+INTERRUPTED = 130
+PACE_SECONDS = 20.0
+
+
+@click.command()
+@click.option("--keep-running", is_flag=True, help="Leave the worker, and a Kafka started here, running at the end.")
+@click.option(
+    "--pace",
+    type=click.FloatRange(min=0),
+    default=PACE_SECONDS,
+    show_default=True,
+    help="Seconds that the year takes at least; 0 feeds it as fast as it goes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end; everything else to stderr.")
+def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
+    """Replay a year of flights and watch it being released.
+
+    The flights that left New York in 2013, in weekly windows: how many aircraft flew where, for three audiences at
+    three levels of noise, and the largest carriers. Then one audience is granted what another one has already, which
+    costs the aircraft nothing, and one is granted more than anyone had, which costs exactly the difference.
+
+    Runs on the Kafka that STREAM_DP_BROKER names, else on a local one, else (without Java or Maven) on a log inside
+    this process. Every run has a folder and topics of its own.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C.
+    """
+    began = time.monotonic()
+    stage = Stage(stderr=as_json)
+    file = flights_file()
+    try:
+        with (
+            _stoppable(),
+            ThreadPoolExecutor(1) as reader,
+            chosen_broker(stage.say, keep_running=keep_running) as choice,
+        ):
+            flights = reader.submit(read_flights, file)
+            kept = keep_running and not choice.embedded
+            _introduce(stage, choice, keep_running=keep_running)
+            run = new_run(choice.broker)
+            _log_into(run)
+            outcome = uvloop.run(play(run, flights.result(), stage, pace_s=pace, keep_running=kept))
+    except KeyboardInterrupt:
+        stage.say("Stopped.")
+        sys.exit(INTERRUPTED)
+    end = Ending(outcome, choice, kept, began, time.monotonic())
+    stage.say()
+    for line in last_words(end):
+        stage.say(line, whole=line.startswith("  "), style="dim" if line.startswith("  #") else "")
+    if as_json:
+        click.echo(json.dumps(summary(end)))
+
+
+def _introduce(stage: Stage, choice: Choice, *, keep_running: bool) -> None:
+    stage.say(choice.words)
+    if keep_running and choice.embedded:
+        stage.say("--keep-running has nothing to keep here: the embedded log ends with this process.")
+
+
+def _log_into(run: Run) -> None:
+    """What the libraries say goes to the run's log, not over the screen."""
+    logging.basicConfig(
+        filename=run.log_file, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does: with what it started stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,110 @@
+"""The frames behind a grant: the same week before and after, and what the ledger says to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from rich.console import ConsoleDimensions, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.cli.demo.books import Books
+from stream_dp.cli.demo.scene import Scene
+from stream_dp.cli.live_table import bars, extent_words, full_width, keys_of, level_words, progress_line
+from stream_dp.cli.numbers import cents_down, cents_up, week
+from stream_dp.cli.shelf import AnyRelease
+
+FEWEST_ROWS, MOST_ROWS = 6, 16
+FRAME_ROWS = 14
+"""Lines of a frame that are not keys."""
+NEW_KEYS = 3
+"""How many of the keys are ones that only the sharper release shows."""
+
+
+def sharper_frame(
+    scene: Scene, audience: str, level: str, act: str, start: int, size: ConsoleDimensions
+) -> RenderableType:
+    """A week of one audience before and after its windows were published again, and the ledger.
+
+    Args:
+        scene: what is known; its history ends before the act.
+        audience: who was granted a finer level.
+        level: the level.
+        act: the name of the column of the ledger that the act fills.
+        start: start of the week.
+        size: of the terminal.
+    """
+    windows = len(list(scene.all_seen(audience)))
+    progress = progress_line(scene.at_level(audience, level), windows, "windows published again", size.width)
+    seen = scene.destinations(audience)[start]
+    before, now = seen.before, seen.release
+    if before is None or now is None:
+        return Group(progress, ledger_table(scene, []))
+    rows = min(MOST_ROWS, max(FEWEST_ROWS, size.height - FRAME_ROWS))
+    keys, scale, style = _chosen_keys(before, now, rows), full_width([before, now]), scene.style(audience)
+    grid = Table.grid(expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column(ratio=1)
+    grid.add_row(_panel(before, keys, scale, "dim"), _panel(now, keys, scale, style))
+    title = f"{audience}: aircraft by destination, {week(start, start + scene.starts.step)}, before and now"
+    return Group(progress, Text(title, "bold"), grid, ledger_table(scene, [(act, scene.books())]))
+
+
+def ledger_table(scene: Scene, current: Sequence[tuple[str, Books]]) -> Table:
+    """What the year has cost one aircraft after each act, and by how much each act added to it."""
+    columns = [*scene.history, *current]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("epsilon paid by one aircraft", no_wrap=True)
+    for act, _ in columns:
+        table.add_column(act, justify="right", min_width=10)
+        table.add_column("", justify="right", style="dim")
+    for audience in scene.audiences:
+        amounts = [books.alone[audience].epsilon for _, books in columns]
+        table.add_row(Text.assemble((audience, scene.style(audience)), " alone"), *_amounts(amounts))
+    together = [books.together.epsilon for _, books in columns]
+    table.add_row("all readers together", *_amounts(together), style="bold")
+    remains = [cell for _, books in columns for cell in (cents_down(books.left.epsilon), "")]
+    table.add_row("left in the ledger", *remains, style="dim")
+    return table
+
+
+def verdict(scene: Scene, audience: str) -> str:
+    """What the last act has cost, in a sentence; read from the last two entries of the history."""
+    (_, before), (_, now) = scene.history[-2:]
+    own = now.alone[audience].epsilon - before.alone[audience].epsilon
+    added = now.together.epsilon - before.together.epsilon
+    told = f"What {audience} alone was told has grown by epsilon {cents_up(own)}; "
+    if not added:
+        return f"{told}all readers together learned nothing, and the ledger paid nothing."
+    if added == own:
+        return f"{told}nobody had that before, and the ledger paid exactly this difference."
+    return f"{told}the ledger paid {cents_up(added)}, for what nobody had before."
+
+
+def _chosen_keys(before: AnyRelease, now: AnyRelease, rows: int) -> list[str]:
+    """The largest keys, and the largest of those that were not shown before."""
+    known = {entry.item for entry in before.items}
+    fresh = [entry.item for entry in now.items if entry.item not in known][:NEW_KEYS]
+    return [*[key for key in keys_of(now, rows) if key not in fresh][: rows - len(fresh)], *fresh]
+
+
+def _panel(release: AnyRelease, keys: list[str], scale: int, style: str) -> Panel:
+    return Panel(
+        bars(release, keys, scale=scale, style=style),
+        title=f"revision {release.revision}: {level_words(release)}",
+        subtitle=extent_words(release),
+        border_style=style,
+    )
+
+
+def _amounts(amounts: Sequence[Fraction]) -> Iterator[str]:
+    """Each amount, and what it has more than the one before."""
+    for number, amount in enumerate(amounts):
+        yield cents_up(amount)
+        yield _added(amount - amounts[number - 1]) if number else ""
+
+
+def _added(difference: Fraction) -> str:
+    return f"+{cents_up(difference)}" if difference else "+0"

@@ -1,0 +1,253 @@
+"""A partition of a source in memory, and an oracle that counts it one event at a time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.effects import Message
+from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
+from stream_dp.windows.rows import Partial, decode, encode, partial_key
+from stream_dp.windows.views import CountedView
+
+PARTIALS, LETTERS = "partials", "letters"
+
+VIEW = CountedView(
+    name="pages",
+    fingerprint=b"pages001",
+    size_ms=10,
+    start_ms=0,
+    grace_ms=3,
+    clock="wall",
+    max_ahead_ms=1000,
+    idle_ms=1000,
+    items_per_user=2,
+    buckets=2,
+    keep=None,
+    retention_ms=10_000,
+)
+
+
+def view(name: str = "pages", **changes: object) -> CountedView:
+    """The usual view with some of it changed; its fingerprint follows its name."""
+    return replace(VIEW, **{"name": name, "fingerprint": name.ljust(8)[:8].encode(), **changes})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record of the source."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = 0
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+def event(offset: int, user: str, item: str | int, time: int, other: str = "o") -> Entry:
+    value = json.dumps({"page": item, "query": other, "at": time})
+    return Entry(offset, user.encode(), value.encode())
+
+
+def watermark(offset: int, time: int | str) -> Entry:
+    return Entry(offset, None, b"", headers=[(WATERMARK_HEADER, str(time).encode())])
+
+
+FORM = EventFormat(("page",), None, "at", "ms")
+
+
+def counter(
+    *views: CountedView,
+    form: EventFormat | None = None,
+    partition: int = 0,
+    source: str = "visits",
+    partitioner: Callable[[bytes], int] | None = None,
+) -> PartitionCounter:
+    """A counter of views that all count the field `page`."""
+    return PartitionCounter(
+        source,
+        partition,
+        views,
+        EventDecoder(form or EventFormat(("page",) * len(views), None, "at", "ms")),
+        outlet=lambda partial: Message(
+            PARTIALS, partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition), encode(partial)
+        ),
+        dead_letters=lambda at, offset, reason: Message(LETTERS, None, f"{at}/{offset}/{reason}".encode()),
+        partitioner=partitioner,
+    )
+
+
+def partials(sent: Sequence[Message]) -> list[Partial]:
+    """The partials among messages, in order."""
+    return [decode(Partial, message.value or b"") for message in sent if message.topic == PARTIALS]
+
+
+def handed_on(sent: Sequence[Message]) -> dict[str, dict[int, dict[str, int]]]:
+    """The counts of view and window that the last partial of each bucket adds up to; buckets hold disjoint items."""
+    last = {(p.view, p.start_ms, p.bucket): p.counts for p in partials(sent)}
+    out: dict[str, dict[int, dict[str, int]]] = {}
+    for (name, start, _), counts in last.items():
+        table = out.setdefault(name, {}).setdefault(start, {})
+        assert not table.keys() & counts.keys()
+        table.update(counts)
+    return out
+
+
+def letters(sent: Sequence[Message]) -> Counter[tuple[int, str]]:
+    """(offset, reason) of the dead letters among messages."""
+    found: Counter[tuple[int, str]] = Counter()
+    for message in sent:
+        if message.topic == LETTERS:
+            _, offset, reason = (message.value or b"").decode().split("/")
+            found[int(offset), reason] += 1
+    return found
+
+
+@dataclass
+class ViewOracle:
+    """What a view should have counted: a clock, and who has what in which window.
+
+    `pending` and `last_watermark` are what a crash forgets; everything else is stored with each step.
+    """
+
+    view: CountedView
+    clock: int
+    held: dict[tuple[int, bytes], list[str]] = field(default_factory=dict)
+    last_watermark: int | None = None
+    pending: list[tuple[int, int, int]] = field(default_factory=list)
+    """(end of log, clock, wall time): where the clock goes once the log is counted up to there."""
+
+    def tick(self, now: int, end: int) -> None:
+        clock = now
+        if self.view.clock == "event":
+            self.last_watermark = now if self.last_watermark is None else self.last_watermark
+            if now - self.last_watermark < self.view.idle_ms:
+                return
+            clock = self.clock + now - self.last_watermark
+        self.pending.append((end, clock, now))
+
+    def counted_to(self, position: int) -> None:
+        for end, clock, wall in self.pending:
+            if end <= position:
+                self.clock = max(self.clock, clock)
+                self.last_watermark = max(wall, self.last_watermark or wall)
+        self.pending = [tick for tick in self.pending if tick[0] > position]
+
+    def watermark(self, time: int, now: int) -> None:
+        self.last_watermark = now
+        if self.view.clock == "event":
+            self.clock = max(self.clock, min(time, now))
+
+    def start_of(self, time: int) -> int:
+        start = self.view.start_ms
+        while start + self.view.size_ms <= time:
+            start += self.view.size_ms
+        return start
+
+    def closed(self, start: int) -> bool:
+        return start + self.view.size_ms + self.view.grace_ms <= self.clock
+
+    def closed_windows(self) -> list[int]:
+        start, found = self.view.start_ms, []
+        while self.closed(start):
+            found.append(start)
+            start += self.view.size_ms
+        return found
+
+    def take(self, user: bytes, item: str, time: int, now: int, *, misplaced: bool) -> str | None:
+        """Count an event, or say why not."""
+        if time < self.view.start_ms:
+            return "before_start"
+        start = self.start_of(time)
+        if self.closed(start):
+            return "late"
+        if time > now + self.view.max_ahead_ms:
+            return "future"
+        if misplaced:
+            return "wrong_partition"
+        items = self.held.setdefault((start, user), [])
+        if item in items:
+            return "duplicate"
+        if len(items) == self.view.items_per_user:
+            return "clipped"
+        items.append(item)
+        return None
+
+    def counts(self, start: int) -> dict[str, int]:
+        return dict(Counter(item for (at, _), items in self.held.items() if at == start for item in items))
+
+
+@dataclass
+class Oracle:
+    """Counts a partition for all views of its source, one record at a time."""
+
+    views: list[ViewOracle]
+    misplaced: Callable[[bytes], bool] = lambda _user: False
+    refused: list[tuple[int, str, str]] = field(default_factory=list)
+    """(offset, reason, view); the view is empty for what is no event."""
+
+    @classmethod
+    def of(cls, views: Sequence[CountedView], misplaced: Callable[[bytes], bool] | None = None) -> Oracle:
+        return cls([ViewOracle(view, view.start_ms) for view in views], misplaced or (lambda _user: False))
+
+    def restarted(self) -> Oracle:
+        """The same after a crash."""
+        return replace(self, views=[replace(one, last_watermark=None, pending=[]) for one in self.views])
+
+    def chunk(self, entries: Sequence[Entry], now: int) -> None:
+        for entry in entries:
+            self._counted_to(entry.offset)
+            self._entry(entry, now)
+        self._counted_to(entries[-1].offset + 1)
+
+    def tick(self, now: int, end: int | None, position: int) -> None:
+        """A tick that saw the log end at `end`, when it was counted up to `position`."""
+        if end is not None:
+            for one in self.views:
+                one.tick(now, end)
+            self._counted_to(position)
+
+    def _counted_to(self, position: int) -> None:
+        for one in self.views:
+            one.counted_to(position)
+
+    def _entry(self, entry: Entry, now: int) -> None:
+        headers = dict(entry.headers)
+        if not entry.value:
+            mark = headers.get(WATERMARK_HEADER)
+            if mark is None:
+                self.refused.append((entry.offset, "null_key" if entry.key is None else "null_value", ""))
+                return
+            for one in self.views:
+                one.watermark(int(mark), now)
+            return
+        if entry.key is None:
+            self.refused.append((entry.offset, "null_key", ""))
+            return
+        try:
+            value = json.loads(entry.value)
+        except ValueError:
+            self.refused.append((entry.offset, "malformed_json", ""))
+            return
+        misplaced = self.misplaced(entry.key)
+        for one in self.views:
+            reason = one.take(entry.key, str(value["page"]), value["at"], now, misplaced=misplaced)
+            if reason is not None:
+                self.refused.append((entry.offset, reason, one.view.name))
+
+    def tally(self) -> Counter[tuple[str, str]]:
+        """How often each (reason, view) was refused."""
+        return Counter((reason, view) for _, reason, view in self.refused)
+
+    def letters(self) -> Counter[tuple[int, str]]:
+        """The dead letters of what was refused; what a user did too often leaves none."""
+        return Counter((offset, reason) for offset, reason, _ in self.refused if reason not in ("duplicate", "clipped"))
+
+
+def by_crc32(partitions: int) -> Callable[[bytes], int]:
+    """A partitioner."""
+    return lambda key: crc32(key) % partitions

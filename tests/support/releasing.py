@@ -1,0 +1,281 @@
+"""A small plan, release engines on a machine, and an auditor of everything they publish and charge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from stream_dp.accounting import Cost, Ledger
+from stream_dp.accounting import decode as decode_ledger
+from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
+from stream_dp.releases.engine import Order, ReleaseEngine
+from stream_dp.releases.plan import Plan, ViewPlan
+from stream_dp.releases.planning import build_plan
+from stream_dp.releases.reading import read_config
+from stream_dp.releases.records import AnyRecord, Refusal, TopKRelease
+from stream_dp.releases.records import decode as decode_record
+from stream_dp.releases.state import Call, WindowRow, ledger_key
+from stream_dp.windows.effects import Message
+from stream_dp.windows.rows import (
+    BUCKET,
+    LEDGER,
+    WINDOW,
+    MergedBucket,
+    bucket_key,
+    bucket_of,
+    decode,
+    encode,
+    window_key,
+)
+from tests.support.machine import Machine
+from tests.support.topics import Stage
+
+MERGED = "merged"
+KEY, KEY_ID = bytes(range(32)), b"key one."
+SECOND = 1000
+
+SHOP = """\
+name: shop
+broker: memory://
+data_dir: state
+key_file: key
+sources:
+  visits: {topic: visits, partitions: 1}
+ledgers:
+  visitors: {population: visitors, epsilon: "40", delta: "1/5", period: 4s}
+ladders:
+  three: [{level: coarse, epsilon: "1"}, {level: middle, epsilon: "2"}, {level: fine, epsilon: "4"}]
+audiences: {partner: coarse, public: coarse, staff: middle}
+views:
+  pages:
+    source: visits
+    item: page
+    kind: histogram
+    items_per_user: 1
+    window: {size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}
+    delta: "1/100"
+    ledger: visitors
+    ladder: three
+    retention: 1h
+    buckets: 2
+  tops:
+    source: visits
+    item: page
+    kind: topk
+    k: 2
+    kbar: 3
+    selection: {epsilon: "1", delta: "1/100"}
+    items_per_user: 1
+    window: {size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}
+    ledger: visitors
+    ladder: three
+    retention: 1h
+    buckets: 1
+"""
+COARSE, MIDDLE, FINE = range(3)
+DELTA = Fraction(1, 100)
+
+
+def plan(*changes: tuple[str, str]) -> Plan:
+    """The plan of the shop, with some of its text replaced; every text must be there."""
+    text = SHOP
+    for old, new in changes:
+        assert old in text, f"{old!r} is not in the configuration"
+        text = text.replace(old, new)
+    parts, faults = read_config(text, {})
+    assert parts.config is not None, faults
+    return build_plan(parts.config)
+
+
+ONLY_PAGES = ("  tops:\n" + SHOP.partition("  tops:\n")[2], "")
+"""A change that leaves one view."""
+
+
+def keyed(context: bytes) -> BitSource:
+    """Entropy that repeats: a window that is drawn again is drawn alike."""
+    return KeyedBits(b"entropy", context)
+
+
+def release_topic(view: str, audience: str) -> str:
+    return f"releases.{view}.{audience}"
+
+
+def buckets_of(view: ViewPlan, start: int, counts: Mapping[str, int]) -> list[Message]:
+    """The merged buckets of a window as they stand in their topic."""
+    parts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
+    for item, count in counts.items():
+        parts[bucket_of(item, view.buckets)][item] = count
+    return [_message(MergedBucket(view.name, start, at, part), erase=False) for at, part in enumerate(parts)]
+
+
+def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
+    key = bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket)
+    return Message(MERGED, key, None if erase else encode(bucket))
+
+
+@dataclass
+class Desk:
+    """The release engine of one partition, the topic it reads, and an auditor at every point it passes."""
+
+    plan: Plan
+    entropy: Entropy = keyed
+    cuts: Sequence[int] = ()
+    back: int = 0
+    at_once: int = 3
+    compacts: bool = False
+    key: bytes = KEY
+    key_id: bytes = KEY_ID
+    audit: bool = True
+    machine: Machine = field(default_factory=Machine)
+
+    def __post_init__(self) -> None:
+        self.auditor = Auditor(self)
+        if self.audit:
+            self.machine.watch = self.auditor
+        self.stage: Stage[ReleaseEngine] = Stage(
+            MERGED,
+            self.engine,
+            lambda engine, values, rows: engine.buckets(values, rows),
+            machine=self.machine,
+            cuts=self.cuts,
+            back=self.back,
+            at_once=self.at_once,
+            compacts=self.compacts,
+        )
+
+    def engine(self) -> ReleaseEngine:
+        views = list(self.plan.views.values())
+        return ReleaseEngine(
+            views,
+            {view.name: view.window.start_ms or 0 for view in views},
+            prf_key=self.key,
+            key_id=self.key_id,
+            entropy=self.entropy,
+            topic=release_topic,
+            withdrawal=_message,
+        )
+
+    def give(self, view: str, start: int, counts: Mapping[str, int]) -> None:
+        """Put the exact counts of a window into the topic, and let the engine read them."""
+        self.stage.write(buckets_of(self.plan.views[view], start, counts))
+
+    def grant(self, number: int, audience: str, level: str) -> None:
+        self.stage.run(lambda engine: engine.order(Order(number, audience, level), self.machine))
+
+    def change(self, changed: Plan) -> None:
+        """Restart with another plan."""
+        self.plan = changed
+        self.stage.restart()
+
+    # -- what came out ----------------------------------------------------------------------------------------
+
+    def records(self, view: str, audience: str) -> list[AnyRecord]:
+        """Everything published, in order."""
+        topic = release_topic(view, audience)
+        return [decode_record(message.value or b"") for message in self.machine.sent if message.topic == topic]
+
+    def record(self, view: str, audience: str, start: int) -> AnyRecord:
+        """The newest release of a window."""
+        return [
+            record
+            for record in self.records(view, audience)
+            if record.window.start_ms == start and record.type == "release"
+        ][-1]
+
+    def published(self) -> list[Message]:
+        return [message for message in self.machine.sent if message.topic.startswith("releases.")]
+
+    def ledger(self, start: int = 0, view: str = "pages") -> Ledger:
+        """The ledger of the period of a window."""
+        stored = self.machine.rows.get(ledger_key(self.plan.views[view], start))
+        return Ledger(self.plan.views[view].ledger.budget) if stored is None else decode_ledger(stored)
+
+    def row(self, view: str, start: int) -> WindowRow:
+        return decode(WindowRow, self.machine.rows[window_key(WINDOW, view, start)])
+
+
+@dataclass
+class Auditor:
+    """Checks at every point that what readers have is paid for, and that a record never changes.
+
+    What a window has cost is worked out from the published records alone: the epsilon of the finest level, and
+    for a top-k the draws that its items and its completeness tell of.
+    """
+
+    desk: Desk
+    seen: int = 0
+    finest: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By view and window: the finest level that any audience has."""
+    draws: dict[tuple[str, int], int] = field(default_factory=dict)
+    held: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """By view, window and audience: its level."""
+    bytes_of: dict[tuple[str, bytes, int], bytes] = field(default_factory=dict)
+    """By topic, key and revision: the record."""
+    revisions: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
+    """By ledger: what each window costs at the finest level that was published of it."""
+    checked: list[bytes | None] = field(default_factory=list)
+    """The ledgers at the last point; nothing is to be checked anew until they or the records change."""
+
+    def __call__(self) -> None:
+        machine = self.desk.machine
+        news = [message for message in machine.sent[self.seen :] if message.topic.startswith("releases.")]
+        self.seen = len(machine.sent)
+        for message in news:
+            self._take(message)
+        ledgers = [machine.rows.get(key) for key in self.shown]
+        if ledgers == self.checked and not news:
+            return
+        self.checked = ledgers
+        for windows, stored in zip(self.shown.values(), ledgers, strict=True):
+            assert stored is not None, "a window was published and no ledger is stored"
+            ledger = decode_ledger(stored)
+            shown = sum(windows.values(), Cost.ZERO)
+            reserved = {(call.view, call.start_ms) for call in map(Call.parse, ledger.reserved)}
+            pending = sum((cost for window, cost in windows.items() if window in reserved), Cost.ZERO)
+            assert shown <= sum(ledger.reserved.values(), ledger.spent), "more was published than is charged"
+            assert shown - pending <= ledger.spent, "what is charged for one window was published for another"
+
+    def _take(self, message: Message) -> None:
+        assert message.key is not None
+        assert message.value is not None
+        record = decode_record(message.value)
+        same = (message.topic, message.key, record.revision)
+        assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
+        assert record.revision >= self.revisions.get(same[:2], 0), "an older revision was published behind a newer one"
+        self.revisions[same[:2]] = record.revision
+        if isinstance(record, Refusal):
+            return
+        window = (record.view, record.window.start_ms)
+        names = [level.name for level in self.desk.plan.views[record.view].levels]
+        level = names.index(record.level.name)
+        self.finest[window] = max(level, self.finest.get(window, -1))
+        self.held[*window, record.audience] = level
+        if isinstance(record, TopKRelease):
+            self.draws[window] = len(record.items) + (not record.complete)
+        paying = self.shown.setdefault(ledger_key(self.desk.plan.views[record.view], window[1]), {})
+        paying[window] = self.cost(*window, self.finest[window])
+
+    def cost(self, view: str, start: int, level: int) -> Cost:
+        """What a window costs at a level, by what was published of it."""
+        planned = self.desk.plan.views[view]
+        cost = Cost(planned.levels[level].epsilon, planned.delta)
+        if planned.topk is None:
+            return cost
+        return cost + Cost(self.draws[view, start] * (planned.topk.epsilon + planned.topk.delta), Fraction(0))
+
+    def settled(self) -> None:
+        """Every window is charged exactly once at its finest level, and each reader's share is what it holds."""
+        self()
+        rows = self.desk.machine.rows
+        ledgers = {key: decode_ledger(value) for key, value in rows.items() if key.startswith(LEDGER)}
+        assert self.shown.keys() <= ledgers.keys()
+        for key, ledger in ledgers.items():
+            assert ledger.reserved == {}
+            assert ledger.spent == sum(self.shown.get(key, {}).values(), Cost.ZERO)
+            shares: dict[str, Cost] = {}
+            for (view, start, audience), level in self.held.items():
+                if ledger_key(self.desk.plan.views[view], start) == key:
+                    shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, level)
+            assert ledger.readers == shares

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from stream_dp.accounting import Cost
+from stream_dp.cli.demo.brokers import chosen_broker
+from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, configuration, new_run
+from stream_dp.errors import ConfigError
+from stream_dp.releases.describe import describe
+from stream_dp.runtime import localkafka
+from stream_dp.runtime.topics import Topics
+
+WEEKS = 53
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_DP_CACHE", str(tmp_path))
+    monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
+
+
+def test_two_runs_share_no_topic_and_no_folder() -> None:
+    one, other = new_run("kafka://127.0.0.1:1"), new_run("kafka://127.0.0.1:1")
+    names = [{topic.name for topic in Topics.of(run.plan).all(run.plan)} for run in (one, other)]
+    names = [found | {run.view(DESTINATIONS).source.topic} for found, run in zip(names, (one, other), strict=True)]
+    assert not names[0] & names[1]
+    assert one.folder != other.folder
+    assert one.folder.stat().st_mode & 0o077 == 0
+    assert one.plan.data_dir.parent == one.plan.key_file.parent == one.folder
+
+
+def test_copy_keeps_the_comments_and_names_the_broker() -> None:
+    text = configuration("abc", "kafka://a:1,b:2")
+    assert "\nbroker: kafka://a:1,b:2\n" in text
+    assert "# A user is an aircraft." in text
+    assert "\n  destinations-abc:\n" in text
+
+
+def test_broker_that_is_none_is_a_wrong_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_DP_BROKER", "nowhere")
+    with (
+        pytest.raises(ConfigError, match="is no broker"),
+        chosen_broker(lambda _: None, keep_running=False) as choice,
+    ):
+        new_run(choice.broker)
+
+
+def test_ledger_pays_for_the_year_at_the_finest_level_with_something_left() -> None:
+    plan = new_run("memory://").plan
+    spent = Cost.ZERO
+    for view in plan.views.values():
+        for _ in range(WEEKS):
+            spent += view.cost(-1)
+    (ledger,) = plan.ledgers.values()
+    assert spent <= ledger.budget
+    left = ledger.budget - spent
+    assert 0 < left.epsilon < ledger.budget.epsilon / 5
+    view = plan.views[next(iter(plan.views))]
+    starts = range(view.window.start_ms or 0, (view.window.start_ms or 0) + WEEKS * view.window.size_ms, 604_800_000)
+    assert len({ledger.period_of(start) for start in starts}) == 1, "the year is charged to several periods"
+    assert describe(plan).ledgers[0].affords_schedule
+
+
+def test_ladders_have_a_level_that_nobody_starts_with_and_the_same_names() -> None:
+    run = new_run("memory://")
+    ladders = [[level.name for level in run.view(name).levels] for name in (DESTINATIONS, CARRIERS)]
+    assert ladders[0] == ladders[1]
+    assert max(run.view(DESTINATIONS).audiences.values()) == len(ladders[0]) - 2
+    assert list(run.view(DESTINATIONS).audiences) == ["public", "partner", "internal"]
+
+
+def test_named_cluster_wins_and_is_never_started_or_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_DP_BROKER", "kafka://broker:9092")
+    _forbid_local_kafka(monkeypatch)
+    with chosen_broker(lambda _: None, keep_running=False) as choice:
+        assert (choice.broker, choice.embedded) == ("kafka://broker:9092", False)
+        assert "broker:9092 that STREAM_DP_BROKER names" in choice.words
+
+
+def test_embedded_log_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_DP_BROKER", "memory://")
+    _forbid_local_kafka(monkeypatch)
+    with chosen_broker(lambda _: None, keep_running=False) as choice:
+        assert choice.embedded
+
+
+def test_machine_without_java_gets_the_embedded_log_and_one_line_that_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _forbid_local_kafka(monkeypatch)
+    monkeypatch.setattr(localkafka, "local_kafka_problem", lambda: "Java was not found on PATH: install it")
+    with chosen_broker(lambda _: None, keep_running=False) as choice:
+        assert choice.broker == "memory://"
+        assert choice.words.splitlines() == [
+            "Broker: the embedded log. It serves this one process and forgets everything at its end. "
+            "No real Kafka: Java was not found on PATH: install it."
+        ]
+
+
+@pytest.mark.parametrize(
+    ("started", "keep", "stopped"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_local_kafka_is_stopped_only_by_who_started_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: bool, keep: bool, stopped: bool
+) -> None:
+    found = localkafka.LocalKafka(tmp_path, tmp_path / "log", "127.0.0.1:5", 1, started)
+    stops: list[str] = []
+    monkeypatch.setattr(localkafka, "local_kafka_problem", lambda: None)
+    monkeypatch.setattr(localkafka, "start", lambda say: found)
+    monkeypatch.setattr(localkafka, "stop", lambda: stops.append("stopped"))
+    with suppress(KeyboardInterrupt), chosen_broker(lambda _: None, keep_running=keep) as choice:
+        assert choice.broker == "kafka://127.0.0.1:5"
+        raise KeyboardInterrupt
+    assert bool(stops) is stopped
+
+
+def _forbid_local_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        pytest.fail("the local Kafka was touched")
+
+    monkeypatch.setattr(localkafka, "start", never)
+    monkeypatch.setattr(localkafka, "stop", never)

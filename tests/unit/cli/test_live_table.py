@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from stream_dp.cli.live_table import (
+    Bars,
+    Row,
+    bars,
+    extent_words,
+    full_width,
+    keys_of,
+    level_words,
+    progress_line,
+    rest,
+)
+
+Make = Callable[..., Any]
+
+
+def drawn(what: RenderableType, width: int) -> list[str]:
+    console = Console(width=width, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(what)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_bar_is_solid_to_the_lower_end_of_the_interval_and_thin_to_the_upper_one() -> None:
+    rows = [Row("home", 10, "10"), Row("faq", 4, "4"), Row("x", -3, "-3")]
+    assert drawn(Bars(rows, noise=2, scale=12, style="cyan"), 20) == [
+        "home ▆▆▆▆▆▆▆▆──── 10",
+        "faq  ▆▆────        4",
+        "x                 -3",
+    ]
+
+
+def test_every_line_has_the_width_of_the_screen_whatever_the_keys() -> None:
+    rows = [Row("k" * 100, 7, "7"), Row("日本", 5, "5"), Row("gone", None, "")]
+    console = Console(width=60)
+    lines = console.render_lines(Bars(rows, 1, 8, "cyan"), pad=False)
+    assert {sum(segment.cell_length for segment in line) for line in lines} == {60}
+
+
+def test_key_that_a_release_hides_says_so(release: Make) -> None:
+    coarse = release({"home": 60})
+    assert drawn(bars(coarse, ["home", "faq"], scale=100, style="cyan"), 24)[1] == "faq  not shown"
+
+
+def test_full_width_reaches_the_upper_end_of_the_longest_bar(release: Make) -> None:
+    record = release({"home": 60, "faq": 50})
+    assert full_width([record]) == 60 + record.noise_interval_95
+    assert full_width([]) == 1
+
+
+def test_words_of_a_histogram_name_level_noise_and_threshold(release: Make) -> None:
+    record = release({"home": 60, "faq": 50, "about": 45})
+    assert level_words(record) == f"coarse, epsilon 1/3, ±{record.noise_interval_95}"
+    assert extent_words(record) == f"3 shown, from {record.minimum_count} up"
+    assert (keys_of(record, 2), rest(record, 2), rest(record, 3)) == (["home", "faq"], "and 1 more", "")
+
+
+def test_words_of_a_short_list_say_that_it_ended(release: Make) -> None:
+    record = release({"cat": 60}, view="searches", complete=False)
+    assert extent_words(record) == "1 of 3; the rest cannot be told apart"
+
+
+def test_progress_ends_in_words() -> None:
+    (line,) = drawn(progress_line(3, 53, "weeks released", 60), 60)
+    assert line.endswith("  3 of 53 weeks released")
+    assert len(line) == 60

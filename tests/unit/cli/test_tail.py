@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console, ConsoleDimensions
+
+from stream_dp.accounting import Cost
+from stream_dp.cli.tail_board import Board, record_line
+from stream_dp.releases.plan import Plan
+from stream_dp.releases.records import AnyRecord, encode, topic_key
+from stream_dp.runtime.memory import MemoryLog
+
+Make = Callable[..., Any]
+DAY_MS = 86_400_000
+TOPIC = "releases.pages.public"
+
+
+def publish(log: MemoryLog, *records: AnyRecord) -> None:
+    log.create(TOPIC, 1)
+    for record in records:
+        log.append(TOPIC, 0, topic_key(record), encode(record))
+
+
+def screen(board: Board, width: int = 100, height: int = 30) -> str:
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(board.render(ConsoleDimensions(width, height)))
+    return capture.get()
+
+
+def test_json_prints_the_records_as_they_stand_in_the_topic(
+    call: Make, visits_file: Path, log: MemoryLog, release: Make, refusal: Make
+) -> None:
+    records = [release({"home": 60}), refusal(revision=2)]
+    publish(log, *records)
+    log.append(TOPIC, 0, b"gone", None)
+    said = call("tail", visits_file, "pages", "public", "--json", "--until-end")
+    assert said.code == 0
+    assert said.out.encode() == b"".join(encode(record) + b"\n" for record in records)
+    assert [json.loads(line)["type"] for line in said.out.splitlines()] == ["release", "refusal"]
+
+
+def test_pipe_gets_a_line_for_each_record(call: Make, visits_file: Path, log: MemoryLog, release: Make) -> None:
+    publish(log, release({"home": 60, "faq": 55}), release({}, day=1))
+    said = call("tail", visits_file, "pages", "public", "--until-end")
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; charged 0, 30 left",
+        "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; charged 0, 30 left",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("view", "audience", "message"),
+    [
+        ("page", "public", "error: view: no view is named 'page'; did you mean 'pages'?"),
+        ("pages", "pubic", "error: audience: no audience of pages is named 'pubic'; did you mean 'public'?"),
+    ],
+)
+def test_wrong_name_is_wrong_usage(call: Make, visits_file: Path, view: str, audience: str, message: str) -> None:
+    said = call("tail", visits_file, view, audience)
+    assert (said.code, said.out, said.err.strip()) == (2, "", message)
+
+
+def test_embedded_log_of_another_process_cannot_be_followed(call: Make, visits_file: Path) -> None:
+    said = call("tail", visits_file, "pages", "public")
+    assert said.code == 1
+    assert "no other process can reach it" in said.err
+
+
+def test_missing_topic_says_who_makes_it(call: Make, visits_file: Path, log: MemoryLog) -> None:
+    said = call("tail", visits_file, "pages", "public")
+    assert said.code == 1
+    assert "memory:// has no topic releases.pages.public; a worker makes it" in said.err
+
+
+def test_broker_that_does_not_answer_is_a_failure(
+    call: Make, visits_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:1")
+    said = call("tail", visits_file, "pages", "public")
+    assert said.code == 1
+    assert said.err.startswith("error: no Kafka answers at 127.0.0.1:1")
+
+
+def test_window_that_is_no_day_is_wrong_usage(call: Make, visits_file: Path) -> None:
+    said = call("tail", visits_file, "pages", "public", "--window", "yesterday")
+    assert said.code == 2
+    assert "'yesterday': write a date" in said.err
+
+
+def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, release: Make) -> None:
+    board = Board(visits.views["pages"], TOPIC)
+    assert "nothing released yet" in screen(board)
+    for day in range(3):
+        board.take(release({f"page-{day}": 60 + day}, day=day))
+    shown = screen(board)
+    assert "1970-01-03 to 1970-01-04" in shown
+    assert "page-2" in shown
+    assert "62 ±9" in shown
+    assert "page-1" not in shown
+    assert shown.index("\n1970-01-03") < shown.index("\n1970-01-02") < shown.index("\n1970-01-01")
+    assert "ledger visitors (visitors of the site): epsilon 30 of 30 left until 1970-01-11" in shown
+
+
+def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Make) -> None:
+    board = Board(visits.views["pages"], TOPIC)
+    board.take(release({"home": 60}))
+    board.take(release({"home": 57, "faq": 17}, level=1, revision=2))
+    shown = screen(board)
+    least = visits.views["pages"].levels[0].minimum_count
+    assert f"revision 2 replaces revision 1: coarse, epsilon 1/3, ±9, 1 shown, from {least} up" in shown
+    assert "57 ±3   was 60 ±9" in shown
+    assert "17 ±3   not shown before" in shown
+    assert "2, sharper" in shown
+
+
+def test_chosen_window_stays_while_newer_ones_come(visits: Plan, release: Make) -> None:
+    board = Board(visits.views["pages"], TOPIC, at_ms=DAY_MS + 5)
+    board.take(release({"page-0": 60}))
+    assert "nothing released of this window" in screen(board)
+    for day in (1, 2):
+        board.take(release({f"page-{day}": 60}, day=day))
+    assert "1970-01-02 to 1970-01-03" in screen(board)
+    assert "page-1" in screen(board)
+
+
+def test_refusals_are_told_with_what_was_asked_and_what_is_left(visits: Plan, release: Make, refusal: Make) -> None:
+    board = Board(visits.views["pages"], TOPIC)
+    board.take(refusal())
+    assert "refused: fine would cost epsilon 1 and delta 1e-6; the ledger has 0 and 0 left" in screen(board, 120)
+    board.take(release({"home": 60}, day=1))
+    board.take(refusal(day=1, revision=2))
+    assert "sharper one refused" in screen(board, 120)
+    assert "home" in screen(board)
+    assert record_line(refusal()) == "1970-01-01 revision 1: refused, fine would cost epsilon 1, 0 left"
+
+
+def test_frame_fits_its_terminal(visits: Plan, release: Make) -> None:
+    board = Board(visits.views["pages"], TOPIC)
+    for day in range(20):
+        board.take(release({f"page-{number}": 60 + number for number in range(50)}, day=day, left=Cost.ZERO))
+    for width, height in ((80, 24), (120, 40)):
+        lines = screen(board, width, height).splitlines()
+        assert len(lines) < height
+        assert max(map(len, lines)) <= width

@@ -1,0 +1,271 @@
+"""What one user can do to the counts of a window: the sensitivity that every guarantee rests on (lossless 1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.windows.bounding import OpenWindow, bound_chunk
+from stream_dp.windows.effects import Step
+from stream_dp.windows.events import Decoded
+from stream_dp.windows.rows import JOURNAL, JournalRow, decode, text, window_start
+from stream_dp.windows.views import CountedView
+from tests.support.counting import Entry, counter, event, handed_on, letters, view, watermark
+from tests.support.machine import Machine
+from tests.support.phases import PHASES
+
+Contributions = dict[tuple[str, int, bytes], tuple[str, ...]]
+"""By view, window and user: the items that count, in the order in which they were accepted."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A record of a log whose offsets are not yet given: an event, or a watermark where there is no user."""
+
+    user: str | None
+    item: str
+    time: int
+
+
+Act = tuple[str, int]
+"""("fetch", n records), ("grow", n records) or ("tick", ms later)."""
+
+
+def run(views: Sequence[CountedView], lines: Sequence[Line], acts: Sequence[Act], without: str | None) -> Machine:
+    """Count a log, or the log that is left without one user: what else happens, happens in the same order.
+
+    The records of the others arrive and are fetched together as before, and a tick sees the end of the log that
+    there is.
+    """
+    left = [line.user != without or line.user is None for line in lines]
+    log = [
+        watermark(offset, line.time) if line.user is None else event(offset, line.user, line.item, line.time)
+        for offset, line in enumerate(line for line, stays in zip(lines, left, strict=True) if stays)
+    ]
+    machine, one = Machine(), counter(*views)
+    now = grown = read = 0
+
+    def place(at: int) -> int:
+        return sum(left[:at])
+
+    def carry_out(step: Step) -> None:
+        machine.carry_out(step)
+
+    carry_out(one.load(machine))
+    for act, amount in acts:
+        if act == "grow":
+            grown = min(len(lines), grown + amount)
+        elif act == "fetch":
+            until = min(grown, read + amount)
+            if place(read) < place(until):
+                carry_out(one.chunk(log[place(read) : place(until)], now))
+            read = until
+        else:
+            now += amount
+            carry_out(one.tick(now, place(grown), drained=place(read) == place(grown)))
+    return machine
+
+
+def contributions(machine: Machine) -> Contributions:
+    """Everything that was ever accepted, from the journals."""
+    found: Contributions = {}
+    for key, value in machine.changelog:
+        if key.startswith(JOURNAL) and value is not None:
+            name = key[2 : 2 + key[1]].decode()
+            start, row = window_start(JOURNAL, name, key), decode(JournalRow, value)
+            for user, item in zip(row.users, row.items, strict=True):
+                found[name, start, user] = (*found.get((name, start, user), ()), item)
+    return found
+
+
+VIEWS = (
+    view("wall", max_ahead_ms=20),
+    view("event", clock="event", size_ms=7, start_ms=-7, items_per_user=1),
+    view("three", clock="event", size_ms=30, grace_ms=0, items_per_user=3, max_ahead_ms=20),
+)
+LINES = st.lists(
+    st.one_of(
+        st.builds(Line, st.sampled_from(["u", "v", "w", "x"]), st.sampled_from("abcde"), st.integers(-10, 60)),
+        st.builds(Line, st.sampled_from(["u", "u", "v"]), st.sampled_from("abcde"), st.integers(0, 20)),
+        st.builds(Line, st.none(), st.just(""), st.integers(-10, 60)),
+    ),
+    max_size=40,
+)
+AMOUNTS = st.integers(1, 9)
+
+
+def check_sensitivity(views: Sequence[CountedView], lines: list[Line], acts: list[Act]) -> None:
+    """Without the user u the others add what they add with them, and few counts fall, each by one."""
+    acts = [*acts, ("grow", len(lines)), ("fetch", len(lines)), ("tick", 1000)]
+    lines = [*lines, Line(None, "", 900)]
+    acts = [*acts, ("grow", 1), ("fetch", 1), ("tick", 1)]
+    full, rest = run(views, lines, acts, None), run(views, lines, acts, "u")
+
+    others = {key: items for key, items in contributions(full).items() if key[2] != b"u"}
+    assert contributions(rest) == others
+    more, less = handed_on(full.sent), handed_on(rest.sent)
+    assert {name: windows.keys() for name, windows in more.items()} == {
+        name: windows.keys() for name, windows in less.items()
+    }
+    for one in views:
+        for start, counts in more[one.name].items():
+            fewer = less[one.name][start]
+            moved = {item: counts.get(item, 0) - fewer.get(item, 0) for item in counts.keys() | fewer.keys()}
+            assert set(moved.values()) <= {0, 1}
+            assert sum(moved.values()) <= one.items_per_user
+
+
+ACTS = st.lists(st.tuples(st.sampled_from(["grow", "grow", "fetch", "fetch", "tick"]), AMOUNTS), max_size=30)
+IDLE = view("idle", clock="event", idle_ms=15, grace_ms=0)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None, phases=PHASES)
+@given(LINES, ACTS)
+def test_one_user_moves_few_counts_by_one_and_no_count_of_another_however_the_log_is_read(
+    lines: list[Line], acts: list[Act]
+) -> None:
+    check_sensitivity((*VIEWS, IDLE), lines, acts)
+
+
+@settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
+@given(LINES, st.lists(st.tuples(AMOUNTS, st.integers(0, 9)), max_size=8), st.lists(AMOUNTS, max_size=20))
+def test_the_chunks_a_log_is_read_in_decide_nothing(
+    lines: list[Line], ticks: list[tuple[int, int]], sizes: list[int]
+) -> None:
+    log = [Line(None, "", -5), *lines, Line(None, "", 900)]
+    grown: list[Act] = [act for grow, later in ticks for act in (("grow", grow), ("tick", later))]
+    grown += [("grow", len(log)), ("tick", 1000)]
+    whole = run(VIEWS, log, [*grown, ("fetch", len(log))], None)
+    parts = run(VIEWS, log, [*grown, *(("fetch", n) for n in sizes), ("fetch", len(log))], None)
+
+    assert contributions(parts) == contributions(whole)
+    assert handed_on(parts.sent) == handed_on(whole.sent)
+    assert letters(parts.sent) == letters(whole.sent)
+
+
+# -- a user who is not read yet -------------------------------------------------------------------------------------
+
+
+def test_what_one_fetch_brings_together_decides_nothing() -> None:
+    """A tick closes a window for the records behind the end of log that it saw, whatever is fetched with them.
+
+    Else a user's record decides where a chunk ends, and with it whether the late events of others count.
+    """
+    lines = [Line("u", "a", 2), Line("v", "secret", 5)]
+    acts: list[Act] = [("grow", 1), ("tick", 13), ("grow", 1)]
+    apart = run([view()], lines, [*acts, ("fetch", 1), ("fetch", 1), ("tick", 1)], None)
+    together = run([view()], lines, [*acts, ("fetch", 2), ("tick", 1)], None)
+
+    assert handed_on(apart.sent) == {"pages": {0: {"a": 1}}}
+    assert handed_on(together.sent) == handed_on(apart.sent)
+
+
+def test_with_a_wall_clock_a_user_who_is_not_read_yet_keeps_no_window_open_for_others() -> None:
+    """The window of v is over when v comes; a record of u that waits in the same fetch must not change that."""
+    lines = [Line("u", "a", 2), *(Line(f"v{n}", "b", 5) for n in range(50))]
+    acts: list[Act] = [("grow", 1), ("tick", 13), ("grow", 50), ("fetch", 51), ("tick", 1)]
+    full, rest = (handed_on(run([view()], lines, acts, without).sent) for without in (None, "u"))
+
+    assert rest == {"pages": {0: {}}}
+    assert full == {"pages": {0: {"a": 1}}}
+
+
+def test_a_user_who_is_not_read_yet_holds_no_idle_clock_back() -> None:
+    """As above for an event clock that goes on without watermarks."""
+    views = [view(clock="event", idle_ms=20)]
+    lines = [Line(None, "", 0), Line("u", "a", 2), *(Line(f"v{n}", "b", 5) for n in range(50))]
+    acts: list[Act] = [("grow", 1), ("fetch", 1), ("tick", 0), ("grow", 1), ("tick", 20), ("grow", 50), ("fetch", 51)]
+    acts += [("tick", 1), ("tick", 40)]
+    full, rest = (handed_on(run(views, lines, acts, without).sent) for without in (None, "u"))
+
+    assert rest["pages"][0] == {}
+    assert full["pages"][0] == {"a": 1}
+
+
+# -- one chunk, one view --------------------------------------------------------------------------------------------
+
+
+def decoded(*events: tuple[int, bytes, str, int], watermarks: Sequence[tuple[int, int]] = ()) -> Decoded:
+    offsets, users, items, times = (list(column) for column in zip(*events, strict=True))
+    return Decoded(offsets, users, times, [items], list(watermarks), [])
+
+
+def bounded(
+    one: CountedView,
+    chunk: Decoded,
+    *,
+    clock_ms: int = 0,
+    now_ms: int = 100,
+    misplaced: Callable[[bytes], bool] | None = None,
+) -> tuple[dict[int, tuple[list[bytes], list[str]]], list[tuple[int, str]], int]:
+    marks = chunk.watermarks if one.clock == "event" else ()
+    out = bound_chunk(one, {}, chunk, 0, clock_ms, now_ms, marks, one.start_ms, misplaced)
+    return {start: (row.users, row.items) for start, row in out.added.items()}, out.refused, out.clock_ms
+
+
+def test_a_user_counts_for_each_item_once_and_for_no_more_than_the_bound() -> None:
+    events = [(0, b"u", "a", 1), (1, b"u", "a", 2), (2, b"u", "b", 3), (3, b"u", "c", 4), (4, b"u", "b", 5)]
+    added, refused, _ = bounded(view(items_per_user=2), decoded(*events))
+    assert added == {0: ([b"u", b"u"], ["a", "b"])}
+    assert refused == [(1, "duplicate"), (3, "clipped"), (4, "duplicate")]
+
+
+def test_bounds_hold_per_window() -> None:
+    events = [(0, b"u", "a", 1), (1, b"u", "a", 11), (2, b"u", "b", 2), (3, b"u", "b", 19)]
+    added, refused, _ = bounded(view(items_per_user=1), decoded(*events))
+    assert added == {0: ([b"u"], ["a"]), 10: ([b"u"], ["a"])}
+    assert refused == [(2, "clipped"), (3, "clipped")]
+
+
+def test_bounds_go_on_from_what_the_window_holds() -> None:
+    window = OpenWindow()
+    window.add(JournalRow(9, [b"u", b"u", b"v"], ["a", "b", "a"]))
+    chunk = decoded((10, b"u", "c", 1), (11, b"v", "c", 1), (12, b"v", "a", 1))
+    out = bound_chunk(view(items_per_user=2), {0: window}, chunk, 0, 0, 100, (), 0, None)
+    assert out.refused == [(10, "clipped"), (12, "duplicate")]
+    assert window.counts == {"a": 2, "b": 1, "c": 1}
+    assert (window.rows, window.accepted) == (1, {b"u": ("a", "b"), b"v": ("a", "c")})
+
+
+def test_a_misplaced_user_adds_nothing_and_no_empty_journal_row() -> None:
+    chunk = decoded((0, b"u", "a", 1), (1, b"v", "a", 1), (2, b"u", "b", 11))
+    added, refused, _ = bounded(view(), chunk, misplaced=lambda user: user == b"u")
+    assert added == {0: ([b"v"], ["a"])}
+    assert refused == [(0, "wrong_partition"), (2, "wrong_partition")]
+
+
+def test_a_watermark_closes_windows_for_what_stands_behind_it_in_the_chunk() -> None:
+    events = [(0, b"u", "a", 1), (2, b"v", "a", 1), (3, b"v", "a", 12)]
+    for clock, refused in (("event", [(2, "late")]), ("wall", [])):
+        found = bounded(view(clock=clock), decoded(*events, watermarks=[(1, 13), (4, 40)]))
+        assert found[1:] == (refused, 40 if clock == "event" else 0)
+
+
+def windows_of(one: CountedView, times: Sequence[int]) -> Iterator[int]:
+    for time in times:
+        added, _, _ = bounded(one, decoded((0, b"u", "a", time)), clock_ms=one.start_ms)
+        yield from added
+
+
+def test_an_event_counts_in_the_window_that_holds_its_time() -> None:
+    one = view(size_ms=7, start_ms=-10)
+    times = range(-10, 18)
+    assert list(windows_of(one, times)) == [-10 + 7 * ((time + 10) // 7) for time in times]
+
+
+def test_a_wall_clock_is_not_moved_by_a_chunk() -> None:
+    assert bounded(view(), decoded((0, b"u", "a", 90), watermarks=[(1, 50)]), clock_ms=3)[2] == 3
+
+
+def test_journals_are_kept_under_the_name_of_their_view() -> None:
+    machine, one = Machine(), counter(view("a"), view("ab"))
+    machine.carry_out(one.load(machine))
+    entries: list[Entry] = [event(0, "u", "x", 1)]
+    machine.carry_out(one.chunk(entries, 1))
+    assert {key[: 2 + key[1]] for key in machine.rows if key.startswith(JOURNAL)} == {
+        JOURNAL + text("a"),
+        JOURNAL + text("ab"),
+    }

@@ -1,0 +1,284 @@
+"""What is an event and what is not: whatever a record holds, it is counted or refused, and the step goes on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.windows.events import (
+    MAX_ITEM_LENGTH,
+    MAX_KEY_BYTES,
+    WATERMARK_HEADER,
+    EventDecoder,
+    EventFormat,
+    TimeUnit,
+)
+from tests.support.counting import FORM, Entry, counter, event, handed_on, letters, view
+from tests.support.machine import Machine
+from tests.support.phases import PHASES
+
+
+def decoder(*items: str, user: str | None = None, unit: TimeUnit = "ms") -> EventDecoder:
+    return EventDecoder(EventFormat(items or ("page",), user, "at", unit))
+
+
+def refusal(
+    value: bytes | None, key: bytes | None = b"u", *, user: str | None = None, unit: TimeUnit = "ms"
+) -> str | None:
+    """The reason why a record is refused, None if it is an event."""
+    out = decoder(user=user, unit=unit).decode([Entry(7, key, value)])
+    assert len(out.offsets) + len(out.refused) == 1
+    assert [offset for offset, _ in out.refused] in ([], [7])
+    return out.refused[0][1] if out.refused else None
+
+
+DIGITS = b"9" * 5000
+DEEP = 100_000
+VALUES: dict[str, tuple[bytes, str | None]] = {
+    "an event": (b'{"page":"a","at":1}', None),
+    "fields nobody asked for": (b'{"page":"a","at":1,"more":[{}],"page2":null}', None),
+    "a number as item": (b'{"page":17,"at":1}', None),
+    "an empty item": (b'{"page":"","at":1}', None),
+    "a zero byte in the item": (b'{"page":"a\\u0000b","at":1}', None),
+    "the longest item": (b'{"page":"%b","at":1}' % (b"x" * MAX_ITEM_LENGTH), None),
+    "an item too long": (b'{"page":"%b","at":1}' % (b"x" * (MAX_ITEM_LENGTH + 1)), "item_too_long"),
+    "a number too long as item": (b'{"page":%b,"at":1}' % DIGITS[:2000], "item_too_long"),
+    "a negative time": (b'{"page":"a","at":-1}', None),
+    "a huge time": (b'{"page":"a","at":%b}' % DIGITS[:400], None),
+    "a time of 5000 digits": (b'{"page":"a","at":%b}' % DIGITS, "wrong_type"),
+    "an item of 5000 digits": (b'{"page":%b,"at":1}' % DIGITS, "wrong_type"),
+    "a time that is no whole number": (b'{"page":"a","at":1.5}', "wrong_type"),
+    "a time with an exponent": (b'{"page":"a","at":1e300}', "wrong_type"),
+    "a time as text": (b'{"page":"a","at":"1"}', "wrong_type"),
+    "true as time": (b'{"page":"a","at":true}', "wrong_type"),
+    "null as item": (b'{"page":null,"at":1}', "wrong_type"),
+    "a list as item": (b'{"page":["a"],"at":1}', "wrong_type"),
+    "a float as item": (b'{"page":1.5,"at":1}', "wrong_type"),
+    "no object": (b'["a",1]', "wrong_type"),
+    "null": (b"null", "wrong_type"),
+    "no item": (b'{"at":1}', "missing_field"),
+    "no time": (b'{"page":"a"}', "missing_field"),
+    "NaN": (b'{"page":"a","at":NaN}', "malformed_json"),
+    "Infinity": (b'{"page":"a","at":Infinity}', "malformed_json"),
+    "half an object": (b'{"page":"a"', "malformed_json"),
+    "something behind it": (b'{"page":"a","at":1}{}', "malformed_json"),
+    "no UTF-8": (b'{"page":"\xff","at":1}', "malformed_json"),
+    "a lone surrogate, escaped": (b'{"page":"\\ud800","at":1}', "malformed_json"),
+    "a lone surrogate, encoded": (b'{"page":"\xed\xa0\x80","at":1}', "malformed_json"),
+    "a byte order mark": (b'\xef\xbb\xbf{"page":"a","at":1}', "malformed_json"),
+    "lists too deep": (b'{"x":%b' % (b"[" * DEEP), "malformed_json"),
+    "objects too deep": (b'{"x":' * DEEP, "malformed_json"),
+    "nothing": (b"", "null_value"),
+}
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_a_value_is_an_event_or_refused_with_its_reason(case: str) -> None:
+    value, reason = VALUES[case]
+    assert refusal(value) == reason
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (None, b'{"page":"a","at":1}', "null_key"),
+        (None, None, "null_key"),
+        (None, b"", "null_key"),
+        (b"u", None, "null_value"),
+        (b"", b'{"page":"a","at":1}', "bad_key"),
+        (b"k" * MAX_KEY_BYTES, b'{"page":"a","at":1}', None),
+        (b"k" * (MAX_KEY_BYTES + 1), b'{"page":"a","at":1}', "bad_key"),
+        (b"\xff\x00", b'{"page":"a","at":1}', None),
+    ],
+)
+def test_a_key_names_a_user_or_the_record_is_refused(
+    key: bytes | None, value: bytes | None, reason: str | None
+) -> None:
+    assert refusal(value, key) == reason
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [
+        (b'"u"', None),
+        (b'"v"', "key_mismatch"),
+        (b"7", "key_mismatch"),
+        (b'"\\ud800"', "malformed_json"),
+        (DIGITS[:4000], "key_mismatch"),
+        (DIGITS, "wrong_type"),
+        (b"null", "wrong_type"),
+    ],
+)
+def test_a_user_field_must_repeat_the_key(user: bytes, reason: str | None) -> None:
+    assert refusal(b'{"page":"a","at":1,"who":%b}' % user, user="who") == reason
+    assert refusal(b'{"page":"a","at":1}', user="who") == "missing_field"
+    assert refusal(b'{"page":"a","at":1,"who":7}', b"7", user="who") is None
+
+
+ISO = {
+    "2013-01-01T00:00:00Z": 1356998400000,
+    "2013-01-01T02:00:00+02:00": 1356998400000,
+    "2012-12-31T18:30:00-05:30": 1356998400000,
+    "2013-01-01T00:00:00": 1356998400000,
+    "2013-01-01": 1356998400000,
+    "2013-01-01 00:00:00.123456789Z": 1356998400123,
+    "1969-12-31T23:59:59.9999Z": -1,
+    "0001-01-01T00:00:00+23:59": -62135683140000,
+    "9999-12-31T23:59:59-23:59": 253402387139000,
+}
+
+
+@pytest.mark.parametrize("value", ISO)
+def test_iso_times_are_milliseconds_in_utc_rounded_down(value: str) -> None:
+    record = Entry(0, b"u", json.dumps({"page": "a", "at": value}).encode())
+    assert decoder(unit="iso").decode([record]).times == [ISO[value]]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("2013-02-30", "wrong_type"),
+        ("2013-01-01T00:00:60Z", "wrong_type"),
+        ("10000-01-01", "wrong_type"),
+        ("today", "wrong_type"),
+        ("", "wrong_type"),
+        (1356998400000, "wrong_type"),
+        ("2013-01-01\ud800", "malformed_json"),
+    ],
+)
+def test_an_iso_time_that_is_none_is_refused(value: object, reason: str) -> None:
+    assert refusal(json.dumps({"page": "a", "at": value}).encode(), unit="iso") == reason
+
+
+def test_times_in_seconds_and_of_the_record() -> None:
+    record = Entry(0, b"u", b'{"page":"a","at":12}', timestamp=99)
+    assert decoder(unit="s").decode([record]).times == [12_000]
+    assert decoder(unit="ms").decode([record]).times == [12]
+    assert EventDecoder(EventFormat(("page",), None, None, "ms")).decode([record]).times == [99]
+
+
+def test_several_views_have_their_own_columns_and_may_share_a_field() -> None:
+    record = Entry(0, b"u", b'{"page":"a","query":7,"at":12}')
+    assert decoder("page", "query", "page").decode([record]).items == [["a"], ["7"], ["a"]]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        EventFormat(("who",), "who", "at", "ms"),
+        EventFormat(("at",), None, "at", "ms"),
+        EventFormat(("page",), "at", "at", "ms"),
+    ],
+)
+def test_one_field_may_serve_as_item_user_and_time(form: EventFormat) -> None:
+    """Nothing in the configuration forbids it: a histogram over users, for one, has its user field as its item."""
+    out = EventDecoder(form).decode([Entry(0, b"5", b'{"page":"a","who":"5","at":5}')])
+    assert (out.users, out.times) == ([b"5"], [5])
+
+
+# -- watermarks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "outcome"),
+    [
+        (b"5", (5, None)),
+        (b"-5", (-5, None)),
+        (b"9" * 40, (10**40 - 1, None)),
+        (b"", (None, "bad_watermark")),
+        (b"soon", (None, "bad_watermark")),
+        (b"1e5", (None, "bad_watermark")),
+        (b"\xff", (None, "bad_watermark")),
+        (DIGITS, (None, "bad_watermark")),
+        (None, (None, "bad_watermark")),
+    ],
+)
+@pytest.mark.parametrize("value", [b"", None])
+def test_a_watermark_is_a_whole_number_in_a_header_or_refused(
+    header: bytes | None, outcome: tuple[int | None, str | None], value: bytes | None
+) -> None:
+    """Kafka allows a header without a value."""
+    record = Entry(3, None, value, headers=[("trace", b"x"), (WATERMARK_HEADER, header)])  # type: ignore[list-item]
+    out = decoder().decode([record])
+    mark, reason = outcome
+    assert out.watermarks == ([] if mark is None else [(3, mark)])
+    assert out.refused == ([] if reason is None else [(3, reason)])
+
+
+def test_a_record_with_a_value_is_an_event_whatever_its_headers_say() -> None:
+    record = Entry(3, b"u", b'{"page":"a","at":12}', headers=[(WATERMARK_HEADER, b"5")])
+    out = decoder().decode([record])
+    assert (out.times, out.watermarks, out.refused) == ([12], [], [])
+
+
+# -- the step goes on -----------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_of_bad_records_counts_each_and_stops_nothing() -> None:
+    bad = [value for value, reason in VALUES.values() if reason is not None]
+    entries = [Entry(offset, b"u", value) for offset, value in enumerate(bad)]
+    machine, one = Machine(), counter(view(), form=FORM)
+    machine.carry_out(one.load(machine))
+
+    machine.carry_out(one.chunk([*entries, event(len(bad), "u", "a", 1)], 5))
+    machine.carry_out(one.tick(13, len(bad) + 1, drained=True))
+
+    assert handed_on(machine.sent) == {"pages": {0: {"a": 1}}}
+    assert {offset for offset, _ in letters(machine.sent)} == set(range(len(bad)))
+    reasons = Counter(reason for _, reason in VALUES.values() if reason is not None)
+    counted = {labels: n for (name, labels), n in machine.counts.items() if name == "events_refused"}
+    assert counted == {(("reason", reason), ("view", "")): n for reason, n in reasons.items()}
+
+
+@pytest.mark.parametrize("time", [-(10**40), -1, 10**40])
+def test_a_time_beyond_every_clock_is_refused_and_stops_nothing(time: int) -> None:
+    machine, one = Machine(), counter(view(), form=FORM)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([event(0, "u", "a", time)], 5))
+    assert letters(machine.sent) == {(0, "future" if time > 0 else "before_start"): 1}
+
+
+def test_a_dead_letter_tells_where_the_record_stands_and_nothing_of_what_it_holds() -> None:
+    machine, one = Machine(), counter(view(), form=FORM, partition=5)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([Entry(4, b"name", b"secret"), event(6, "name", "secret", -1)], 5))
+    assert [(m.key, m.value, m.headers) for m in machine.sent] == [
+        (None, b"5/4/malformed_json", {}),
+        (None, b"5/6/before_start", {}),
+    ]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["page", "at", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(derandomize=True, max_examples=300, deadline=None, phases=PHASES)
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=4),
+            st.none() | st.binary(max_size=12) | JSON.map(lambda value: json.dumps(value).encode()),
+            st.lists(st.tuples(st.sampled_from(["x", WATERMARK_HEADER]), st.binary(max_size=4)), max_size=2),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from(["ms", "s", "iso"]),
+)
+def test_every_record_is_an_event_a_watermark_or_refused_once(
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]], unit: TimeUnit
+) -> None:
+    entries = [Entry(offset, key, value, 0, headers) for offset, (key, value, headers) in enumerate(records)]
+    out = decoder(unit=unit).decode(entries)
+    found = [*out.offsets, *(offset for offset, _ in out.watermarks), *(offset for offset, _ in out.refused)]
+    assert sorted(found) == list(range(len(entries)))
+    assert len(out.users) == len(out.times) == len(out.items[0]) == len(out.offsets)

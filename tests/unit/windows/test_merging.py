@@ -1,0 +1,348 @@
+"""Merged buckets against plain sums, whatever order, repetition or crash the partials come with."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.select import candidates
+from stream_dp.windows.effects import Commit, Message, Send
+from stream_dp.windows.merging import BucketMerger, largest
+from stream_dp.windows.rows import (
+    MERGED,
+    PARTIAL,
+    MergedBucket,
+    Partial,
+    bucket_key,
+    bucket_of,
+    decode,
+    encode,
+    partial_key,
+)
+from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
+from tests.support.counting import PARTIALS, view
+from tests.support.machine import Machine
+from tests.support.phases import PHASES
+from tests.support.topics import Stage
+
+PARTITIONS = 3
+SUMS = "merged"
+VIEWS = (view("all", buckets=2), view("top", buckets=2, keep=2))
+
+
+def merger(*views: CountedView, partitions: int = PARTITIONS) -> BucketMerger:
+    return BucketMerger(
+        {one.name: one for one in views},
+        {one.name: partitions for one in views},
+        outlet=lambda bucket: Message(SUMS, None, encode(bucket)),
+        withdrawal=lambda partial: Message(PARTIALS, key(partial), None),
+    )
+
+
+def key(partial: Partial) -> bytes:
+    return partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
+
+
+def stage(*views: CountedView, partitions: int = PARTITIONS, **how: object) -> Stage[BucketMerger]:
+    return Stage(
+        PARTIALS,
+        lambda: merger(*views, partitions=partitions),
+        lambda one, values, rows: one.partials(values, rows),
+        **how,  # type: ignore[arg-type]
+    )
+
+
+def messages(partials: Iterable[Partial]) -> list[Message]:
+    return [Message(PARTIALS, key(partial), encode(partial)) for partial in partials]
+
+
+def merged(machine: Machine) -> dict[tuple[str, int, int], dict[str, int]]:
+    """What was handed on of each bucket; every repetition must be the same."""
+    found: dict[tuple[str, int, int], dict[str, int]] = {}
+    for message in machine.sent:
+        if message.topic == SUMS:
+            bucket = decode(MergedBucket, message.value or b"")
+            assert found.setdefault((bucket.view, bucket.start_ms, bucket.bucket), bucket.counts) == bucket.counts
+    return found
+
+
+def partials_of(view_name: str, start: int, tables: Sequence[dict[str, int]], buckets: int = 2) -> list[Partial]:
+    """What each source partition hands on of a window."""
+    return [
+        Partial(
+            view_name, start, bucket, partition, {i: n for i, n in counts.items() if bucket_of(i, buckets) == bucket}
+        )
+        for partition, counts in enumerate(tables)
+        for bucket in range(buckets)
+    ]
+
+
+def summed(tables: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for table in tables:
+        total.update(table)
+    return dict(total)
+
+
+def top(counts: dict[str, int], keep: int | None) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda row: (-row[1], row[0].encode()))[:keep])
+
+
+def expected(windows: dict[int, list[dict[str, int]]]) -> dict[tuple[str, int, int], dict[str, int]]:
+    return {
+        (one.name, start, bucket): top({i: n for i, n in summed(tables).items() if bucket_of(i, 2) == bucket}, one.keep)
+        for one in VIEWS
+        for start, tables in windows.items()
+        for bucket in range(one.buckets)
+    }
+
+
+# -- random orders, repetitions and crashes -----------------------------------------------------------------------
+
+TABLES = st.lists(
+    st.dictionaries(st.sampled_from("abcdefg"), st.integers(1, 4), max_size=5), min_size=PARTITIONS, max_size=PARTITIONS
+)
+
+
+@dataclass(frozen=True)
+class Script:
+    windows: dict[int, list[dict[str, int]]]
+    batches: list[list[Partial]]
+    cuts: list[int]
+    back: int
+    at_once: int
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> Script:
+    windows = {10 * n: tables for n, tables in enumerate(draw(st.lists(TABLES, min_size=1, max_size=3)))}
+    every = [p for one in VIEWS for start, tables in windows.items() for p in partials_of(one.name, start, tables)]
+    order = draw(st.permutations(every))
+    twice = draw(st.lists(st.sampled_from(every), max_size=10))
+    chance = random.Random(draw(st.integers(0, 99)))
+    for partial in twice:
+        order.insert(chance.randrange(len(order) + 1), partial)
+    sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=20))
+    batches = []
+    while order:
+        size = sizes[len(batches) % len(sizes)]
+        batches.append(order[:size])
+        order = order[size:]
+    cuts = draw(st.lists(st.integers(0, 30), max_size=6))
+    return Script(windows, batches, cuts, draw(st.integers(0, 20)), draw(st.integers(1, 20)))
+
+
+def played(script: Script, cuts: list[int]) -> Stage[BucketMerger]:
+    merging = stage(*VIEWS, cuts=cuts, back=script.back, at_once=script.at_once)
+    for batch in script.batches:
+        merging.write(messages(batch))
+    return merging
+
+
+@settings(derandomize=True, max_examples=120, deadline=None, phases=PHASES)
+@given(scripts())
+def test_buckets_equal_the_sum_and_are_withdrawn_in_any_order_with_repetitions_and_crashes(script: Script) -> None:
+    merging = played(script, script.cuts)
+    assert merged(merging.machine) == expected(script.windows)
+    assert merging.standing() == set()
+
+
+@settings(derandomize=True, max_examples=60, deadline=None, phases=PHASES)
+@given(scripts())
+def test_without_a_crash_a_bucket_is_handed_on_once_and_leaves_only_a_marker(script: Script) -> None:
+    merging = played(script, [])
+    machine = merging.machine
+    assert sum(message.topic == SUMS for message in machine.sent) == len(expected(script.windows))
+    assert {row[:1] for row in machine.rows} == {MERGED}
+    assert set(machine.rows.values()) == {b""}
+    assert len(machine.rows) == len(expected(script.windows))
+    assert machine.unerased(PARTIAL) == []
+
+
+# -- every single cut -----------------------------------------------------------------------------------------------
+
+WINDOW = [{"a": 1, "b": 2, "c": 5}, {"a": 3}, {}]
+
+
+def cut_runs(back: int, *, compacts: bool = False) -> Iterable[Stage[BucketMerger]]:
+    every = messages(partials_of("all", 0, WINDOW))
+    whole = stage(*VIEWS, at_once=3)
+    whole.write(every)
+    for cut in range(whole.machine.points):
+        merging = stage(*VIEWS, cuts=[cut], back=back, at_once=3, compacts=compacts)
+        merging.write(every)
+        merging.restart()
+        yield merging
+
+
+@pytest.mark.parametrize("back", [0, 9])
+def test_a_merge_cut_anywhere_hands_on_the_sum(back: int) -> None:
+    for merging in cut_runs(back):
+        assert len(merged(merging.machine)) == 2
+        assert summed(merged(merging.machine).values()) == {"a": 4, "b": 2, "c": 5}
+        assert merging.standing() == set()
+
+
+@pytest.mark.parametrize("back", [0, 9])
+def test_a_merge_cut_anywhere_hands_on_the_sum_though_withdrawn_partials_are_gone_when_it_restarts(back: int) -> None:
+    """After a long outage a withdrawn partial is compacted away: only its row tells that a bucket is complete."""
+    for merging in cut_runs(back, compacts=True):
+        assert len(merged(merging.machine)) == 2
+        assert {row[:1] for row in merging.machine.rows} == {MERGED}
+
+
+@pytest.mark.parametrize("back", [0, 9])
+def test_a_merge_cut_anywhere_leaves_no_counts_in_the_table(back: int) -> None:
+    """The marker is stored before the deletions: a crash between them must not keep raw counts for ever."""
+    for merging in cut_runs(back):
+        assert {row[:1] for row in merging.machine.rows} == {MERGED}
+
+
+@pytest.mark.parametrize("back", [0, 9])
+def test_a_merge_cut_anywhere_leaves_no_counts_in_the_files(back: int) -> None:
+    """Rows deleted by a commit whose `Erase` a crash prevented have to be erased after the restart."""
+    for merging in cut_runs(back):
+        assert merging.machine.unerased(PARTIAL) == []
+
+
+# -- single rules ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_waits_for_every_partition() -> None:
+    merging = stage(VIEWS[0])
+    every = partials_of("all", 0, WINDOW)
+    merging.write(messages(p for p in every if p.partition < 2))
+    merging.write(messages(p for p in every if p.partition < 2))
+    assert merged(merging.machine) == {}
+    merging.write(messages(p for p in every if p.partition == 2))
+    assert len(merged(merging.machine)) == 2
+
+
+def test_a_later_partial_replaces_an_earlier_one() -> None:
+    merging = stage(VIEWS[0], partitions=2)
+    merging.write(messages([Partial("all", 0, 0, 0, {"a": 1}), Partial("all", 0, 0, 0, {"a": 5})]))
+    merging.write(messages([Partial("all", 0, 0, 0, {"a": 3}), Partial("all", 0, 0, 1, {"a": 10})]))
+    assert merged(merging.machine) == {("all", 0, 0): {"a": 13}}
+
+
+def test_windows_of_one_batch_are_each_complete_on_their_own() -> None:
+    merging = stage(VIEWS[0], partitions=1)
+    merging.write(messages([Partial("all", start, 0, 0, {"a": start}) for start in (10, 20, 30)]))
+    assert merged(merging.machine) == {("all", start, 0): {"a": start} for start in (10, 20, 30)}
+
+
+def test_a_partial_is_withdrawn_once_it_is_stored_and_deleted_once_its_bucket_is_handed_on() -> None:
+    value = encode(Partial("all", 0, 0, 0, {"a": 1}))
+    places: dict[tuple[str, bool], int] = {}
+    for at, effect in enumerate(merger(VIEWS[0], partitions=1).partials([value], Kept())):
+        if isinstance(effect, Commit):
+            places |= {("row", row is None): at for stored, row in effect.rows if stored.startswith(PARTIAL)}
+        elif isinstance(effect, Send):
+            places |= {(message.topic, message.value is None): at for message in effect.messages}
+    assert places["row", False] < places[PARTIALS, True] <= places["row", True]
+    assert places["row", False] < places[SUMS, False] < places["row", True]
+
+
+class Kept(Machine):
+    """Rows with one partial in them."""
+
+    def __init__(self) -> None:
+        partial = Partial("all", 0, 0, 0, {"a": 1})
+        super().__init__(rows={key(partial): encode(partial)})
+
+
+def test_a_partial_that_comes_again_is_dropped_and_withdrawn() -> None:
+    merging = stage(VIEWS[0], partitions=1)
+    again = messages([Partial("all", 0, 0, 0, {"a": 1})])
+    merging.write(again)
+    merging.write(again)
+    assert sum(message.topic == SUMS for message in merging.machine.sent) == 1
+    assert merging.machine.counts["partials_repeated", ()] == 1
+    assert merging.standing() == set()
+    assert {row[:1] for row in merging.machine.rows} == {MERGED}
+
+
+def test_a_partial_of_a_view_that_is_not_configured_is_withdrawn_and_not_stored() -> None:
+    merging = stage(VIEWS[0])
+    merging.write(messages(partials_of("gone", 0, WINDOW)))
+    assert merging.machine.rows == {}
+    assert merging.standing() == set()
+
+
+def without_gone() -> Stage[BucketMerger]:
+    """A merge whose view `gone` was taken out of the configuration while a window of it waited."""
+    merging = stage(view("gone"), VIEWS[0])
+    merging.write(messages(partials_of("gone", 0, WINDOW)[:2]))
+    merging.new = lambda: merger(VIEWS[0])
+    merging.restart()
+    merging.write(messages(partials_of("all", 0, WINDOW)))
+    return merging
+
+
+def test_partials_of_a_view_that_is_no_longer_configured_are_deleted_and_erased() -> None:
+    """A window of it never becomes complete, so nothing else would delete its counts."""
+    machine = without_gone().machine
+    assert [row for row in machine.rows if row.startswith(PARTIAL)] == []
+    assert machine.unerased(PARTIAL) == []
+
+
+def test_partials_of_a_view_that_is_no_longer_configured_are_withdrawn_from_the_topic() -> None:
+    assert without_gone().standing() == set()
+
+
+def test_markers_expire_but_not_while_their_windows_can_be_sent_again() -> None:
+    """Within the retention, and within what a counter hands on in one go, a marker stays."""
+    merging = stage(view("all", buckets=1, retention_ms=25), view("alls", buckets=1), partitions=1)
+    starts = range(0, 30 * HANDED_ON_AT_ONCE, 10)
+    for start in starts:
+        merging.write(messages([Partial(name, start, 0, 0, {}) for name in ("all", "alls")]))
+    kept = {
+        name: [start for start in starts if bucket_key(MERGED, name, start, 0) in merging.machine.rows]
+        for name in ("all", "alls")
+    }
+    assert kept["alls"] == [*starts]
+    assert HANDED_ON_AT_ONCE <= len(kept["all"]) < len(starts)
+    assert kept["all"] == [*starts][-len(kept["all"]) :]
+
+
+def test_partials_sent_again_after_their_markers_expired_leave_no_counts() -> None:
+    """A counter hands on up to 32 windows before its commit point, and after a crash sends them all again."""
+    windows = [10 * n for n in range(HANDED_ON_AT_ONCE)]
+    merging = stage(view("all", buckets=1, retention_ms=40), partitions=2, at_once=5)
+    first, second = (messages(Partial("all", start, 0, p, {"secret": 1}) for start in windows) for p in (0, 1))
+    merging.write(first)
+    merging.write(second)
+    assert len(merged(merging.machine)) == len(windows)
+    merging.write(first)
+    assert [row for row in merging.machine.rows if row.startswith(PARTIAL)] == []
+    assert merging.standing() == set()
+
+
+# -- the top of a bucket --------------------------------------------------------------------------------------------
+
+ITEMS = st.sampled_from(["a", "b", "ab", "é", "\uffff", "\U0001f600", "", "z", "\x00"])
+
+
+@settings(derandomize=True, max_examples=200, deadline=None, phases=PHASES)
+@given(st.lists(st.dictionaries(ITEMS, st.integers(1, 4)), min_size=1, max_size=4), st.integers(1, 5))
+def test_the_tops_of_the_buckets_hold_the_candidates_of_the_whole_window(
+    tables: list[dict[str, int]], kbar: int
+) -> None:
+    """Ties included, whatever the script: buckets order by text, candidates by UTF-8 bytes (topk 5.2.3)."""
+    total = summed(tables)
+    kept: dict[str, int] = {}
+    for bucket in range(3):
+        kept |= largest({item: n for item, n in total.items() if bucket_of(item, 3) == bucket}, kbar + 1)
+    whole, part = ({item.encode(): n for item, n in table.items()} for table in (total, kept))
+    assert candidates(part, kbar) == candidates(whole, kbar)
+
+
+def test_ties_are_kept_by_item() -> None:
+    assert largest({"c": 2, "b": 1, "a": 1, "d": 2}, 3) == {"c": 2, "d": 2, "a": 1}
+    assert largest({"c": 2}, 3) == {"c": 2}
