@@ -22,7 +22,7 @@ erase_within: 20s
 sources:
   visits: {topic: NAME.visits, partitions: 3, user: user, time: {field: at}}
 ledgers:
-  visitors: {population: visitors, epsilon: "100", delta: "1/1000", period: 366d}
+  visitors: {population: visitors, epsilon: "100", delta: "1/100", period: 366d}
 ladders:
   standard:
     - {level: overview, epsilon: "1"}

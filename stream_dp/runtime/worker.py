@@ -125,6 +125,8 @@ class Worker:
         self._counted = {view.name: counted_view(view, starts[view.name]) for view in plan.views.values()}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
         self._merging: set[int] = set()
+        self._greeted: set[int] = set()
+        self._read: dict[TP, int] = {}
         self._engines: dict[int, ReleaseEngine] = {}
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.app = self._new_app(log)
@@ -231,10 +233,17 @@ class Worker:
         """The chunks of a stream; a chunk is acknowledged when the next one is asked for.
 
         An agent that fails on a chunk ends the process, and the chunk is read again: nothing is skipped.
+
+        Raises:
+            StateError: a chunk was lost between the consumer and the stream.
         """
         async for event in stream.noack().events():
             message = event.message
+            tp, before = message.tp, message.key
+            if before is not None and self._read.get(tp) != before:
+                raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
             yield Chunk(message.topic, message.partition, message.value)
+            self._read[tp] = message.offset
             await stream.ack(event)
 
     async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
@@ -337,21 +346,33 @@ class Worker:
         self.app.lease.renew()
         if not self.app.rebalancing:
             now = str(self.clock_ms()).encode()
-            await self.send([Message(self.topics.ticks, None, now, partition) for partition in self._owned()])
+            owned = self._owned()
+            greeting = [
+                p for p in owned if p not in self._greeted
+            ]  # lets the agents load and finish what was cut short
+            self._greeted.update(greeting)
+            await self.send(
+                [
+                    *(Message(self.topics.ticks, None, now, partition) for partition in owned),
+                    *(heartbeat for partition in greeting for heartbeat in self._heartbeats(partition)),
+                ]
+            )
 
     async def _beat(self) -> None:
         for partition in self._owned():
             if self.app.rebalancing:
                 return
             beat = str(self.clock_ms()).encode()
-            await self.send(
-                [Message(t, HEARTBEAT, None, partition) for t in (self.topics.partials, self.topics.merged)]
-            )
+            await self.send(self._heartbeats(partition))
             for name in (MERGES, RELEASES):
                 await self.tables[name].beat(partition, HEARTBEAT, beat)
 
+    def _heartbeats(self, partition: int) -> list[Message]:
+        return [Message(topic, HEARTBEAT, None, partition) for topic in (self.topics.partials, self.topics.merged)]
+
     async def _forget(self, *_: Any, **__: Any) -> None:
         """After a rebalance everything is read anew from the tables."""
+        self._greeted.clear()
         self._counters.clear()
         self._merging.clear()
         self._engines.clear()

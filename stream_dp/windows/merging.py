@@ -6,7 +6,7 @@ finished bucket leaves a marker in place of its counts: a partial that comes aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
@@ -57,15 +57,22 @@ class BucketMerger:
         self._withdrawal = withdrawal
 
     def load(self, rows: Rows) -> Step:
-        """Delete counts that nothing waits for: of finished buckets, of views that are no longer configured."""
-        left = []
+        """Hand on what is complete; delete counts of finished buckets and of views that are no longer configured.
+
+        What is stored was withdrawn from its topic and may never come again, so a crash between the two leaves it here.
+        """
+        left: list[tuple[bytes, None]] = []
+        waiting: dict[tuple[str, int, int], None] = {}
         for key, value in rows.scan(PARTIAL, after(PARTIAL)):
             partial = decode(Partial, value)
             if self._finished(partial, rows):
                 left.append((key, None))
+            else:
+                waiting[partial.view, partial.start_ms, partial.bucket] = None
         if left:
             yield Commit(left)
         yield Erase(PARTIAL, after(PARTIAL))
+        yield from self._finish(waiting, rows)
 
     def partials(self, values: Sequence[bytes | None], rows: Rows) -> Step:
         """Store partials; hand on every bucket that they complete.
@@ -87,13 +94,7 @@ class BucketMerger:
         if taken:
             yield Send([self._withdrawal(partial) for partial in taken])
         yield Count("partials_repeated", len(taken) - len(stored))
-        complete = []
-        for view, start, bucket in touched:
-            found = self._found(view, start, bucket, rows)
-            if len(found) == self._sources[view]:
-                complete.append(found)
-        if complete:
-            yield from self._finish(complete, rows)
+        yield from self._finish(touched, rows)
 
     def _finished(self, partial: Partial, rows: Rows) -> bool:
         key = bucket_key(MERGED, partial.view, partial.start_ms, partial.bucket)
@@ -104,7 +105,12 @@ class BucketMerger:
         prefix = bucket_key(PARTIAL, view, start, bucket)
         return [decode(Partial, value) for _, value in rows.scan(prefix, after(prefix))]
 
-    def _finish(self, complete: Sequence[list[Partial]], rows: Rows) -> Iterator[Effect]:
+    def _finish(self, buckets: Iterable[tuple[str, int, int]], rows: Rows) -> Iterator[Effect]:
+        """Hand on those of the buckets that every partition has counted."""
+        stored = [self._found(view, start, bucket, rows) for view, start, bucket in buckets]
+        complete = [found for found in stored if len(found) == self._sources[found[0].view]]
+        if not complete:
+            return
         messages: list[Message] = []
         puts: list[tuple[bytes, bytes | None]] = []
         deletes: list[tuple[bytes, bytes | None]] = []

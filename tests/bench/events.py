@@ -6,13 +6,14 @@ import asyncio
 import gzip
 import random
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.partitioner import murmur2
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.runtime.client import connect
 from stream_dp.runtime.topics import TopicSpec
@@ -60,8 +61,7 @@ def synthetic_baskets(seed: int = _SEED) -> Iterator[list[str]]:
 
 def read_baskets(file: Path) -> Iterator[list[str]]:
     """The baskets of a file in FIMI format: one line each, items separated by blanks; `.gz` is unpacked."""
-    opened = gzip.open(file, "rt") if file.suffix == ".gz" else file.open()
-    with opened as lines:
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
         for line in lines:
             if items := line.split():
                 yield [f"i{item}" for item in items]
@@ -112,34 +112,58 @@ def expected(events: Sequence[Event], items_per_user: int) -> Expected:
     return Expected(tally["kept"], tally["clipped"], tally["duplicate"])
 
 
-async def produce(broker: str, topic: str, events: Sequence[Event]) -> None:
-    """Create a topic and write the events to it, keyed by user, and behind them a watermark that closes every window.
+async def produce(broker: str, topic: str, events: Sequence[Event]) -> int:
+    """Create a topic and write the events to it, keyed by user, with a watermark wherever a window is over.
 
     Record timestamps are those of sending: a record with an old one would fall to the topic's retention.
+
+    Returns:
+        How many records the topic holds.
     """
     async with connect(broker) as client:
         await client.create([TopicSpec(topic, PARTITIONS)])
     producer = AIOKafkaProducer(bootstrap_servers=broker, compression_type="lz4", max_batch_size=_BATCH_BYTES)
     await producer.start()
     try:
-        places: dict[str, int] = {}
-        builders = [producer.create_batch() for _ in range(PARTITIONS)]
-        sent: list[asyncio.Future[object]] = []
-        for user, item, time in events:
-            key = user.encode()
-            partition = places.get(user)
-            if partition is None:
-                partition = places[user] = (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
-            value = b'{"user":"%s","item":"%s","ts":%d}' % (key, item.encode(), time)
-            if builders[partition].append(key=key, value=value, timestamp=None) is None:
-                sent.append(await producer.send_batch(builders[partition], topic, partition=partition))
-                builders[partition] = producer.create_batch()
-                builders[partition].append(key=key, value=value, timestamp=None)
-        for partition, builder in enumerate(builders):
-            sent.append(await producer.send_batch(builder, topic, partition=partition))
+        sent = [
+            await producer.send_batch(batch, topic, partition=partition)
+            for partition, batch in _batches(producer.create_batch, events)
+        ]
         await asyncio.gather(*sent)
-        mark = str(START_MS + WINDOWS * WINDOW_MS + GRACE_MS).encode()
-        for partition in range(PARTITIONS):
-            await producer.send_and_wait(topic, None, b"end", partition, headers=[(WATERMARK_HEADER, mark)])
     finally:
         await producer.stop()
+    return len(events) + PARTITIONS * WINDOWS
+
+
+def _batches(new_batch: Callable[[], BatchBuilder], events: Sequence[Event]) -> Iterator[tuple[int, BatchBuilder]]:
+    """Full batches of each partition, in the order of its records."""
+    batches = [new_batch() for _ in range(PARTITIONS)]
+    for partition, key, value, headers in _records(events):
+        if batches[partition].append(key=key, value=value, timestamp=None, headers=headers) is None:
+            yield partition, batches[partition]
+            batches[partition] = new_batch()
+            batches[partition].append(key=key, value=value, timestamp=None, headers=headers)
+    yield from enumerate(batches)
+
+
+def _records(events: Sequence[Event]) -> Iterator[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]]:
+    """(partition, key, value, headers) of every event, and of the watermark that says that a window is over."""
+    places: dict[str, int] = {}
+    over = START_MS + WINDOW_MS
+    for user, item, time in events:
+        if time >= over:
+            yield from _watermarks(over)
+            over += WINDOW_MS
+        key = user.encode()
+        if user not in places:
+            places[user] = (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
+        yield places[user], key, b'{"user":"%s","item":"%s","ts":%d}' % (key, item.encode(), time), []
+    while over <= START_MS + WINDOWS * WINDOW_MS:
+        yield from _watermarks(over)
+        over += WINDOW_MS
+
+
+def _watermarks(time: int) -> Iterator[tuple[int, None, None, list[tuple[str, bytes]]]]:
+    mark = str(time + GRACE_MS).encode()
+    for partition in range(PARTITIONS):
+        yield partition, None, None, [(WATERMARK_HEADER, mark)]

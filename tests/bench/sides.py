@@ -13,8 +13,8 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import faust
@@ -22,16 +22,14 @@ import uvloop
 
 from stream_dp.releases.plan import Plan
 from stream_dp.releases.planning import load_plan
-from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime import running
 from stream_dp.runtime.client import connect
-from stream_dp.runtime.keys import load_key
 from stream_dp.runtime.worker import Chunk, Worker
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
 
 ITEMS_PER_USER = 20
-_GIVE_UP_SECONDS = 300
 
-CONFIG = """
+_CONFIG = """
 name: {name}
 broker: kafka://{broker}
 data_dir: {folder}/state
@@ -39,7 +37,7 @@ key_file: {folder}/secret.key
 sources:
   sales: {{topic: {topic}, partitions: {partitions}, user: user, time: {{field: ts, unit: ms}}}}
 ledgers:
-  customers: {{population: baskets of the shop, epsilon: "100", delta: "1/1000", period: 366d}}
+  customers: {{population: customers of the shop, epsilon: "100", delta: "1/1000", period: 366d}}
 ladders:
   standard:
     - {{level: overview, epsilon: "0.5"}}
@@ -80,34 +78,48 @@ class Stopwatch:
 class TimedWorker(Worker):
     """The worker as it is, with a look at the clock before the first chunk of events and behind each."""
 
-    def watch(self, topic: str, events: int) -> None:
-        """Measure the first `events` records of a topic."""
-        self._watched, self._left = topic, events
-        self.watch_clock = Stopwatch()
-        self.all_counted = asyncio.Event()
+    def __init__(self, *args: Any, watched: str, records: int, **options: Any) -> None:
+        self._watched, self._left = watched, records
+        self.stopwatch = Stopwatch()
         self.chunk_sizes: list[int] = []
-        self.counted = (0.0, 0.0)
+        self.counted: tuple[float, float] | None = None
+        super().__init__(*args, **options)
 
     async def chunks(self, stream: Any) -> AsyncIterator[Chunk]:
-        """The chunks of a stream; asked for the next one, the effect of the last is committed."""
+        """The chunks of a stream; when the next one is asked for, the effect of the last is committed."""
         async for chunk in super().chunks(stream):
             watched = chunk.topic == self._watched
             if watched:
-                self.watch_clock.start()
+                self.stopwatch.start()
             yield chunk
             if watched:
                 self.chunk_sizes.append(len(chunk.records))
                 self._left -= len(chunk.records)
-                if self._left <= 0 and not self.all_counted.is_set():
-                    self.counted = self.watch_clock.read()
-                    self.all_counted.set()
+                if self._left <= 0 and self.counted is None:
+                    self.counted = self.stopwatch.read()
+
+    async def until_counted(self) -> tuple[float, float]:
+        """Wall and CPU seconds until the effect of the last record was committed."""
+        while self.counted is None:
+            await self._pause()
+        return self.counted
+
+    async def until_released(self) -> float:
+        """Wall seconds until the last window was released, to a hundredth."""
+        while self.counters.total("windows_released") < WINDOWS:
+            await self._pause()
+        return self.stopwatch.read()[0]
+
+    async def _pause(self) -> None:
+        if (reason := self.crash_reason()) is not None:
+            raise reason
+        await asyncio.sleep(0.01)
 
 
 def product_plan(broker: str, topic: str, folder: Path) -> Plan:
     """A view with every guard on: bounding, placement of users, user field, event clock, three audiences."""
     file = folder / "app.yaml"
-    start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS / 1000))
-    text = CONFIG.format(
+    text = _CONFIG.format(
         name=f"bench-{uuid.uuid4().hex[:8]}",
         broker=broker,
         folder=folder,
@@ -115,101 +127,95 @@ def product_plan(broker: str, topic: str, folder: Path) -> Plan:
         partitions=PARTITIONS,
         items_per_user=ITEMS_PER_USER,
         size_ms=WINDOW_MS,
-        start=start,
+        start=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS / 1000)),
     )
     file.write_text(text, encoding="utf-8")
     return load_plan(file)
 
 
-async def product(broker: str, topic: str, events: int) -> dict[str, Any]:
-    """Run a worker over `events` events and the watermarks behind them, until every window is released."""
-    with TemporaryDirectory() as name:
-        plan = product_plan(broker, topic, Path(name))
-        async with connect(plan.broker) as client:
-            starts = await prepare(plan, client)
-        worker = TimedWorker(plan, starts, prf_key=load_key(plan.key_file))
-        worker.watch(topic, events + PARTITIONS)
-        await worker.app.start()
-        async with asyncio.timeout(_GIVE_UP_SECONDS):
-            await worker.all_counted.wait()
-            while worker.counters.total("windows_released") < WINDOWS:
-                if (reason := worker.crash_reason()) is not None:
-                    raise reason
-                await asyncio.sleep(0.01)
-        released, _ = worker.watch_clock.read()
-        wall, cpu = worker.counted
-        return {
-            "events": events,
+async def product(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
+    """Run a worker over all events of a topic and the watermarks among them, until every window is released."""
+    plan = product_plan(broker, topic, folder)
+    running.Worker = partial(TimedWorker, watched=topic, records=events + PARTITIONS * WINDOWS)  # type: ignore[misc,assignment]
+    async with connect(plan.broker) as client, running.running(plan, client) as worker:
+        assert isinstance(worker, TimedWorker)
+        wall, cpu = await worker.until_counted()
+        found = {
             "wall_s": wall,
             "cpu_s": cpu,
-            "released_s": released,
+            "released_s": await worker.until_released(),
             "chunks": len(worker.chunk_sizes),
             "longest_chunk": max(worker.chunk_sizes),
             "counters": worker.counters.lines(),
         }
+        _tell(found)
+    return found
 
 
-async def plain(broker: str, topic: str, events: int) -> dict[str, Any]:
+async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
     """A Faust agent as its manual shows it: decode an event, add one to the table, once for each event.
 
-    Its settings are those under which it was fastest: a stream buffer that never fills (a full one stalls it for a
-    second), a linger of 20 ms for the changelog, uvloop.
+    Under the settings that suit it: a stream buffer that never fills (a full one stalls it for a second), 20 ms of
+    linger for the changelog, and the changelog is waited for once, at the end.
     """
-    with TemporaryDirectory() as name:
-        app = faust.App(
-            f"plain-{uuid.uuid4().hex[:8]}",
-            broker=f"kafka://{broker}",
-            store="rocksdb://",
-            datadir=name,
-            topic_partitions=PARTITIONS,
-            topic_replication_factor=1,
-            topic_disable_leader=True,
-            broker_max_poll_records=5000,
-            stream_buffer_maxsize=65_536,
-            producer_linger=0.02,
-            web_enabled=False,
-        )
-        source = app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-        table = app.Table("counts", default=int, partitions=PARTITIONS)
-        watch, done = Stopwatch(), asyncio.Event()
+    app = faust.App(
+        f"plain-{uuid.uuid4().hex[:8]}",
+        broker=f"kafka://{broker}",
+        store="rocksdb://",
+        datadir=str(folder),
+        topic_partitions=PARTITIONS,
+        topic_replication_factor=1,
+        topic_disable_leader=True,
+        broker_max_poll_records=5000,
+        stream_buffer_maxsize=65_536,
+        producer_linger=0.02,
+        web_enabled=False,
+    )
+    source = app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+    table = app.Table("counts", default=int, partitions=PARTITIONS)
+    stopwatch, done = Stopwatch(), asyncio.Event()
 
-        @app.agent(source)
-        async def count(stream: Any) -> None:
-            left = events
-            async for value in stream:
-                watch.start()
-                table[json.loads(value)["item"]] += 1
-                left -= 1
-                if left == 0:
-                    done.set()
+    @app.agent(source)
+    async def count(stream: Any) -> None:
+        left = events
+        async for value in stream:
+            if value is None:  # a watermark
+                continue
+            stopwatch.start()
+            table[json.loads(value)["item"]] += 1
+            left -= 1
+            if left == 0:
+                done.set()
 
-        await app.start()
-        async with asyncio.timeout(_GIVE_UP_SECONDS):
-            await done.wait()
-            while app.producer.buffer.size:
-                await asyncio.sleep(0)
-            await app.producer.flush()
-        wall, cpu = watch.read()
-        return {"events": events, "wall_s": wall, "cpu_s": cpu, "ahead": len(app.consumer.unacked)}
+    await app.start()
+    await done.wait()
+    while app.producer.buffer.size:  # noqa: ASYNC110  (Faust offers nothing to wait for)
+        await asyncio.sleep(0)
+    await app.producer.flush()
+    wall, cpu = stopwatch.read()
+    found = {"wall_s": wall, "cpu_s": cpu}
+    _tell(found)
+    return found
+
+
+def _tell(found: dict[str, Any]) -> None:
+    """Print a result and leave: stopping Faust takes seconds that nobody waits for here."""
+    print(json.dumps(found), flush=True)
+    os._exit(0)
 
 
 def main() -> None:
     """Run one side and print what it measured."""
     parser = argparse.ArgumentParser(description="One side of the benchmark.")
     parser.add_argument("side", choices=["product", "plain"])
-    parser.add_argument("--broker", required=True)
+    parser.add_argument("--broker", required=True, help="host:port")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="An empty folder for state.")
     asked = parser.parse_args()
-    logging.basicConfig(level=logging.ERROR)
+    logging.basicConfig(level=logging.CRITICAL)
     side = product if asked.side == "product" else plain
-    print(json.dumps(uvloop.run(_measured(side(asked.broker, asked.topic, asked.events)))), flush=True)
-
-
-async def _measured(side: Any) -> dict[str, Any]:
-    """The result of a side, told at once: stopping Faust takes seconds and is not measured."""
-    print(json.dumps(await side), flush=True)
-    os._exit(0)
+    uvloop.run(side(asked.broker, asked.topic, asked.events, asked.folder))
 
 
 if __name__ == "__main__":

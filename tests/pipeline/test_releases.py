@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from fractions import Fraction
 
 from stream_dp.releases.plan import ViewPlan
-from stream_dp.releases.records import encode
-from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.releases.records import AnyRecord, encode
+from stream_dp.releases.sealing import read_window, seal_window
+from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
+TOPK = """
+  NAME-top:
+    kind: topk
+    source: visits
+    item: page
+    k: 4
+    kbar: 5
+    selection: {epsilon: "1", delta: "1e-4"}
+    items_per_user: 3
+    window: {size: 2m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    ledger: choosers
+    ladder: standard
+    audiences: [internal, public]
+    retention: 1d
+    buckets: 2
+"""
+CHOOSERS = 'ledgers:\n  choosers: {population: visitors, epsilon: "200", delta: "1/100", period: 366d}'
 
 
 def only_view(app: Application) -> ViewPlan:
@@ -28,11 +47,12 @@ def crowd(start_ms: int, minutes: int, seed: int) -> list[Event]:
     chance = random.Random(seed)
     pages = [f"/page/{number}" for number in range(12)]
     weights = [1 / (1 + number) for number in range(12)]
-    events = [
-        Event(f"u{chance.randrange(300)}", chance.choices(pages, weights)[0], start_ms + chance.randrange(MINUTE * minutes))
-        for _ in range(1500 * minutes)
-    ]
-    return sorted(events, key=lambda event: event.time_ms)
+    times = sorted(start_ms + chance.randrange(MINUTE * minutes) for _ in range(1500 * minutes))
+    return [Event(f"u{chance.randrange(300)}", chance.choices(pages, weights)[0], time) for time in times]
+
+
+def encoded(records: dict[str, list[AnyRecord]]) -> dict[str, list[bytes]]:
+    return {audience: [encode(record) for record in rows] for audience, rows in records.items()}
 
 
 async def test_releases_equal_the_oracle_and_each_window_is_charged_once(launch: Launch) -> None:
@@ -45,11 +65,143 @@ async def test_releases_equal_the_oracle_and_each_window_is_charged_once(launch:
 
     await app.wait_for_releases(view.name, 9)
 
-    expected = count_script(view, start, script)
-    windows = expected.between(view, start, start + 9 * MINUTE)
-    assert [sum(counts.values()) > 0 for counts in windows.values()] == [True] * 3 + [False] * 6
-    records = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
-    assert await app.published(view.name) == {name: [encode(record) for record in rows] for name, rows in records.items()}
+    windows = count_script(view, start, script).between(view, start, start + 9 * MINUTE)
+    assert [bool(counts) for counts in windows.values()] == [True] * 3 + [False] * 6
+    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
+    assert await app.published(view.name) == encoded(expected)
     (ledger,) = (await app.ledgers()).values()
     assert ledger.spent.epsilon == 9 * 2
     assert not ledger.reserved
+
+
+async def test_bounds_and_refusals_are_counted_as_the_oracle_counts_them(launch: Launch) -> None:
+    app = await launch()
+    view = only_view(app)
+    start = start_of(view)
+    now = start + 24 * 60 * MINUTE
+    events = crowd(start, 2, seed=2)
+    script = [
+        *events[:2000],
+        Watermark(start + MINUTE + 9_999),  # the first window has one millisecond of grace left
+        Event("tardy", "/in-grace", start + MINUTE - 1),
+        Event("early", "/before", start - 1),
+        Event("ahead", "/future", now + 60 * MINUTE + 1),
+        Event("soon", "/future", now + 60 * MINUTE),
+        Watermark(start + MINUTE + 10_000),
+        Event("tardier", "/late", start + MINUTE - 1),
+        *events[2000:],
+        *events[2500:],  # every event once more
+        Watermark(start + 3 * MINUTE),
+    ]
+    worker = await app.start(clock_ms=ManualClock(now))
+    await app.publish(script)
+
+    await app.wait_for_releases(view.name, 2)
+
+    expected = count_script(view, start, script, now_ms=now)
+    found = {reason: worker.counters.total("events_refused", reason=reason) for reason in expected.refused}
+    assert found == expected.refused
+    assert expected.refused["late"] == 1
+    assert expected.refused["before_start"] == 1
+    assert expected.refused["future"] == 1
+    assert expected.refused["duplicate"] > 500
+    assert expected.refused["clipped"] > 100
+    assert expected.counts[start]["/in-grace"] == 1
+    assert expected.counts[now + 60 * MINUTE] == {"/future": 1}
+    records = expected_records(
+        view, expected.between(view, start, start + 2 * MINUTE), prf_key=app.prf_key, entropy=app.entropy
+    )
+    assert await app.published(view.name) == encoded(records)
+
+
+async def test_top_k_and_histogram_of_one_source_equal_the_oracle(launch: Launch) -> None:
+    app = await launch(("views:", "views:" + TOPK.rstrip()), ("ledgers:", CHOOSERS))
+    script: list[Event | Watermark] = []
+    views = list(app.plan.views.values())
+    start = start_of(views[0])
+    script = [*crowd(start, 4, seed=3), Watermark(start + 5 * MINUTE)]
+    await app.start()
+    await app.publish(script)
+
+    for view, windows in zip(views, (2, 4), strict=True):
+        found = await app.wait_for_releases(view.name, windows)
+        assert set(found) == set(view.audiences)
+        counts = count_script(view, start, script).between(view, start, start + 4 * MINUTE)
+        expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
+        assert await app.published(view.name) == encoded(expected)
+
+
+async def test_grant_publishes_every_window_sharper_for_the_difference(launch: Launch) -> None:
+    app = await launch()
+    view = only_view(app)
+    start = start_of(view)
+    script: list[Event | Watermark] = [*crowd(start, 3, seed=4), Watermark(start + 4 * MINUTE)]
+    await app.start()
+    await app.publish(script)
+    before = await app.wait_for_releases(view.name, 3)
+
+    await app.grant("partner", "detailed")
+    await app.grant("nobody", "detailed")
+    await app.grant("partner", "standard-issue")
+
+    async def sharpened() -> list[AnyRecord] | None:
+        partner = (await app.releases(view.name))["partner"]
+        return partner if len(partner) >= 6 else None
+
+    partner = await app.eventually(sharpened)
+    assert partner[:3] == before["partner"]
+    counts = count_script(view, start, script).counts
+    for index, record in enumerate(partner[3:]):
+        at = start + index * MINUTE
+        table = seal_window(view, at, counts[at], prf_key=app.prf_key, entropy=app.entropy)
+        (reading,) = read_window(view, at, table, [2], app.prf_key)
+        assert record.type == "release"
+        assert (record.window.start_ms, record.revision, record.level.name) == (at, 2, "detailed")
+        assert {row.item: row.count for row in record.items} == dict(reading.items)
+        assert Fraction(record.charged.epsilon.exact) == 6 - 2
+        assert Fraction(record.charged.delta.exact) == 0
+        assert record.held.epsilon.exact == "6"
+
+    await app.grant("partner", "detailed")  # what it has already
+    await app.publish([Watermark(start + 5 * MINUTE)])
+    after = await app.wait_for_releases(view.name, 4)
+    assert [(record.revision, record.level.name) for record in after["partner"][6:]] == [(1, "detailed")]
+    assert after["internal"][:3] == before["internal"]
+    assert [record.level.name for record in after["public"]] == ["overview"] * 4
+    (ledger,) = (await app.ledgers()).values()
+    assert ledger.spent.epsilon == 4 * 6
+    assert ledger.spent.delta == 4 * view.delta
+    assert ledger.readers["public"].epsilon == 4 * 1
+    assert ledger.readers["internal"].epsilon == 4 * 2
+    assert ledger.readers["partner"].epsilon == 4 * 6
+
+
+async def test_spent_budget_publishes_refusals_in_place_of_windows_and_of_sharper_revisions(launch: Launch) -> None:
+    app = await launch(('epsilon: "100"', 'epsilon: "9"'))
+    view = only_view(app)
+    start = start_of(view)
+    script: list[Event | Watermark] = [*crowd(start, 5, seed=5), Watermark(start + 6 * MINUTE)]
+    worker = await app.start()
+    await app.publish(script)
+
+    records = await app.wait_for_releases(view.name, 5)
+
+    counts = count_script(view, start, script).between(view, start, start + 5 * MINUTE)
+    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
+    assert await app.published(view.name) == encoded(expected)
+    assert [record.type for record in records["public"]] == ["release"] * 4 + ["refusal"]
+    assert worker.counters.total("windows_refused") == 1
+
+    await app.grant("internal", "detailed")
+
+    async def refused() -> list[AnyRecord] | None:
+        internal = (await app.releases(view.name))["internal"]
+        return internal[5:] if len(internal) >= 9 else None
+
+    refusals = await app.eventually(refused)
+    assert [(record.type, record.revision, record.window.start_ms) for record in refusals] == [
+        ("refusal", 2, start + index * MINUTE) for index in range(4)
+    ]
+    (ledger,) = (await app.ledgers()).values()
+    assert ledger.left.epsilon == 1
+    assert worker.counters.total("sharpenings_refused") == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -66,8 +66,9 @@ def counter(
     partition: int = 0,
     source: str = "visits",
     partitioner: Callable[[bytes], int] | None = None,
+    configured: Collection[str] = (),
 ) -> PartitionCounter:
-    """A counter of views that all count the field `page`."""
+    """A counter of views that all count the field `page`; `configured` are the views of all sources."""
     return PartitionCounter(
         source,
         partition,
@@ -78,6 +79,7 @@ def counter(
         ),
         dead_letters=lambda at, offset, reason: Message(LETTERS, None, f"{at}/{offset}/{reason}".encode()),
         partitioner=partitioner,
+        configured=configured,
     )
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
 
 from stream_dp.cli.demo.brokers import Choice, chosen_broker
 from stream_dp.cli.demo.ending import Ending, last_words, summary
-from stream_dp.cli.demo.flights import flights_file, read_flights
+from stream_dp.cli.demo.flights import Flights, flights_file, read_flights
 from stream_dp.cli.demo.runs import Run, new_run
 from stream_dp.cli.demo.stage import Stage
-from stream_dp.cli.demo.story import play
+from stream_dp.cli.demo.story import Outcome, play
 
 INTERRUPTED = 130
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 PACE_SECONDS = 20.0
 
 
@@ -52,18 +55,14 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
     stage = Stage(stderr=as_json)
     file = flights_file()
     try:
-        with (
-            _stoppable(),
-            ThreadPoolExecutor(1) as reader,
-            chosen_broker(stage.say, keep_running=keep_running) as choice,
-        ):
-            flights = reader.submit(read_flights, file)
+        with _stoppable(), _reading(file) as flights, chosen_broker(stage.say, keep_running=keep_running) as choice:
             kept = keep_running and not choice.embedded
             _introduce(stage, choice, keep_running=keep_running)
             run = new_run(choice.broker)
             _log_into(run)
-            outcome = uvloop.run(play(run, flights.result(), stage, pace_s=pace, keep_running=kept))
-    except KeyboardInterrupt:
+            story = play(run, flights.result(), stage, pace_s=pace, keep_running=kept)
+            outcome = uvloop.run(_cancelled_by_signals(story))
+    except (KeyboardInterrupt, asyncio.CancelledError):
         stage.say("Stopped.")
         sys.exit(INTERRUPTED)
     end = Ending(outcome, choice, kept, began, time.monotonic())
@@ -72,6 +71,13 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
         stage.say(line, whole=line.startswith("  "), style="dim" if line.startswith("  #") else "")
     if as_json:
         click.echo(json.dumps(summary(end)))
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[Future[Flights]]:
+    """The flights, read while Kafka starts."""
+    with ThreadPoolExecutor(1) as reader:
+        yield reader.submit(read_flights, file)
 
 
 def _introduce(stage: Stage, choice: Choice, *, keep_running: bool) -> None:
@@ -90,12 +96,22 @@ def _log_into(run: Run) -> None:
 @contextmanager
 def _stoppable() -> Iterator[None]:
     """SIGTERM and SIGHUP end the demo as Ctrl-C does: with what it started stopped."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    former = {number: signal.signal(number, signal.default_int_handler) for number in ENDING}
     try:
         yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+async def _cancelled_by_signals(story: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Inside the event loop a signal cancels the story, which cleans up at its own pace; it is raised nowhere else."""
+    loop, telling = asyncio.get_running_loop(), asyncio.ensure_future(story)
+    for number in ENDING:
+        loop.add_signal_handler(number, telling.cancel)
+    try:
+        return await telling
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.default_int_handler)

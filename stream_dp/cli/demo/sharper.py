@@ -56,17 +56,18 @@ def ledger_table(scene: Scene, current: Sequence[tuple[str, Books]]) -> Table:
     """What the year has cost one aircraft after each act, and by how much each act added to it."""
     columns = [*scene.history, *current]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("epsilon paid by one aircraft", no_wrap=True)
-    for act, _ in columns:
-        table.add_column(act, justify="right", min_width=10)
-        table.add_column("", justify="right", style="dim")
+    table.add_column("epsilon per aircraft", no_wrap=True)
+    for number, (act, _) in enumerate(columns):
+        table.add_column(act, justify="right", no_wrap=True)
+        if number:
+            table.add_column("", justify="right", no_wrap=True, style="dim")
     for audience in scene.audiences:
         amounts = [books.alone[audience].epsilon for _, books in columns]
         table.add_row(Text.assemble((audience, scene.style(audience)), " alone"), *_amounts(amounts))
     together = [books.together.epsilon for _, books in columns]
     table.add_row("all readers together", *_amounts(together), style="bold")
-    remains = [cell for _, books in columns for cell in (cents_down(books.left.epsilon), "")]
-    table.add_row("left in the ledger", *remains, style="dim")
+    first, *later = (cents_down(books.left.epsilon) for _, books in columns)
+    table.add_row("left in the ledger", first, *(cell for left in later for cell in (left, "")), style="dim")
     return table
 
 
@@ -100,10 +101,11 @@ def _panel(release: AnyRelease, keys: list[str], scale: int, style: str) -> Pane
 
 
 def _amounts(amounts: Sequence[Fraction]) -> Iterator[str]:
-    """Each amount, and what it has more than the one before."""
+    """The first amount; then each, and what it has more than the one before."""
     for number, amount in enumerate(amounts):
         yield cents_up(amount)
-        yield _added(amount - amounts[number - 1]) if number else ""
+        if number:
+            yield _added(amount - amounts[number - 1])
 
 
 def _added(difference: Fraction) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from stream_dp.cli.demo.flights import Feed, Flights
-from stream_dp.cli.demo.runs import Run
+from stream_dp.cli.demo.runs import DESTINATIONS, Run
 from stream_dp.cli.demo.scene import Scene
 from stream_dp.cli.demo.sharper import sharper_frame, verdict
 from stream_dp.cli.demo.stage import Stage
@@ -64,7 +64,7 @@ async def play(run: Run, flights: Flights, stage: Stage, *, pace_s: float, keep_
     """
     plan = run.plan
     log = MemoryLog() if plan.broker == MEMORY else None
-    source = next(iter(plan.views.values())).source
+    source = run.view(DESTINATIONS).source
     async with connect(plan.broker, log) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
         await _visible(client, [source.topic])
@@ -89,7 +89,7 @@ class _Story:
     async def told(self) -> Outcome:
         """Tell it."""
         scene = self._scene
-        window = next(iter(scene.run.plan.views.values())).window
+        window = scene.run.view(DESTINATIONS).window
         end_ms = scene.starts[-1] + window.size_ms + window.grace_ms
         self._stage.watch = self._watch
         await _beside(self._acts(), self._read(), scene.feed.run(self._client, end_ms=end_ms))
@@ -100,10 +100,9 @@ class _Story:
         await stage.act(lambda size: year_frame(scene, size), self._year_is_over, self._year_lines)
         scene.note("the year")
         await stage.hold()
-        levels = scene.run.plan.views[next(iter(scene.run.plan.views))].levels
-        names = [level.name for level in levels]
-        held = next(iter(scene.run.plan.views.values())).audiences[PARTNER]
-        await self._grant(PARTNER, names[held + 1])
+        view = scene.run.view(DESTINATIONS)
+        names = [level.name for level in view.levels]
+        await self._grant(PARTNER, names[view.audiences[PARTNER] + 1])
         await stage.hold()
         await self._grant(INTERNAL, names[-1])
 

@@ -104,8 +104,10 @@ def test_every_frame_fits_its_terminal(scene: Scene, width: int, height: int) ->
     start = scene.full_weeks()[-1]
     frames.append(sharper_frame(scene, "partner", "detailed", "act", start, size))
     took(scene, writer.sharper("partner", 2))
+    frames.append(sharper_frame(scene, "partner", "detailed", "partner: detailed", start, size))
     scene.note("partner: detailed")
-    frames.append(sharper_frame(scene, "partner", "detailed", "act", start, size))
+    took(scene, writer.sharper("internal", 3))
+    frames.append(sharper_frame(scene, "internal", "fine", "internal: fine", start, size))
     for frame in frames:
         lines = drawn(frame, width, height)
         assert len(lines) < height

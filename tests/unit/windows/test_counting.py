@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import pytest
@@ -421,8 +422,10 @@ def test_a_log_that_ends_before_what_was_counted_stops_the_worker() -> None:
 # -- configurations that change ---------------------------------------------------------------------------------------
 
 
-def loaded(machine: Machine, *views: CountedView, source: str = "visits") -> PartitionCounter:
-    one = counter(*views, source=source)
+def loaded(
+    machine: Machine, *views: CountedView, source: str = "visits", configured: Collection[str] = ()
+) -> PartitionCounter:
+    one = counter(*views, source=source, configured=configured)
     machine.carry_out(one.load(machine))
     return one
 
@@ -478,16 +481,52 @@ def test_a_longer_grace_does_not_reopen_windows_that_were_handed_on() -> None:
     assert [key for key in machine.rows if key.startswith(JOURNAL)] == []
 
 
-def test_a_view_that_moves_to_another_source_is_refused() -> None:
-    """Its fingerprint changes; counts of the former source must not be taken for those of the new one."""
+MOVED = replace(view(), fingerprint=b"moved001")
+
+
+def two_sources() -> Machine:
+    """What `pages` counted on the source `visits`, and `beside` with more records on the source `other`."""
     machine = Machine()
-    counted(machine, view())
+    counted(machine, view(), view("stays"))
     other = loaded(machine, view("beside"), source="other")
     machine.carry_out(other.chunk([event(n, "u", "o", 5) for n in range(9)], 5))
+    return machine
 
-    moved = replace(view(), fingerprint=b"moved001")
+
+def test_a_view_that_moves_to_another_source_is_refused() -> None:
+    """Its fingerprint changes; counts of the former source must not be taken for those of the new one."""
+    machine = two_sources()
     with pytest.raises(ConfigError, match=r"views\.pages"):
-        loaded(machine, view("beside"), moved, source="other")
+        loaded(machine, view("beside"), MOVED, source="other", configured=["pages", "stays", "beside"])
+
+
+def test_a_view_that_moves_to_another_source_is_refused_though_its_former_source_was_counted_first() -> None:
+    """Whichever source has a record first: once its former marker has forgotten the view, nothing tells any more."""
+    machine, configured = two_sources(), ["pages", "stays", "beside"]
+
+    def start() -> None:
+        former = loaded(machine, view("stays"), configured=configured)
+        machine.carry_out(former.chunk([event(3, "u", "a", 5)], 6))
+        loaded(machine, view("beside"), MOVED, source="other", configured=configured)
+
+    with pytest.raises(ConfigError, match=r"views\.pages"):
+        start()
+
+
+def test_views_of_a_source_that_is_no_longer_configured_leave_no_journal() -> None:
+    """Nobody counts that source any more; its users and items must not stay in the table for ever."""
+    machine = two_sources()
+    loaded(machine, view("beside"), source="other", configured=["beside"])
+    assert {key[2 : 2 + key[1]] for key in machine.rows if key.startswith(JOURNAL)} == {b"beside"}
+    assert machine.unerased(JOURNAL) == []
+
+
+def test_loading_one_source_leaves_the_journals_of_the_others() -> None:
+    machine = two_sources()
+    loaded(machine, view("beside"), source="other", configured=["pages", "stays", "beside"])
+    one = loaded(machine, view(), view("stays"), configured=["pages", "stays", "beside"])
+    machine.carry_out(one.tick(33, 3, drained=True))
+    assert handed_on(machine.sent)["stays"] == {0: {"a": 1}, 10: {"a": 1}, 20: {"a": 1}}
 
 
 def test_a_tick_erases_what_an_uncut_run_erases() -> None:

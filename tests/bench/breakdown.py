@@ -1,0 +1,180 @@
+"""Where the time of the product's path goes: `python -m tests.bench.breakdown --broker HOST:PORT --topic TOPIC ...`.
+
+Runs the worker as `tests.bench.throughput` does, with timers around its parts, and prints microseconds per event.
+The timers themselves cost a few per cent, so the throughput of this run is not a result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import uvloop
+
+from stream_dp.runtime import running, tables, worker
+from stream_dp.runtime.client import connect
+from stream_dp.windows import counting
+from stream_dp.windows.events import EventDecoder
+from tests.bench.events import PARTITIONS, WINDOWS
+from tests.bench.sides import TimedWorker, product_plan
+
+
+class Timers:
+    """Sums and maxima of what the parts took, in seconds of wall time."""
+
+    def __init__(self) -> None:
+        self.total: dict[str, float] = defaultdict(float)
+        self.longest: dict[str, float] = defaultdict(float)
+        self.on = True
+
+    @contextmanager
+    def over(self, name: str) -> Iterator[None]:
+        """Time a block, waits included."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, time.perf_counter() - begun)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Add a measured time."""
+        if self.on:
+            self.total[name] += seconds
+            self.longest[name] = max(self.longest[name], seconds)
+
+    def reset(self) -> None:
+        """Forget what was measured so far."""
+        self.total.clear()
+        self.longest.clear()
+
+    def around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, timed."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.over(name):
+                return function(*args, **kwargs)
+
+        return timed
+
+
+TIMERS = Timers()
+
+
+class TimedTable(tables.DurableTable):
+    """The table with its commit timed: changelog and RocksDB."""
+
+    async def commit(self, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """As the table's own."""
+        with TIMERS.over(f"commit {self.name}"):
+            await super().commit(partition, rows)
+
+
+class ProfiledWorker(TimedWorker):
+    """The worker with every effect of every agent timed."""
+
+    async def carry_out(self, step: Any, table: Any, partition: int, *, threaded: bool = False) -> None:
+        """As the worker's own; the time between two effects is that of the step's code."""
+        await super().carry_out(_timed(step, table.name, threaded), table, partition, threaded=threaded)
+
+
+def _timed(step: Any, name: str, threaded: bool) -> Iterator[Any]:
+    kind = f"step {name}" + (" (thread)" if threaded else "")
+    while True:
+        with TIMERS.over(kind):
+            effect = next(step, None)
+        if effect is None:
+            return
+        begun = time.perf_counter()
+        yield effect
+        TIMERS.add(f"  {name} {type(effect).__name__}", time.perf_counter() - begun)
+
+
+async def _watch_loop() -> None:
+    """How long the event loop was not to be had, longest first; the nap itself is taken off."""
+    nap = 0.001
+    while True:
+        begun = time.perf_counter()
+        await asyncio.sleep(nap)
+        TIMERS.add("event loop busy", max(0.0, time.perf_counter() - begun - 2 * nap))
+
+
+def _thread_seconds() -> dict[str, float]:
+    """CPU seconds of every Python thread, and of the rest of the process (RocksDB's own threads, ended threads)."""
+    found: dict[str, float] = defaultdict(float)
+    for thread in threading.enumerate():
+        if thread.ident is not None:
+            clock = time.pthread_getcpuclockid(thread.ident)
+            found[thread.name.rstrip("0123456789")] += time.clock_gettime(clock)
+    found["other"] = time.process_time() - sum(found.values())
+    return dict(found)
+
+
+def instrument() -> None:
+    """Put timers around the parts of the path."""
+    EventDecoder.decode = TIMERS.around("    decode", EventDecoder.decode)  # type: ignore[method-assign]
+    counting.bound_chunk = TIMERS.around("    bound", counting.bound_chunk)
+    counting.encode = TIMERS.around("    encode rows", counting.encode)
+    worker.DurableTable = TimedTable  # type: ignore[misc]
+    begun = [0.0]
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            begun[0] = time.perf_counter()
+        else:
+            TIMERS.add(f"gc generation {info['generation']}", time.perf_counter() - begun[0])
+
+    gc.callbacks.append(collected)
+
+
+async def profile(broker: str, topic: str, events: int, folder: Path) -> None:
+    """Run the product and print the breakdown."""
+    instrument()
+    plan = product_plan(broker, topic, folder)
+    running.Worker = partial(ProfiledWorker, watched=topic, records=events + PARTITIONS * WINDOWS)  # type: ignore[misc,assignment]
+    async with connect(plan.broker) as client, running.running(plan, client) as run:
+        assert isinstance(run, ProfiledWorker)
+        lag = asyncio.create_task(_watch_loop())
+        TIMERS.reset()
+        before = _thread_seconds()
+        wall, cpu = await run.until_counted()
+        TIMERS.on = False
+        after = _thread_seconds()
+        lag.cancel()
+        released = await run.until_released()
+        print(f"{events} events, {len(run.chunk_sizes)} chunks: {wall:.2f} s wall, {cpu:.2f} s CPU")
+        print(f"released after {released:.2f} s")
+        print(f"{'part':36s}{'us/event':>10s}{'longest ms':>12s}")
+        for name in sorted(TIMERS.total, key=lambda part: (part.strip().split()[0], part)):
+            print(f"{name:36s}{TIMERS.total[name] / events * 1e6:10.3f}{TIMERS.longest[name] * 1e3:12.1f}")
+        for name in after:
+            print(f"CPU of thread {name:22s}{(after[name] - before.get(name, 0.0)) / events * 1e6:10.3f}")
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def main() -> None:
+    """Profile one run over a topic that `tests.bench.throughput --keep` left."""
+    parser = argparse.ArgumentParser(description="Where the time of the product's path goes.")
+    parser.add_argument("--broker", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--events", type=int, required=True)
+    asked = parser.parse_args()
+
+    with TemporaryDirectory() as folder:
+        uvloop.run(profile(asked.broker, asked.topic, asked.events, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""`stream-dp demo` as a stranger runs it, on a real Kafka: the whole year, then `grant` and `tail` on what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.cli.shelf import AnyRelease
+from stream_dp.releases.planning import load_plan
+from stream_dp.releases.records import AnyRecord, Refusal, decode
+from stream_dp.runtime.localkafka.process import carries
+
+pytestmark = pytest.mark.broker
+
+WEEKS = 53
+SECONDS = 170.0
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(kafka: str, tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "STREAM_DP_BROKER": kafka, "STREAM_DP_CACHE": str(tmp_path), "COLUMNS": "120"}
+
+
+@pytest.fixture
+def program(environment: dict[str, str]) -> Program:
+    """Runs `stream-dp` with arguments."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "stream_dp.cli", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+
+    return run
+
+
+@pytest.fixture
+def kept() -> Iterator[list[int]]:
+    """Processes to end behind the test."""
+    pids: list[int] = []
+    yield pids
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def epsilon(price: Any) -> Fraction:
+    found = price["epsilon"]["exact"] if isinstance(price, dict) else price.epsilon.exact
+    return Fraction(found)
+
+
+def read(program: Program, file: str, view: str, audience: str) -> list[AnyRecord]:
+    said = program("tail", file, view, audience, "--json", "--until-end")
+    assert said.returncode == 0, said.stderr
+    return [decode(line.encode()) for line in said.stdout.splitlines()]
+
+
+def released(records: list[AnyRecord]) -> list[AnyRelease]:
+    """The records, of which none is a refusal."""
+    found = [record for record in records if not isinstance(record, Refusal)]
+    assert len(found) == len(records)
+    return found
+
+
+def test_demo_releases_a_year_and_sharpens_it_on_kafka(program: Program, kept: list[int]) -> None:
+    done = program("demo", "--pace", "0", "--json", "--keep-running")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    kept.append(told["worker_pid"])
+    assert carries(told["worker_pid"], told["configuration"]), "--keep-running leaves the worker up"
+    assert told["first_release_seconds"] < 60
+    assert "that STREAM_DP_BROKER names" in done.stderr.splitlines()[0]
+    assert sum(" 2013: public " in line or " 2014: public " in line for line in done.stderr.splitlines()) == WEEKS
+
+    plan = load_plan(told["configuration"])
+    (ledger,) = plan.ledgers.values()
+    charged = Fraction(0)
+    shown: defaultdict[str, list[int]] = defaultdict(list)
+    for view, topics in told["topics"].items():
+        assert list(topics) == ["public", "partner", "internal"]
+        for audience in topics:
+            records = released(read(program, told["configuration"], view, audience))
+            revisions = Counter(record.revision for record in records)
+            assert revisions == ({1: WEEKS} if audience == "public" else {1: WEEKS, 2: WEEKS})
+            charged += sum(
+                (epsilon(record.charged) for record in records if not isinstance(record, Refusal)), Fraction(0)
+            )
+            if view.startswith("destinations"):
+                shown[audience] += [len(record.items) for record in records if not isinstance(record, Refusal)]
+    assert charged == ledger.budget.epsilon - epsilon(told["ledger"][-1]["left"])
+    assert told["ledger"][1]["together"] == told["ledger"][0]["together"]
+    typical = {audience: sorted(numbers)[len(numbers) // 2] for audience, numbers in shown.items()}
+    assert 1 < typical["public"] < 20 < typical["internal"], "few places for the coarsest audience, most for the finest"
+
+    view = next(iter(told["topics"]))
+    granted = program("grant", told["configuration"], "public", "--level", "standard", "--json")
+    assert json.loads(granted.stdout)["views"][0]["direction"] == "finer"
+    until = time.monotonic() + 30
+    while Counter(r.revision for r in read(program, told["configuration"], view, "public"))[2] < WEEKS:
+        assert time.monotonic() < until, "the grant was not carried out"
+
+
+def test_interrupted_demo_stops_its_worker(environment: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stream_dp.cli", "demo"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        assert running.stdout is not None
+        assert any("2013: public" in line for line in running.stdout), "nothing was released"
+        (folder,) = (tmp_path / "demo").iterdir()
+        worker = worker_of(folder / "flights.yaml")
+        os.kill(running.pid, signal.SIGINT)
+        said = running.stdout.read().splitlines()
+        assert running.wait(timeout=60) == 130
+    assert said[-1] == "Stopped."
+    assert not carries(worker, str(folder / "flights.yaml"))
+
+
+def worker_of(file: Path) -> int:
+    """The process of the worker of a configuration."""
+    listed = subprocess.run(["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True)
+    (found,) = (line for line in listed.stdout.splitlines() if f"worker {file}" in line)
+    return int(found.split()[0])

@@ -1,0 +1,143 @@
+"""What is left of a count once its window is sealed: nothing in the files, and soon nothing in the topics."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.runtime import localkafka
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.testing import Application, Event, SourceWriter, Watermark, application
+
+pytestmark = pytest.mark.broker
+
+MINUTE = 60_000
+PAGE = "/planted-7f3a52c1"
+USER = "planted-b08d9e64"
+UNSEEN = ('delta: "1e-4"', 'delta: "1e-9"')
+"""With this delta a page of three users is shown or sealed with a chance below 1e-6: that would be a false alarm."""
+AT_ONCE_SECONDS = 3
+"""The release is published while the agents before it may still be compacting their last rows."""
+FILES_SECONDS = 5
+"""An old segment is renamed when it is cleaned, and its file deleted a second or two later."""
+
+
+def files_with(folder: Path, secrets: Iterable[bytes]) -> set[str]:
+    """Names of the files below a folder that hold any of the secrets; a file that vanishes meanwhile holds none."""
+    found = set()
+    for path in folder.rglob("*"):
+        try:
+            data = path.read_bytes() if path.is_file() else b""
+        except FileNotFoundError:
+            continue
+        found |= {str(path.relative_to(folder)) for secret in secrets if secret in data}
+    return found
+
+
+async def topics_with(app: Application, topics: Iterable[str], secrets: Iterable[bytes]) -> set[str]:
+    """The topics of which any record, from the beginning on, holds any of the secrets."""
+    found = set()
+    for topic in topics:
+        rows = await app.read(topic)
+        found |= {topic for key, value in rows for secret in secrets if secret in (key or b"") + (value or b"")}
+    return found
+
+
+async def gone(look: Callable[[], Any], within_s: float) -> float:
+    """How many seconds it took until a search found nothing."""
+    start = time.monotonic()
+    while found := await look():
+        assert time.monotonic() - start < within_s, f"after {within_s:g} s still in {sorted(found)}"
+        await asyncio.sleep(0.2)
+    return time.monotonic() - start
+
+
+async def test_planted_count_is_gone_from_files_at_once_and_from_topics_within_the_stated_time(
+    kafka: str, kafka_folder: Path, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    secrets = [PAGE.encode(), USER.encode()]
+    async with application(visits(UNSEEN), tmp_path / "app", broker=kafka) as app:
+        (view,) = app.plan.views.values()
+        start = view.window.start_ms
+        assert start is not None
+        topics = Topics.of(app.plan)
+        changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+        raw = [topics.partials, topics.merged, *changelogs]
+        everything = [*raw, topics.ticks, topics.control, topics.orders, view.source.dead_letter_topic]
+        everything += [topics.release(view.name, audience) for audience in view.audiences]
+        crowd = [Event(f"u{number}", "/", start + number) for number in range(300)]
+        few = [Event(f"{USER}{number}", PAGE, start + 1000 + number) for number in range(3)]
+        worker = spawn(app, "state")
+        worker.start()
+        await app.publish([*crowd, *few])
+
+        async def counted() -> bool:
+            return worker.counters()["events_consumed"] == 303
+
+        await app.eventually(counted)
+        assert any(name.startswith("v1/tables/counts-") for name in files_with(worker.data_dir, secrets))
+        assert await topics_with(app, everything, secrets) == {topics.changelog(COUNTS)}
+
+        seen = set()
+        await app.publish([Watermark(start + MINUTE + 10_000)])
+        while not all((await app.releases(view.name)).values()):
+            worker.check()
+            seen |= await topics_with(app, raw, secrets)
+        sealed = time.monotonic()
+        seen |= await topics_with(app, raw, secrets)
+        assert seen == set(raw)
+        files_s = await gone(lambda: asyncio.to_thread(files_with, worker.data_dir, secrets), AT_ONCE_SECONDS)
+
+        within_s = app.plan.erase_within_ms / 1000
+        await gone(lambda: topics_with(app, everything, secrets), within_s - (time.monotonic() - sealed))
+        topics_s = time.monotonic() - sealed
+        if localkafka.external_broker() is None:
+            logs = kafka_folder / "data"
+            source = {f"{view.source.topic}-{partition}" for partition in range(view.source.partitions)}
+
+            async def logs_with() -> set[str]:
+                found = await asyncio.to_thread(files_with, logs, secrets)
+                return {name for name in found if name.split("/")[0] not in source}
+
+            assert {name.split("/")[0] for name in await asyncio.to_thread(files_with, logs, secrets)} & source
+            await gone(logs_with, FILES_SECONDS)
+        assert files_with(worker.data_dir, secrets) == set()
+        assert worker.terminate() == 0
+        assert files_with(worker.data_dir, secrets) == set()
+        print(f"gone from the files after {files_s:.1f} s, from the topics after {topics_s:.1f} of {within_s:g} s")
+
+
+async def test_worker_killed_before_each_erasure_erases_when_it_is_back(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    secrets = [PAGE.encode(), USER.encode()]
+    text = visits(UNSEEN, ("buckets: 4", "buckets: 1"))
+    async with application(text, tmp_path / "app", broker=kafka) as app:
+        (view,) = app.plan.views.values()
+        start = view.window.start_ms
+        assert start is not None
+        few = [Event(f"{USER}{number}", PAGE, start + number) for number in range(3)]
+        await app.publish([*few, Watermark(start + MINUTE + 10_000)])
+        topics, worker = Topics.of(app.plan), spawn(app, "state")
+        erasures = {  # the first one of the merge and release agents is made at their start
+            COUNTS: (SourceWriter(app.plan).place(few[0].user), 1),
+            MERGES: (topics.partial_partition(view.name, start, 0), 2),
+            RELEASES: (topics.ledger_partition(view.ledger.name), 2),
+        }
+
+        for table, (partition, number) in erasures.items():
+            worker.start("--die-before", f"erase {table} {partition}:{number}")
+            assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL, worker.said()
+            left = files_with(worker.data_dir, secrets)
+            assert any(name.startswith(f"v1/tables/{table}-{partition}.db/") for name in left), (table, left)
+        worker.start()
+        await app.wait_for_releases(view.name, 1)
+        await gone(lambda: asyncio.to_thread(files_with, worker.data_dir, secrets), 10)
+
+        assert await asyncio.to_thread(worker.terminate) == 0

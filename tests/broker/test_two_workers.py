@@ -1,0 +1,120 @@
+"""Two workers share the partitions; one that dies, or stands still, is replaced by the other."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.releases.records import encode
+from stream_dp.testing import Application, Event, Watermark, application, count_script, expected_records
+
+pytestmark = pytest.mark.broker
+
+MINUTE = 60_000
+NOISE_KEY = b"crash tests"
+SESSION_SECONDS = 8.0
+"""Instead of the 60 s of a real worker, so that a takeover is waited for; the lease is half of it."""
+
+
+class Stream:
+    """The visits of an application, minute by minute."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        (self.view,) = app.plan.views.values()
+        assert self.view.window.start_ms is not None
+        self.start = self.view.window.start_ms
+        self.script: list[Event | Watermark] = []
+        self.windows = 0
+
+    async def go_on(self, windows: int) -> None:
+        """Publish the visits of some minutes, and their end."""
+        for _ in range(windows):
+            at = self.start + self.windows * MINUTE
+            self.windows += 1
+            part = [Event(f"u{number % 240}", f"/{number * number % 7}", at + 100 * number) for number in range(480)]
+            await self.app.publish([*part, Watermark(at + MINUTE + 10_000)])
+            self.script += [*part, Watermark(at + MINUTE + 10_000)]
+
+    async def assert_released(self) -> None:
+        """All windows are there, byte for byte what the oracle says, each charged once."""
+        await self.app.wait_for_releases(self.view.name, self.windows)
+        counts = count_script(self.view, self.start, self.script)
+        windows = counts.between(self.view, self.start, self.start + self.windows * MINUTE)
+        expected = expected_records(self.view, windows, prf_key=self.app.prf_key, entropy=self.app.entropy)
+        found = await self.app.published(self.view.name)
+        assert found == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+        (ledger,) = (await self.app.ledgers()).values()
+        assert ledger.spent.epsilon == 2 * self.windows
+        assert not ledger.reserved
+
+
+async def both_count(app: Application, stream: Stream, first: Any, second: Any) -> None:
+    """Feed the workers until both of them count events."""
+    before = [worker.counters()["events_consumed"] for worker in (first, second)]
+
+    async def counting() -> bool:
+        first.check()
+        second.check()
+        await stream.go_on(1)
+        await asyncio.sleep(1)
+        now = [worker.counters()["events_consumed"] for worker in (first, second)]
+        return all(later > earlier for later, earlier in zip(now, before, strict=True))
+
+    await app.eventually(counting, within_s=60)
+
+
+async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    text = visits(("partitions: 3", "partitions: 4"), ('epsilon: "100"', 'epsilon: "1000"'), ("1/100", "1/2"))
+    async with application(text, tmp_path / "app", broker=kafka, noise_key=NOISE_KEY) as app:
+        stream = Stream(app)
+        first, second = (spawn(app, name, "--session-seconds", str(SESSION_SECONDS)) for name in ("one", "two"))
+        first.start()
+        await stream.go_on(1)
+        await stream.assert_released()
+        second.start()
+        await both_count(app, stream, first, second)
+        await stream.assert_released()
+
+        first.signal(signal.SIGKILL)
+        assert first.wait(5) == -signal.SIGKILL
+        await stream.go_on(2)
+        await stream.assert_released()
+
+        first.start()
+        await both_count(app, stream, first, second)
+        await stream.assert_released()
+        assert [first.terminate(), second.terminate()] == [0, 0]
+
+
+async def test_worker_that_stood_still_for_longer_than_its_lease_ends_itself(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    text = visits(("partitions: 3", "partitions: 4"), ('epsilon: "100"', 'epsilon: "1000"'), ("1/100", "1/2"))
+    async with application(text, tmp_path / "app", broker=kafka, noise_key=NOISE_KEY) as app:
+        stream = Stream(app)
+        first, second = (spawn(app, name, "--session-seconds", str(SESSION_SECONDS)) for name in ("one", "two"))
+        first.start()
+        second.start()
+        await both_count(app, stream, first, second)
+        second.signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        await stream.go_on(2)
+        await stream.assert_released()
+        assert time.monotonic() - stopped > SESSION_SECONDS / 2
+
+        second.signal(signal.SIGCONT)
+
+        assert await asyncio.to_thread(second.wait, 10) == 1
+        assert "stood still" in second.said()
+        await stream.go_on(1)
+        await stream.assert_released()
+        assert first.terminate() == 0

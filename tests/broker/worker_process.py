@@ -1,0 +1,109 @@
+"""A worker process for crash tests: the real `run_worker`, with noise that a second run draws again.
+
+    python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE [--die-before WHAT:N]
+
+It writes its counters to FILE ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th
+act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of a topic's name).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from stream_dp.errors import ConfigError
+from stream_dp.releases.planning import load_plan
+from stream_dp.runtime import worker as worker_module
+from stream_dp.runtime.running import run_worker
+from stream_dp.runtime.tables import DurableTable
+from stream_dp.runtime.worker import Agent, Worker, installed_agents
+from stream_dp.testing import keyed_entropy
+from stream_dp.windows.effects import Message
+
+NOISE_KEY = b"crash tests"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--broker", required=True)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--status", type=Path, required=True)
+    parser.add_argument("--die-before", default="")
+    parser.add_argument("--session-seconds", type=float, default=worker_module.SESSION_SECONDS)
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    worker_module.SESSION_SECONDS = given.session_seconds
+    if given.die_before:
+        die_before(*given.die_before.rsplit(":", 1))
+    plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
+    agents = {name: reporting(body, given.status) for name, body in installed_agents().items()}
+    try:
+        uvloop.run(run_worker(plan, entropy=keyed_entropy(NOISE_KEY), tick_seconds=0.1, agents=agents))
+    except ConfigError as error:
+        sys.exit(f"configuration: {error}")
+
+
+def die_before(what: str, number: str) -> None:
+    """Make this process kill itself before the `number`-th act of a kind."""
+    done: Counter[str] = Counter()
+
+    def about_to(act: str) -> None:
+        done[act] += 1
+        if act == what and done[act] == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    commit, erase, send = DurableTable.commit, DurableTable.erase, Worker.send
+
+    async def dying_commit(self: DurableTable, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        about_to(f"commit {self.name}")
+        await commit(self, partition, rows)
+
+    def dying_erase(self: DurableTable, partition: int, first: bytes, last: bytes) -> None:
+        about_to(f"erase {self.name} {partition}")
+        erase(self, partition, first, last)
+
+    async def dying_send(self: Worker, messages: Sequence[Message], **options: Any) -> None:
+        for topic in dict.fromkeys(message.topic for message in messages):
+            kind = "release" if topic.startswith("releases.") else topic.removeprefix(f"{self.plan.name}-")
+            if kind not in ("partials", "merged") or any(m.value is not None for m in messages if m.topic == topic):
+                about_to(f"send {kind}")
+        await send(self, messages, **options)
+
+    DurableTable.commit = dying_commit
+    DurableTable.erase = dying_erase
+    Worker.send = dying_send  # type: ignore[method-assign]
+
+
+def reporting(body: Agent, status: Path) -> Agent:
+    """An agent that also writes the worker's counters to a file, again and again."""
+
+    async def report(worker: Worker) -> None:
+        while True:
+            fresh = status.with_suffix(".new")
+            fresh.write_text(json.dumps(worker.counters.lines()))
+            fresh.replace(status)
+            await asyncio.sleep(0.1)
+
+    async def agent(stream: Any, worker: Worker) -> None:
+        if not hasattr(worker, "report"):
+            worker.report = asyncio.create_task(report(worker))  # type: ignore[attr-defined]
+        await body(stream, worker)
+
+    return agent
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""`stream-dp demo` on the embedded log: the real flights of the first weeks, the real worker, the whole story."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stream_dp.cli.demo import demo
+from stream_dp.cli.demo.flights import Flights, read_flights
+from stream_dp.releases.durations import parse_time
+
+WEEKS = 5
+VIEWS = 2
+END_MS = parse_time("2013-02-05T00:00:00Z")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs the demo on the flights of `WEEKS` weeks."""
+
+    def first_weeks(file: Path) -> Flights:
+        flights = read_flights(file)
+        return Flights(list(takewhile(lambda flight: flight.time_ms < END_MS, flights.flights)), flights.nameless)
+
+    monkeypatch.setenv("STREAM_DP_CACHE", str(tmp_path))
+    monkeypatch.setenv("STREAM_DP_BROKER", "memory://")
+    monkeypatch.setattr("stream_dp.cli.demo.read_flights", first_weeks)
+
+    def invoke(*words: str) -> Result:
+        return CliRunner().invoke(demo, [*words, "--pace", "0"], catch_exceptions=False)
+
+    return invoke
+
+
+def epsilon(price: dict[str, Any]) -> Fraction:
+    return Fraction(price["epsilon"]["exact"])
+
+
+def test_demo_tells_its_story_on_the_embedded_log(run: Callable[..., Result], tmp_path: Path) -> None:
+    result = run("--json", "--keep-running")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    log = result.stderr.splitlines()
+
+    assert log[0].startswith("Broker: the embedded log, as STREAM_DP_BROKER says.")
+    assert log[1].startswith("--keep-running has nothing to keep here")
+    weeks = [line for line in log if re.match(r"  \d+ \w{3} to \d+ \w{3} 2013: public ", line)]
+    assert len(weeks) == WEEKS
+    assert told["records"] == WEEKS * VIEWS * (3 + 2)
+    assert told["worker_pid"] is None
+    assert Path(told["configuration"]).is_relative_to(tmp_path)
+
+    year, partner, internal = told["ledger"]
+    assert [entry["after"] for entry in told["ledger"]] == ["the year", "partner: detailed", "internal: fine"]
+    assert epsilon(year["alone"]["public"]) < epsilon(year["alone"]["partner"]) < epsilon(year["alone"]["internal"])
+    assert year["together"] == year["alone"]["internal"], "readers together know what the finest of them knows"
+    assert partner["together"] == year["together"], "what internal had cost the population nothing again"
+    assert partner["alone"]["partner"] == partner["alone"]["internal"]
+    step = WEEKS * (Fraction(4) - Fraction(2) + Fraction(2, 5) - Fraction(1, 5))
+    assert epsilon(internal["together"]) - epsilon(partner["together"]) == step
+    assert epsilon(internal["left"]) == 280 - epsilon(internal["together"])
+    assert any(line.endswith("all readers together learned nothing, and the ledger paid nothing.") for line in log)
+    assert any(line.startswith("Done in ") for line in log)
+    assert "topics    gone with this process: the embedded log lives in it" in log
+
+
+def test_worker_that_crashes_ends_the_demo_with_its_reason(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no noise today")
+
+    monkeypatch.setattr("stream_dp.releases.engine.seal_window", broken)
+    with pytest.raises(Exception, match="the worker has crashed: RuntimeError: no noise today"):
+        run()

@@ -1,0 +1,124 @@
+"""What is no event, or comes at no good time: each is counted and named in the dead letters, none stops the worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from stream_dp.releases.records import encode
+from stream_dp.testing import (
+    Application,
+    Event,
+    ManualClock,
+    Raw,
+    SourceWriter,
+    Watermark,
+    count_script,
+    expected_records,
+)
+
+Launch = Callable[..., Awaitable[Application]]
+MINUTE = 60_000
+PLANTED = "planted-91c44e07"
+
+
+async def test_every_kind_of_bad_record_is_counted_once_and_the_rest_is_released(
+    launch: Launch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = await launch()
+    (view,) = app.plan.views.values()
+    start = view.window.start_ms
+    assert start is not None
+    writer = SourceWriter(app.plan)
+    home = writer.place(PLANTED)
+    elsewhere = (home + 1) % view.source.partitions
+    good = {"user": PLANTED, "page": f"/{PLANTED}", "at": start}
+
+    def said(**changes: object) -> bytes:
+        return json.dumps({**good, **changes}).encode()
+
+    key = PLANTED.encode()
+    bad = {
+        "malformed_json": [b"{", b"\xff\xfe" + key, b'{"deep": ' + b"[" * 100_000, said()[:-1]],
+        "wrong_type": [said(page=[PLANTED]), said(page=None), said(at=PLANTED), said(at=1e300), b"[]", b"null", b"7"],
+        "missing_field": [said(**{"page": None}).replace(b'"page"', b'"pages"'), b"{}"],
+        "key_mismatch": [said(user=PLANTED + "x")],
+        "item_too_long": [said(page=PLANTED * 100)],
+        "late": [said(at=start + MINUTE)],
+        "before_start": [said(at=start - 1), said(at=-(10**15))],
+        "future": [said(at=start + 10**11), said(at=(1 << 63) - 1), said(at=10**400)],
+    }
+    records = [Raw(home, key, value) for values in bad.values() for value in values]
+    records += [
+        Raw(home, None, said()),
+        Raw(home, key, None),
+        Raw(home, b"", said()),
+        Raw(home, key * 200, said()),
+        Raw(home, None, b"", {"stream-dp-watermark": key}),
+        Raw(elsewhere, key, said(at=start + 3 * MINUTE)),
+    ]
+    alone = {
+        "null_key": 1,
+        "null_value": 1,
+        "bad_key": 2,
+        "bad_watermark": 1,
+        "wrong_partition": 1,
+    }
+    events = [Event(f"u{number}", "/", start + 3 * MINUTE) for number in range(90)]
+    script = [Watermark(start + 2 * MINUTE + 10_000), *events[:40], *records, *events, Watermark(start + 5 * MINUTE)]
+    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, "stream_dp")
+    caplog.set_level(logging.DEBUG, "faust")
+    worker = await app.start(clock_ms=ManualClock(start + 24 * 60 * MINUTE))
+    await app.publish(script)
+
+    await app.wait_for_releases(view.name, 4)
+
+    due = {reason: len(values) for reason, values in bad.items()} | alone
+    duplicates = 40
+    found = {reason: worker.counters.total("events_refused", reason=reason) for reason in due}
+    assert found == due
+    assert worker.counters.total("events_refused") == sum(due.values()) + duplicates
+    assert worker.counters.total("events_consumed") == len(records) + len(events) + 40 + 2 * view.source.partitions
+    windows = count_script(view, start, script).between(view, start, start + 4 * MINUTE)
+    assert windows[start + 3 * MINUTE] == {"/": 90}
+    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
+    published = await app.published(view.name)
+    assert published == {name: [encode(record) for record in rows] for name, rows in expected.items()}
+
+    letters = [json.loads(letter) for letter in await app.dead_letters()]
+    assert Counter(letter["reason"] for letter in letters) == due
+    for letter in letters:
+        assert set(letter) == {"topic", "partition", "offset", "reason"}
+        assert letter["topic"] == view.source.topic
+    places = [(letter["partition"], letter["offset"]) for letter in letters]
+    assert len(set(places)) == len(places)
+    public = [*await app.dead_letters(), *(row for rows in published.values() for row in rows)]
+    assert not [row for row in public if PLANTED.encode() in row]
+    assert PLANTED not in json.dumps(worker.counters.lines())
+    assert PLANTED not in caplog.text
+
+
+async def test_a_record_that_is_refused_leaves_its_offset_behind_and_is_not_read_again(launch: Launch) -> None:
+    app = await launch()
+    (view,) = app.plan.views.values()
+    start = view.window.start_ms
+    assert start is not None
+    await app.start()
+    await app.publish([Raw(0, b"k", b"{"), Raw(0, b"k", b"{")])
+
+    async def counted() -> bool:
+        return app.worker is not None and app.worker.counters.total("events_refused") == 2
+
+    await app.eventually(counted)
+    await app.stop()
+    worker = await app.start()
+    await app.publish([Watermark(start + 3 * MINUTE)])
+    await app.wait_for_releases(view.name, 2)
+
+    assert worker.counters.total("events_refused") == 0
+    assert len(await app.dead_letters()) == 2

@@ -1,0 +1,278 @@
+"""A worker that stops, crashes or loses its folder goes on where it was: same records, same charges, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from stream_dp.errors import ConfigError, StateError
+from stream_dp.exact.bits import BitSource
+from stream_dp.releases.plan import ViewPlan
+from stream_dp.releases.records import encode
+from stream_dp.runtime import memory
+from stream_dp.runtime.tables import DurableTable
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.testing import Application, Event, Script, Watermark, count_script, expected_records, plan_from
+from stream_dp.windows.rows import TABLE, WINDOW
+
+Launch = Callable[..., Awaitable[Application]]
+MINUTE = 60_000
+in_memory = pytest.mark.parametrize("broker", ["memory"], indirect=True)
+
+
+def only_view(app: Application) -> ViewPlan:
+    (view,) = app.plan.views.values()
+    return view
+
+
+def visits_of_minute(app: Application, minute: int) -> list[Event]:
+    """400 visits of 200 users, some of them repeated, some too many."""
+    start = only_view(app).window.start_ms
+    assert start is not None
+    at = start + minute * MINUTE
+    return [Event(f"u{number % 200}", f"/{number * number % 7}", at + 100 * number) for number in range(400)]
+
+
+def mark(app: Application, minute: int) -> Watermark:
+    start = only_view(app).window.start_ms
+    assert start is not None
+    return Watermark(start + minute * MINUTE)
+
+
+def leave_behind(app: Application) -> None:
+    """Go on with a copy of what a crashed worker left in its folder: its locks last as long as this process."""
+    copy = app.plan.data_dir.with_name("left-behind")
+    if app.plan.data_dir.exists():
+        shutil.copytree(app.plan.data_dir, copy)
+    app.plan = replace(app.plan, data_dir=copy)
+
+
+async def assert_released(app: Application, script: Script, windows: int) -> None:
+    """Every audience has the oracle's record of every window, byte for byte, nothing else, charged once."""
+    view = only_view(app)
+    start = view.window.start_ms
+    assert start is not None
+    await app.wait_for_releases(view.name, windows)
+    counts = count_script(view, start, script).between(view, start, start + windows * MINUTE)
+    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
+    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+    (ledger,) = (await app.ledgers()).values()
+    assert ledger.spent.epsilon == windows * 2
+    assert not ledger.reserved
+
+
+@pytest.mark.parametrize("fresh_folder", [False, True], ids=["same folder", "fresh folder"])
+async def test_worker_stopped_within_a_window_goes_on_with_the_same_counts(launch: Launch, fresh_folder: bool) -> None:
+    app = await launch()
+    script: list[Event | Watermark] = []
+    for minute in range(3):
+        worker = await app.start()
+        part = [*visits_of_minute(app, minute)[:250], mark(app, minute)]
+        await app.publish(part)
+
+        async def consumed(events: int = len(part) - 1 + 3) -> bool:
+            return app.worker is not None and app.worker.counters.total("events_consumed") >= events
+
+        await app.eventually(consumed)
+        await app.stop()
+        assert worker.counters.total("events_replayed") == 0
+        if fresh_folder:
+            shutil.rmtree(app.plan.data_dir)
+        rest = [*visits_of_minute(app, minute)[200:]]
+        await app.publish(rest)
+        script += [*part, *rest]
+    script.append(mark(app, 5))
+    await app.publish(script[-1:])
+    await app.start()
+    await assert_released(app, script, 4)
+
+
+@in_memory
+@pytest.mark.parametrize(
+    ("draw", "fresh_folder"),
+    [(0, False), (1, False), (1, True), (4, False)],
+    ids=["first", "second", "second, fresh folder", "third window"],
+)
+async def test_worker_that_crashes_while_it_draws_draws_the_same_after_it(
+    launch: Launch, draw: int, fresh_folder: bool
+) -> None:
+    app = await launch()
+    calm = app.entropy
+    draws = 0
+
+    def failing(context: bytes) -> BitSource:
+        nonlocal draws
+        draws += 1
+        if draws == draw + 1:
+            raise OSError("no entropy")
+        return calm(context)
+
+    app.entropy = failing
+    script = [*visits_of_minute(app, 0), *visits_of_minute(app, 2), mark(app, 4)]
+    worker = await app.start()
+    await app.publish(script)
+    await worker.crashed()
+    assert isinstance(worker.crash_reason(), OSError)
+    await app.stop()
+    app.entropy = calm
+    if fresh_folder:
+        shutil.rmtree(app.plan.data_dir)
+    leave_behind(app)
+
+    await app.start()
+    await assert_released(app, script, 3)
+
+
+@in_memory
+@pytest.mark.parametrize("fresh_folder", [False, True], ids=["same folder", "fresh folder"])
+async def test_everything_read_again_from_the_beginning_changes_nothing(launch: Launch, fresh_folder: bool) -> None:
+    """Source, partials, merged buckets, ticks and orders are all delivered a second time."""
+    app = await launch()
+    assert app.log is not None
+    script: list[Event | Watermark] = [*visits_of_minute(app, 0), *visits_of_minute(app, 1), mark(app, 3)]
+    await app.start()
+    await app.publish(script)
+    await assert_released(app, script, 2)
+    await app.stop()
+    records = len(script) - 1 + 3
+    before = {tp: app.log.end(tp) for tp in app.log.records if tp.topic.startswith("releases.")}
+
+    app.log.committed.clear()
+    if fresh_folder:
+        shutil.rmtree(app.plan.data_dir)
+    again = await app.start()
+
+    async def replayed() -> bool:
+        return again.counters.total("events_replayed") == records
+
+    await app.eventually(replayed)
+    more = [*visits_of_minute(app, 3), mark(app, 5)]
+    await app.publish(more)
+    await assert_released(app, [*script, *more], 4)
+    assert {tp: app.log.end(tp) for tp in before} == {tp: end + 2 for tp, end in before.items()}
+    assert again.counters.total("partials_repeated") == 2 * 3 * 4  # windows, partitions, buckets
+
+
+@in_memory
+async def test_events_fetched_while_a_recovery_ends_are_counted(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust resumes the sources, seeks, then clears its queues: what was fetched in between must not be lost."""
+    app = await launch()
+    assert app.log is not None
+    script = [*visits_of_minute(app, 0)]
+    await app.start()
+    await app.publish(script)
+    assert app.worker is not None
+    counters = app.worker.counters
+
+    async def consumed() -> bool:
+        return counters.total("events_consumed") == 400
+
+    await app.eventually(consumed)
+    await app.stop()
+    app.log.committed.clear()  # as if it had been killed before its first commit
+    shutil.rmtree(app.plan.data_dir)
+    seek, commit = memory.Consumer.seek_to_committed, DurableTable.commit
+
+    async def slowly_seek(self: memory.Consumer) -> Any:
+        committed = await seek(self)
+        await asyncio.sleep(0.3)
+        return committed
+
+    async def slowly_commit(self: DurableTable, partition: int, rows: Any) -> None:
+        await asyncio.sleep(0.2)
+        await commit(self, partition, rows)
+
+    monkeypatch.setattr(memory.Consumer, "seek_to_committed", slowly_seek)
+    monkeypatch.setattr(DurableTable, "commit", slowly_commit)
+    script += [*visits_of_minute(app, 1), mark(app, 3)]
+    await app.publish(script[400:])
+
+    await app.start()
+    await assert_released(app, script, 2)
+
+
+@in_memory
+async def test_changed_view_is_refused_before_it_touches_anything(launch: Launch) -> None:
+    app = await launch()
+    script = [*visits_of_minute(app, 0), mark(app, 2)]
+    await app.start()
+    await app.publish(script)
+    await assert_released(app, script, 1)
+    await app.stop()
+    text = (app.plan.key_file.parent / "application.yaml").read_text()
+    changed = plan_from(text.replace("items_per_user: 2", "items_per_user: 3"), app.plan.key_file.parent)
+    await app.publish([*visits_of_minute(app, 1), mark(app, 3)])
+
+    worker = await app.start(plan=changed)
+    await worker.crashed()
+
+    assert isinstance(worker.crash_reason(), ConfigError)
+    await app.stop()
+    leave_behind(app)
+    await app.start()
+    await assert_released(app, [*script, *visits_of_minute(app, 1)], 2)
+
+
+@in_memory
+async def test_another_key_file_is_refused_and_the_former_one_goes_on(launch: Launch) -> None:
+    app = await launch()
+    script = [*visits_of_minute(app, 0), mark(app, 2)]
+    await app.start()
+    await app.publish(script)
+    await assert_released(app, script, 1)
+    await app.stop()
+    key = app.plan.key_file.read_bytes()
+    app.plan.key_file.write_bytes(bytes(32))
+    await app.publish([mark(app, 3)])
+
+    worker = await app.start()
+    await worker.crashed()
+
+    assert isinstance(worker.crash_reason(), ConfigError)
+    assert "key" in str(worker.crash_reason())
+    await app.stop()
+    leave_behind(app)
+    app.plan.key_file.write_bytes(key)
+    await app.start()
+    await assert_released(app, script, 2)
+
+
+@in_memory
+async def test_crash_reaches_whoever_waits_for_a_release(launch: Launch) -> None:
+    app = await launch()
+
+    def failing(_: bytes) -> BitSource:
+        raise OSError("no entropy")
+
+    app.entropy = failing
+    await app.start()
+    await app.publish([mark(app, 2)])
+    with pytest.raises(StateError, match="no entropy"):
+        await app.wait_for_releases(only_view(app).name, 1)
+
+
+@in_memory
+async def test_after_a_release_no_row_that_still_stands_holds_a_count_or_a_user(launch: Launch) -> None:
+    app = await launch()
+    script = [*visits_of_minute(app, 0), mark(app, 2)]
+    await app.start()
+    await app.publish(script)
+    await assert_released(app, script, 1)
+    await app.stop()
+    topics = Topics.of(app.plan)
+    changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+
+    for topic, secret in product([topics.partials, topics.merged, *changelogs], [b"u17", b"/2"]):
+        rows = await app.read(topic)
+        was_there = [key for key, value in rows if value and secret in value]
+        standing = [key for key, value in dict(rows).items() if value and secret in value]
+        assert bool(was_there) == (secret == b"/2" or topic == topics.changelog(COUNTS)), (topic, secret)
+        assert not [key for key in standing if key is not None and key[:1] not in (TABLE, WINDOW)], (topic, secret)

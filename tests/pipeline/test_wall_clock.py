@@ -1,0 +1,121 @@
+"""Windows under `clock: wall` leave when the wall clock says so, whatever the events say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from stream_dp.releases.records import encode
+from stream_dp.testing import (
+    Application,
+    Event,
+    ManualClock,
+    Raw,
+    Watermark,
+    count_script,
+    expected_records,
+)
+
+Launch = Callable[..., Awaitable[Application]]
+MINUTE = 60_000
+WALL = ("clock: event", "clock: wall")
+
+
+def start_of(app: Application) -> int:
+    (view,) = app.plan.views.values()
+    assert view.window.start_ms is not None
+    return view.window.start_ms
+
+
+async def test_windows_close_as_the_clock_passes_their_grace_and_equal_the_oracle(launch: Launch) -> None:
+    app = await launch(WALL)
+    (view,) = app.plan.views.values()
+    start = start_of(app)
+    clock = ManualClock(start)
+    worker = await app.start(clock_ms=clock)
+    first = [Event(f"u{number}", f"/{number % 3}", start + number) for number in range(400)]
+    second = [Event(f"u{number}", f"/{number % 4}", start + MINUTE + number) for number in range(400)]
+    await app.publish([*first, *second, Watermark(start + 30 * MINUTE)])  # a watermark moves no wall clock
+
+    async def consumed() -> bool:
+        return worker.counters.total("events_consumed") == 803
+
+    await app.eventually(consumed)
+    clock.now_ms = start + MINUTE + 9_999
+    await asyncio.sleep(0.5)
+    assert worker.counters.total("windows_closed") == 0
+    clock.now_ms = start + MINUTE + 10_000
+    await app.wait_for_releases(view.name, 1)
+    await app.publish([Event("u9", "/late", start + 5)])
+    clock.now_ms = start + 4 * MINUTE + 10_000
+
+    found = await app.wait_for_releases(view.name, 4)
+
+    assert [len(records) for records in found.values()] == [4] * 3
+    windows = count_script(view, start, [*first, *second]).between(view, start, start + 4 * MINUTE)
+    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
+    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+    assert worker.counters.total("events_refused", reason="late") == 1
+
+
+async def test_a_clock_that_is_set_back_opens_no_closed_window_again(launch: Launch) -> None:
+    app = await launch(WALL)
+    (view,) = app.plan.views.values()
+    start = start_of(app)
+    clock = ManualClock(start + 3 * MINUTE + 10_000)
+    worker = await app.start(clock_ms=clock)
+    await app.wait_for_releases(view.name, 3)
+
+    clock.now_ms = start
+    await app.publish([Event("u1", "/late", start + MINUTE), Event("u2", "/", start + 3 * MINUTE)])
+
+    async def refused() -> bool:
+        return worker.counters.total("events_refused", reason="late") == 1
+
+    await app.eventually(refused)
+    clock.now_ms = start + 4 * MINUTE + 10_000
+    found = await app.wait_for_releases(view.name, 4)
+    assert [len(records) for records in found.values()] == [4] * 3
+
+
+async def test_events_wait_for_no_tick_and_a_backlog_is_counted_before_its_windows_close(launch: Launch) -> None:
+    """A worker that was away for an hour counts what arrived in time, though its clock is past every window."""
+    app = await launch(WALL)
+    (view,) = app.plan.views.values()
+    start = start_of(app)
+    script = [Event(f"u{number}", "/", start + number * MINUTE // 40) for number in range(400)]
+    await app.publish(script)
+    await app.start(clock_ms=ManualClock(start + 60 * MINUTE))
+
+    await app.wait_for_releases(view.name, 59)
+
+    windows = count_script(view, start, script).between(view, start, start + 59 * MINUTE)
+    assert sum(windows[start].values()) == 40
+    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
+    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+
+
+async def test_an_event_clock_without_watermarks_goes_on_with_the_wall_clock_after_its_idle_time(
+    launch: Launch,
+) -> None:
+    app = await launch(("idle: 1d", "idle: 1m"))
+    (view,) = app.plan.views.values()
+    start = start_of(app)
+    clock = ManualClock(start + 24 * 60 * MINUTE)
+    worker = await app.start(clock_ms=clock)
+    mark = {"stream-dp-watermark": str(start + 5 * MINUTE).encode()}
+    await app.publish([Event("u1", "/", start), Raw(0, None, b"", mark)])
+
+    async def closed(windows: int) -> bool:
+        return worker.counters.total("windows_closed") == windows
+
+    await app.eventually(lambda: closed(4))
+    await asyncio.sleep(0.5)
+    clock.now_ms += MINUTE - 1
+    await asyncio.sleep(0.5)
+    assert await closed(4)
+    clock.now_ms += 4 * MINUTE + 10_000
+
+    found = await app.wait_for_releases(view.name, 4)
+
+    assert [record.window.start_ms for record in found["public"]][:4] == [start + at * MINUTE for at in range(4)]
