@@ -70,18 +70,20 @@ async def play(run: Run, flights: Flights, stage: Stage, *, pace_s: float, keep_
         await _visible(client, [source.topic])
         await prepare(plan, client)
         await _visible(client, [topic.name for topic in Topics.of(plan).all(plan)])
+        began = time.monotonic()
         async with started_worker(run, client, log, keep_running=keep_running) as worker:
-            story = _Story(Scene(run, Feed(flights, source, pace_s)), client, worker, stage)
+            story = _Story(Scene(run, Feed(flights, source, pace_s)), client, worker, stage, began)
             return await story.told()
 
 
 class _Story:
-    def __init__(self, scene: Scene, client: Client, worker: RunningWorker, stage: Stage) -> None:
+    def __init__(self, scene: Scene, client: Client, worker: RunningWorker, stage: Stage, began: float) -> None:
         self._scene = scene
         self._client = client
         self._worker = worker
         self._stage = stage
-        self._began = self._news_at = time.monotonic()
+        self._began = began
+        self._news_at = time.monotonic()
         self._news: tuple[int, int] = (0, 0)
         self._first_release: float | None = None
         self._said = 0
