@@ -31,11 +31,15 @@ def worker(file: Path, data_dir: Path | None, replication: int, verbose: bool) -
     and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions, on any machines, with the
     same FILE and key file; one that was killed goes on where it was when it is started again.
 
+    How many records were read, refused (by reason) and released stands in counters.json in the state folder; what was
+    refused, as metadata, in the dead-letter topic.
+
     Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
     """
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("stream_dp").setLevel(logging.INFO)
+    for name in ("worker", "control"):
+        logging.getLogger(f"stream_dp.{name}").setLevel(logging.INFO)
     plan = load_plan(file)
     if data_dir is not None:
         plan = replace(plan, data_dir=data_dir)

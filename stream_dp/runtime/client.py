@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from stream_dp.runtime.topics import TopicSpec
 
 MEMORY = "memory://"
 _POLL_SECONDS = 0.2
+_VISIBLE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ class KafkaClient:
 
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
-        (found,) = await self._admin.describe_topics([topic])
+        with self._answering():
+            (found,) = await self._admin.describe_topics([topic])
         return None if found["error_code"] else len(found["partitions"])
 
     async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
@@ -106,27 +109,44 @@ class KafkaClient:
             BrokerError: the cluster refused a topic; the message names it and the reason.
         """
         wanted = [NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config) for topic in topics]
-        answer = await self._admin.create_topics(wanted)
+        with self._answering():
+            answer = await self._admin.create_topics(wanted)
         for name, code, *detail in answer.topic_errors:
             if code and for_code(code) is not TopicAlreadyExistsError:
                 reason = detail[0] if detail and detail[0] else for_code(code).__name__
                 raise BrokerError(f"the cluster at {self._address} did not create topic {name}: {reason}")
+        until = time.monotonic() + _VISIBLE_SECONDS
+        for topic in wanted:  # the broker learns of topics a moment after the controller has made them
+            while await self.partitions(topic.name) is None:
+                if time.monotonic() > until:
+                    raise BrokerError(f"topic {topic.name} was created, but the cluster does not show it")
+                await asyncio.sleep(0.05)
 
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records and wait for every acknowledgement."""
-        sent = [
-            await self._producer.send(
-                record.topic, record.value, record.key, record.partition, headers=list(record.headers)
-            )
-            for record in records
-        ]
-        await asyncio.gather(*sent)
+        with self._answering():
+            sent = [
+                await self._producer.send(
+                    record.topic, record.value, record.key, record.partition, headers=list(record.headers)
+                )
+                for record in records
+            ]
+            await asyncio.gather(*sent)
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerError(
+                f"the cluster at {self._address} does not answer: {error or 'no answer in time'}"
+            ) from error
 
     async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones.
 
         Raises:
-            BrokerError: a topic does not exist.
+            BrokerError: a topic does not exist, or the cluster is gone.
         """
         places = []
         for topic in topics:
@@ -137,10 +157,12 @@ class KafkaClient:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._address, group_id=None, auto_offset_reset="earliest", enable_auto_commit=False
         )
-        await consumer.start()
+        with self._answering():
+            await consumer.start()
         try:
             consumer.assign(places)
-            ends = await consumer.end_offsets(places) if until_end else {}
+            with self._answering():
+                ends = await consumer.end_offsets(places) if until_end else {}
             while not until_end or not await _all_read(consumer, ends):
                 fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
                 for tp, records in fetched.items():

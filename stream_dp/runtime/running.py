@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -20,7 +21,7 @@ from stream_dp.runtime.worker import Worker
 
 log = logging.getLogger("stream_dp.worker")
 
-REPORT_SECONDS = 60.0
+REPORT_SECONDS = 10.0
 STOP_SECONDS = 30.0
 
 
@@ -43,10 +44,17 @@ async def run_worker(plan: Plan, *, replication: int = 1, **options: Any) -> Non
         log.info("worker of %s is running: %d views on %s", plan.name, len(plan.views), plan.broker)
         while not stop.is_set():
             await _first(stop.wait(), worker.crashed(), asyncio.sleep(REPORT_SECONDS))
+            _report(plan, worker)
             if (reason := worker.crash_reason()) is not None:
                 _end(reason)
-            log.info("so far: %s", worker.counters.lines())
     log.info("worker of %s stopped", plan.name)
+
+
+def _report(plan: Plan, worker: Worker) -> None:
+    """Leave the counters where only operators look: beside the tables, not in a log that may be shipped elsewhere."""
+    fresh = plan.data_dir / "counters.json.new"
+    fresh.write_text(json.dumps(worker.counters.lines(), indent=1) + "\n")
+    fresh.replace(plan.data_dir / "counters.json")
 
 
 def _end(reason: BaseException) -> None:

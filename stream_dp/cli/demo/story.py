@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from stream_dp.cli.demo.stage import Stage
 from stream_dp.cli.demo.workers import RunningWorker, started_worker
 from stream_dp.cli.demo.year import year_frame, year_line
 from stream_dp.cli.grant import write_grant
-from stream_dp.errors import BrokerError, StateError
+from stream_dp.errors import StateError
 from stream_dp.releases.records import decode
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import MEMORY, Client, connect
@@ -27,7 +27,6 @@ from stream_dp.runtime.topics import Topics, TopicSpec
 PARTNER, INTERNAL = "partner", "internal"
 PATIENCE_SECONDS = 90.0
 """Without any news for so long, something is wrong."""
-VISIBLE_SECONDS = 15.0
 
 T = TypeVar("T")
 
@@ -67,9 +66,7 @@ async def play(run: Run, flights: Flights, stage: Stage, *, pace_s: float, keep_
     source = run.view(DESTINATIONS).source
     async with connect(plan.broker, log) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
-        await _visible(client, [source.topic])
         await prepare(plan, client)
-        await _visible(client, [topic.name for topic in Topics.of(plan).all(plan)])
         began = time.monotonic()
         async with started_worker(run, client, log, keep_running=keep_running) as worker:
             story = _Story(Scene(run, Feed(flights, source, pace_s)), client, worker, stage, began)
@@ -155,16 +152,6 @@ class _Story:
             raise StateError(
                 f"nothing came for {PATIENCE_SECONDS:g} s, though the worker runs; see {self._scene.run.log_file}"
             )
-
-
-async def _visible(client: Client, topics: Iterable[str]) -> None:
-    """Wait until a client sees topics: a Kafka broker learns of them a moment after the controller has made them."""
-    until = time.monotonic() + VISIBLE_SECONDS
-    for topic in topics:
-        while await client.partitions(topic) is None:
-            if time.monotonic() > until:
-                raise BrokerError(f"topic {topic} was made {VISIBLE_SECONDS:g} s ago, and the broker does not show it")
-            await asyncio.sleep(0.05)
 
 
 async def _beside(story: Awaitable[T], *helpers: Awaitable[None]) -> T:

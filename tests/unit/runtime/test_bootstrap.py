@@ -1,0 +1,130 @@
+"""Before a worker starts: sources are there, topics are made, and every worker agrees where windows begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.releases.plan import Plan
+from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.client import MemoryClient, Outgoing
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.testing import plan_from
+
+START = ", start: 2024-01-01T00:00:00Z"
+TWO_SOURCES = (
+    "sources:\n",
+    "sources:\n  clicks: {topic: NAME.clicks, partitions: 3, user: user, time: {field: at}}\n",
+)
+TWO_VIEWS = (
+    "views:\n",
+    "views:\n  NAME-clicks: {kind: histogram, source: clicks, item: page, items_per_user: 1, window: {size: 2m}, "
+    'delta: "1e-4", ledger: visitors, ladder: standard}\n',
+)
+
+
+@pytest.fixture
+def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
+    """Two sources, two views whose first window is not configured."""
+    return plan_from(visits(TWO_SOURCES, TWO_VIEWS, (START, "")), tmp_path)
+
+
+@pytest.fixture
+def log(plan: Plan) -> MemoryLog:
+    made = MemoryLog()
+    for view in plan.views.values():
+        made.create(view.source.topic, view.source.partitions)
+    return made
+
+
+def names(plan: Plan) -> list[str]:
+    return [view.name for view in plan.views.values()]
+
+
+async def test_topics_are_made_and_the_first_windows_begin_at_full_sizes(plan: Plan, log: MemoryLog) -> None:
+    starts = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)
+
+    assert starts == dict(zip(names(plan), (1_700_000_040_000, 1_700_000_100_000), strict=True))
+    assert {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}.items() <= log.partitions.items()
+
+
+async def test_later_starts_find_what_the_first_one_settled(plan: Plan, log: MemoryLog) -> None:
+    first = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)
+    later = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_800_000_000_000)
+
+    assert later == first
+    assert len([record for records in log.records.values() for record in records]) == 2
+
+
+async def test_configured_start_needs_no_record(visits: Callable[..., str], tmp_path: Path) -> None:
+    plan = plan_from(visits(), tmp_path)
+    log = MemoryLog()
+    (view,) = plan.views.values()
+    log.create(view.source.topic, 3)
+
+    assert await prepare(plan, MemoryClient(log)) == {view.name: 1_704_067_200_000}
+    assert not any(log.records.values())
+
+
+async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it_for_both(
+    plan: Plan, log: MemoryLog
+) -> None:
+    """Each finds no origin, then both publish one: another worker's record gets in before the slower one's."""
+
+    class Racing(MemoryClient):
+        async def publish(self, records: Iterable[Outgoing]) -> None:
+            if not raced:
+                raced.append(await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456))
+            await super().publish(records)
+
+    raced: list[Any] = []
+    starts = await prepare(plan, Racing(log), now_ms=lambda: 1_700_009_999_999)
+
+    assert starts == raced[0]
+    assert set(starts.values()) == {1_700_000_040_000, 1_700_000_100_000}
+
+
+async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created(plan: Plan) -> None:
+    missing, narrow = (view.source for view in plan.views.values())
+    log = MemoryLog()
+    log.create(narrow.topic, 2)
+
+    with pytest.raises(ConfigError) as caught:
+        await prepare(plan, MemoryClient(log))
+
+    assert caught.value.faults == (
+        Fault("sources.clicks.topic", f"the broker has no topic {missing.topic}; create it first"),
+        Fault("sources.visits.partitions", f"topic {narrow.topic} has 2, not 3"),
+    )
+    assert log.partitions == {narrow.topic: 2}
+
+
+async def test_replication_is_passed_on_to_every_topic(plan: Plan, log: MemoryLog) -> None:
+    asked: list[tuple[Sequence[str], int]] = []
+
+    class Noting(MemoryClient):
+        async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+            listed = list(topics)
+            asked.append(([topic.name for topic in listed], replication))
+            await super().create(listed, replication)
+
+    await prepare(plan, Noting(log), replication=3)
+
+    assert asked == [([spec.name for spec in Topics.of(plan).all(plan)], 3)]
+
+
+async def test_foreign_and_withdrawn_records_of_the_control_topic_are_not_origins(plan: Plan, log: MemoryLog) -> None:
+    control = Topics.of(plan).control
+    log.create(control, 1)
+    log.append(control, 0, b"grant/partner", b'{"type":"grant"}')
+    log.append(control, 0, b"origin/x/1", None)
+    log.append(control, 0, None, b"?")
+
+    starts = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)
+
+    assert set(starts) == set(names(plan))
