@@ -209,6 +209,8 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_once_and_its_counts_
         desk.give("pages", start, HOME)
     before = len(drawn)
     desk.give("pages", 2000, HOME)
+    assert not [key for key in desk.machine.rows if key.startswith(BUCKET)]
+    assert desk.machine.unerased(BUCKET) == []
     desk.stage.restart()
 
     assert len(drawn) == before
@@ -220,8 +222,6 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_once_and_its_counts_
         assert (refusal.revision, refusal.reason) == (1, "budget")
         assert (refusal.asked.epsilon.exact, refusal.ledger.left.epsilon.exact) == ("2", "1")
         assert topic_key(refusal) == f"pages/{audience}/2000/refusal".encode()
-    assert not [key for key in desk.machine.rows if key.startswith(BUCKET)]
-    assert desk.machine.unerased(BUCKET) == []
     assert desk.stage.standing() == set()
     assert desk.ledger().spent == Cost(Fraction(4), 2 * DELTA)
     assert desk.machine.counts["windows_refused", (("view", "pages"),)] == 1

@@ -206,6 +206,15 @@ def test_a_change_after_a_crash_in_the_very_first_window_is_refused(changed: str
         desk.change(desk.plan if changed == "key" else CHEAPER)
 
 
+def test_a_reservation_without_a_window_is_dropped_so_that_a_window_can_ask_for_another_level() -> None:
+    """Clearances may change between two starts, and with them what the window has to reserve."""
+    desk = ended(1000, TABLE)
+    assert len(desk.ledger().reserved) == 1
+    desk.change(plan(ONLY_PAGES, ("staff: middle", "staff: fine")))
+    assert desk.row("pages", 1000).given["staff"].level == FINE
+    desk.auditor.settled()
+
+
 def test_a_view_that_is_gone_keeps_what_it_had_reserved_and_settles_it_when_it_is_back() -> None:
     desk = ended(1000, WINDOW)
     former, desk.machine.watch = desk.plan, lambda: None

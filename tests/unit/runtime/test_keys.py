@@ -50,7 +50,7 @@ def test_key_of_a_wrong_length_is_refused_and_left_alone(tmp_path: Path, length:
 def test_key_file_in_a_missing_folder_or_in_place_of_a_folder_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot make"):
         load_key(tmp_path / "nowhere" / "secret.key")
-    with pytest.raises(ConfigError, match="cannot read|can be read by others"):
+    with pytest.raises(ConfigError, match=r"cannot read|can be read by others"):
         load_key(tmp_path)
 
 
