@@ -23,12 +23,11 @@ from typing import Any
 
 import uvloop
 
-from stream_dp.runtime import running, tables, worker
-from stream_dp.runtime.client import connect
+from stream_dp.runtime import tables, worker
 from stream_dp.windows import counting
 from stream_dp.windows.events import EventDecoder
 from tests.bench.events import PARTITIONS, WINDOWS
-from tests.bench.sides import TimedWorker, product_plan
+from tests.bench.sides import TimedWorker, product_plan, start_worker
 
 
 class Timers:
@@ -142,26 +141,26 @@ async def profile(broker: str, topic: str, events: int, folder: Path) -> None:
     """Run the product and print the breakdown."""
     instrument()
     plan = product_plan(broker, topic, folder)
-    running.Worker = partial(ProfiledWorker, watched=topic, records=events + PARTITIONS * WINDOWS)  # type: ignore[misc,assignment]
-    async with connect(plan.broker) as client, running.running(plan, client) as run:
-        assert isinstance(run, ProfiledWorker)
-        lag = asyncio.create_task(_watch_loop())
-        TIMERS.reset()
-        before = _thread_seconds()
-        wall, cpu = await run.until_counted()
-        TIMERS.on = False
-        after = _thread_seconds()
-        lag.cancel()
-        released = await run.until_released()
-        print(f"{events} events, {len(run.chunk_sizes)} chunks: {wall:.2f} s wall, {cpu:.2f} s CPU")
-        print(f"released after {released:.2f} s")
-        print(f"{'part':36s}{'us/event':>10s}{'longest ms':>12s}")
-        for name in sorted(TIMERS.total, key=lambda part: (part.strip().split()[0], part)):
-            print(f"{name:36s}{TIMERS.total[name] / events * 1e6:10.3f}{TIMERS.longest[name] * 1e3:12.1f}")
-        for name in after:
-            print(f"CPU of thread {name:22s}{(after[name] - before.get(name, 0.0)) / events * 1e6:10.3f}")
-        sys.stdout.flush()
-        os._exit(0)
+    run = await start_worker(plan, partial(ProfiledWorker, watched=topic, records=events + PARTITIONS * WINDOWS))
+    assert isinstance(run, ProfiledWorker)
+    lag = asyncio.create_task(_watch_loop())
+    await run.begun.wait()
+    TIMERS.reset()
+    before = _thread_seconds()
+    wall, cpu = await run.until_counted()
+    TIMERS.on = False
+    after = _thread_seconds()
+    lag.cancel()
+    released = await run.until_released()
+    print(f"{events} events, {len(run.chunk_sizes)} chunks: {wall:.2f} s wall, {cpu:.2f} s CPU")
+    print(f"released after {released:.2f} s")
+    print(f"{'part':36s}{'us/event':>10s}{'longest ms':>12s}")
+    for name in sorted(TIMERS.total, key=lambda part: (part.strip().split()[0], part)):
+        print(f"{name:36s}{TIMERS.total[name] / events * 1e6:10.3f}{TIMERS.longest[name] * 1e3:12.1f}")
+    for name in after:
+        print(f"CPU of thread {name:22s}{(after[name] - before.get(name, 0.0)) / events * 1e6:10.3f}")
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ import uvloop
 from stream_dp.releases.plan import Plan
 from stream_dp.releases.planning import load_plan
 from stream_dp.runtime import running
-from stream_dp.runtime.client import connect
 from stream_dp.runtime.worker import Chunk, Worker
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
 
@@ -82,6 +81,7 @@ class TimedWorker(Worker):
         self._watched, self._left = watched, records
         self.stopwatch = Stopwatch()
         self.chunk_sizes: list[int] = []
+        self.begun = asyncio.Event()
         self.counted: tuple[float, float] | None = None
         super().__init__(*args, **options)
 
@@ -91,6 +91,7 @@ class TimedWorker(Worker):
             watched = chunk.topic == self._watched
             if watched:
                 self.stopwatch.start()
+                self.begun.set()
             yield chunk
             if watched:
                 self.chunk_sizes.append(len(chunk.records))
@@ -101,19 +102,14 @@ class TimedWorker(Worker):
     async def until_counted(self) -> tuple[float, float]:
         """Wall and CPU seconds until the effect of the last record was committed."""
         while self.counted is None:
-            await self._pause()
+            await asyncio.sleep(0.01)
         return self.counted
 
     async def until_released(self) -> float:
         """Wall seconds until the last window was released, to a hundredth."""
         while self.counters.total("windows_released") < WINDOWS:
-            await self._pause()
+            await asyncio.sleep(0.01)
         return self.stopwatch.read()[0]
-
-    async def _pause(self) -> None:
-        if (reason := self.crash_reason()) is not None:
-            raise reason
-        await asyncio.sleep(0.01)
 
 
 def product_plan(broker: str, topic: str, folder: Path) -> Plan:
@@ -133,23 +129,42 @@ def product_plan(broker: str, topic: str, folder: Path) -> Plan:
     return load_plan(file)
 
 
+async def start_worker(plan: Plan, make: Callable[..., TimedWorker]) -> TimedWorker:
+    """Run a worker as `stream-dp worker` does, of a class of our own, and return when it has been made.
+
+    A worker that fails ends the process, as it should.
+    """
+    made: asyncio.Future[TimedWorker] = asyncio.get_running_loop().create_future()
+
+    def worker(*args: Any, **options: Any) -> TimedWorker:
+        made.set_result(make(*args, **options))
+        return made.result()
+
+    running.Worker = worker  # type: ignore[misc,assignment]
+    life = asyncio.create_task(running.run_worker(plan))
+    await asyncio.wait([life, made], return_when=asyncio.FIRST_COMPLETED)
+    if life.done():
+        life.result()
+    _lives.append(life)
+    return made.result()
+
+
+_lives: list[asyncio.Task[None]] = []
+
+
 async def product(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
     """Run a worker over all events of a topic and the watermarks among them, until every window is released."""
     plan = product_plan(broker, topic, folder)
-    running.Worker = partial(TimedWorker, watched=topic, records=events + PARTITIONS * WINDOWS)  # type: ignore[misc,assignment]
-    async with connect(plan.broker) as client, running.running(plan, client) as worker:
-        assert isinstance(worker, TimedWorker)
-        wall, cpu = await worker.until_counted()
-        found = {
-            "wall_s": wall,
-            "cpu_s": cpu,
-            "released_s": await worker.until_released(),
-            "chunks": len(worker.chunk_sizes),
-            "longest_chunk": max(worker.chunk_sizes),
-            "counters": worker.counters.lines(),
-        }
-        _tell(found)
-    return found
+    worker = await start_worker(plan, partial(TimedWorker, watched=topic, records=events + PARTITIONS * WINDOWS))
+    wall, cpu = await worker.until_counted()
+    return {
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "released_s": await worker.until_released(),
+        "chunks": len(worker.chunk_sizes),
+        "longest_chunk": max(worker.chunk_sizes),
+        "counters": worker.counters.lines(),
+    }
 
 
 async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
@@ -193,15 +208,7 @@ async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str,
         await asyncio.sleep(0)
     await app.producer.flush()
     wall, cpu = stopwatch.read()
-    found = {"wall_s": wall, "cpu_s": cpu}
-    _tell(found)
-    return found
-
-
-def _tell(found: dict[str, Any]) -> None:
-    """Print a result and leave: stopping Faust takes seconds that nobody waits for here."""
-    print(json.dumps(found), flush=True)
-    os._exit(0)
+    return {"wall_s": wall, "cpu_s": cpu}
 
 
 def main() -> None:
@@ -215,7 +222,12 @@ def main() -> None:
     asked = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL)
     side = product if asked.side == "product" else plain
-    uvloop.run(side(asked.broker, asked.topic, asked.events, asked.folder))
+
+    async def measure() -> None:
+        print(json.dumps(await side(asked.broker, asked.topic, asked.events, asked.folder)), flush=True)
+        os._exit(0)  # stopping Faust takes seconds, and nothing is left to be done
+
+    uvloop.run(measure())
 
 
 if __name__ == "__main__":

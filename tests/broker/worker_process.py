@@ -3,7 +3,8 @@
     python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE [--die-before WHAT:N]
 
 It writes its counters to FILE ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th
-act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of a topic's name).
+act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of a
+topic's name).
 """
 
 from __future__ import annotations

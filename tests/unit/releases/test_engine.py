@@ -80,6 +80,15 @@ def test_an_empty_window_is_released_and_charged_like_any_other() -> None:
     desk.auditor.settled()
 
 
+def test_the_counts_of_a_released_window_are_gone_from_table_files_and_topic_at_once() -> None:
+    desk = Desk(BOTH)
+    for view in ("pages", "tops"):
+        desk.give(view, 0, HOME)
+        assert [key for key in desk.machine.rows if key.startswith(BUCKET)] == []
+        assert desk.machine.unerased(BUCKET) == []
+    assert desk.stage.standing() == set()
+
+
 def test_a_bucket_that_comes_again_after_its_window_is_withdrawn_and_changes_nothing() -> None:
     desk = Desk(PAGES)
     desk.give("pages", 0, HOME)
