@@ -204,7 +204,7 @@ async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str,
 
     await app.start()
     await done.wait()
-    while app.producer.buffer.size:  # noqa: ASYNC110  (Faust offers nothing to wait for)
+    while app.producer.buffer.size:
         await asyncio.sleep(0)
     await app.producer.flush()
     wall, cpu = stopwatch.read()
