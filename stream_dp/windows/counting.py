@@ -87,10 +87,11 @@ class PartitionCounter:
             outlet: where partials go.
             dead_letters: where refused records are noted.
             partitioner: the hash that places users, None to trust the producers.
-            configured: names of the application's views on other sources.
+            configured: names of all views of the application; empty if every source looks after its own.
         """
         self._source = source
         self._configured = {view.name for view in views}.union(configured)
+        self._alone = not configured
         self._partition = partition
         self._decoder = decoder
         self._outlet = outlet
@@ -113,7 +114,7 @@ class PartitionCounter:
         stored = rows.get(self._marker_key())
         marker = decode(Marker, stored) if stored is not None else Marker(-1, {})
         self._offset = marker.offset
-        self._check_moved(rows)
+        self._check_moved(marker, rows)
         rolled_back: list[tuple[bytes, None]] = []
         for state in self._views:
             name = state.view.name
@@ -134,17 +135,22 @@ class PartitionCounter:
                     state.windows.setdefault(start, OpenWindow()).add(row)
         if rolled_back:
             yield Commit(rolled_back)
-        for name in marker.views.keys() - self._configured:
-            yield from drop_except(JOURNAL + text(name), (), rows)
+        kept = self._configured | {name for name in self._counted_elsewhere(rows) if self._alone}
+        yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in kept), rows)
         for state in self._views:
             yield from self._purge(state)
 
-    def _check_moved(self, rows: Rows) -> None:
-        """Refuse views whose counts of another source are still there."""
+    def _check_moved(self, marker: Marker, rows: Rows) -> None:
+        """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
         own = {state.view.name for state in self._views}
-        for key, value in rows.scan(MARKER, after(MARKER)):
-            if key != self._marker_key() and (moved := own & decode(Marker, value).views.keys()):
-                raise ConfigError(_changed(min(moved)))
+        came = own & self._counted_elsewhere(rows)
+        went = marker.views.keys() & (self._configured - own)
+        if came | went:
+            raise ConfigError(_changed(min(came | went)))
+
+    def _counted_elsewhere(self, rows: Rows) -> set[str]:
+        markers = rows.scan(MARKER, after(MARKER))
+        return {name for key, value in markers if key != self._marker_key() for name in decode(Marker, value).views}
 
     def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
         """Count consecutive records of the partition; hand on every window that they close."""

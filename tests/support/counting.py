@@ -13,6 +13,7 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.rows import Partial, decode, encode, partial_key
 from stream_dp.windows.views import CountedView
+from tests.support.machine import Machine
 
 PARTIALS, LETTERS = "partials", "letters"
 
@@ -37,7 +38,7 @@ def view(name: str = "pages", **changes: object) -> CountedView:
     return replace(VIEW, **{"name": name, "fingerprint": name.ljust(8)[:8].encode(), **changes})  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Entry:
     """A record of the source."""
 
@@ -81,6 +82,21 @@ def counter(
         partitioner=partitioner,
         configured=configured,
     )
+
+
+def loaded(
+    machine: Machine, *views: CountedView, source: str = "visits", configured: Collection[str] = ()
+) -> PartitionCounter:
+    one = counter(*views, source=source, configured=configured)
+    machine.carry_out(one.load(machine))
+    return one
+
+
+def counted(machine: Machine, *views: CountedView) -> PartitionCounter:
+    """A counter with one event of each window from 0 to 20."""
+    one = loaded(machine, *views)
+    machine.carry_out(one.chunk([event(n, "u", "a", 10 * n) for n in range(3)], 5))
+    return one
 
 
 def partials(sent: Sequence[Message]) -> list[Partial]:

@@ -13,7 +13,7 @@ from stream_dp.releases.engine import Order, ReleaseEngine
 from stream_dp.releases.plan import Plan, ViewPlan
 from stream_dp.releases.planning import build_plan
 from stream_dp.releases.reading import read_config
-from stream_dp.releases.records import AnyRecord, Refusal, TopKRelease
+from stream_dp.releases.records import AnyRecord, HistogramRelease, Refusal, TopKRelease
 from stream_dp.releases.records import decode as decode_record
 from stream_dp.releases.state import Call, WindowRow, ledger_key
 from stream_dp.windows.effects import Message
@@ -175,12 +175,12 @@ class Desk:
         topic = release_topic(view, audience)
         return [decode_record(message.value or b"") for message in self.machine.sent if message.topic == topic]
 
-    def record(self, view: str, audience: str, start: int) -> AnyRecord:
+    def record(self, view: str, audience: str, start: int) -> HistogramRelease | TopKRelease:
         """The newest release of a window."""
         return [
             record
             for record in self.records(view, audience)
-            if record.window.start_ms == start and record.type == "release"
+            if record.window.start_ms == start and not isinstance(record, Refusal)
         ][-1]
 
     def published(self) -> list[Message]:

@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.releases.engine import SHARPENED_AT_ONCE, Order
-from stream_dp.releases.records import HistogramRelease, Refusal, TopKRelease
+from stream_dp.releases.records import Refusal, TopKRelease
 from stream_dp.releases.state import Given
 from stream_dp.windows.effects import Commit, Publish
 from stream_dp.windows.rows import WINDOW
@@ -32,7 +32,6 @@ def revisions(desk: Desk, audience: str, view: str = "pages") -> list[tuple[int,
 
 def shown(desk: Desk, audience: str, start: int, view: str = "pages") -> dict[str, int]:
     record = desk.record(view, audience, start)
-    assert isinstance(record, HistogramRelease | TopKRelease)
     return {row.item: row.count for row in record.items}
 
 
@@ -72,7 +71,6 @@ def test_a_grant_is_charged_the_difference_to_the_finest_that_anyone_has() -> No
     desk.grant(1, "partner", "fine")
     assert desk.ledger().spent == Cost(Fraction(8), 2 * DELTA)
     record = desk.record("pages", "partner", 1000)
-    assert isinstance(record, HistogramRelease)
     assert (record.charged.epsilon.exact, record.charged.delta.exact) == ("2", "0")
     assert (record.held.epsilon.exact, record.held.delta.exact) == ("4", "1/100")
     assert record.ledger.left.epsilon.exact == "32"
@@ -85,7 +83,6 @@ def test_a_grant_of_a_level_that_another_audience_has_costs_nothing_even_with_a_
     assert before.left.epsilon == 0
     desk.grant(1, "partner", "middle")
     record = desk.record("pages", "partner", 0)
-    assert isinstance(record, HistogramRelease)
     assert (record.revision, record.charged.epsilon.exact) == (2, "0")
     assert record.held.epsilon.exact == "2"
     assert desk.ledger().spent == before.spent
@@ -249,7 +246,6 @@ def test_an_audience_that_came_later_gets_retained_windows_with_its_first_grant(
     desk.grant(1, "partner", "fine")
     assert revisions(desk, "partner") == [(0, 1, "fine")]
     record = desk.record("pages", "partner", 0)
-    assert isinstance(record, HistogramRelease)
     assert (record.charged.epsilon.exact, record.held.epsilon.exact) == ("2", "4")
     assert record.held.delta.exact == "1/100"
     desk.auditor.settled()

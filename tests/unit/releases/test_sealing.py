@@ -200,7 +200,7 @@ def test_a_sharper_revision_is_priced_at_what_it_adds_to_the_finest_before(
 ) -> None:
     """Read from the row as it is stored behind the revision, where the audience already has its new level."""
     found, shares = price(PAGES, Call("pages", 0, "a", before, level), seal(PAGES, CROWD), row(a=level, b=other))
-    assert (found.epsilon, found.delta) == (paid, 0)
+    assert found == Cost(Fraction(paid), Fraction(0))
     assert {name: cost.epsilon for name, cost in shares.items()} == {"a": share}
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Commit, Erase, Send
+from stream_dp.windows.effects import Commit, Erase, Send, Step
 from stream_dp.windows.rows import JOURNAL, MARKER, JournalRow, Marker, bucket_of, decode, text
-from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
+from stream_dp.windows.views import HANDED_ON_AT_ONCE
 from tests.support.counting import (
     Entry,
     Oracle,
     by_crc32,
+    counted,
     counter,
     event,
     handed_on,
     letters,
+    loaded,
     partials,
     view,
     watermark,
@@ -165,10 +166,14 @@ def day(now: int = 60) -> Machine:
     return machine
 
 
-def steps(now: int) -> list[object]:
-    chunks = [lambda one, chunk=chunk: one.chunk(chunk, now - 1) for chunk in DAY]
-    tick = lambda one: one.tick(now, 14, drained=True)  # noqa: E731
-    return [chunks[0], chunks[1], chunks[2], chunks[3], tick, lambda one: one.tick(now + 1, 14, drained=True)]
+def steps(now: int) -> list[Callable[[PartitionCounter], Step]]:
+    def chunk(entries: list[Entry]) -> Callable[[PartitionCounter], Step]:
+        return lambda one: one.chunk(entries, now - 1)
+
+    def tick(at: int) -> Callable[[PartitionCounter], Step]:
+        return lambda one: one.tick(at, 14, drained=True)
+
+    return [*map(chunk, DAY), tick(now), tick(now + 1)]
 
 
 WALL = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1}, 40: {}}
@@ -208,6 +213,21 @@ def test_records_are_stored_before_dead_letters_are_forgotten_and_letters_before
     assert kinds == [Send, Commit]
     commit = next(effect for effect in effects if isinstance(effect, Commit))
     assert [key[:1] for key, _ in commit.rows] == [JOURNAL, MARKER]
+
+
+def test_records_that_are_counted_are_passed_over_when_they_come_again() -> None:
+    """Not even as duplicates: they are counted as replayed, the last one too, and leave no dead letter again."""
+    machine = Machine()
+    one = loaded(machine, view())
+    chunk = [event(0, "u", "a", 1), event(1, "u", "b", 2), event(2, "u", "c", -5)]
+    machine.carry_out(one.chunk(chunk, 5))
+    before, rows = machine.counts.copy(), dict(machine.rows)
+    machine.carry_out(one.chunk(chunk, 5))
+    assert machine.rows == rows
+    machine.carry_out(loaded(machine, view()).chunk([*chunk[1:], event(3, "v", "a", 1)], 6))
+
+    assert letters(machine.sent) == {(2, "before_start"): 1}
+    assert machine.counts - before == {("events_consumed", ()): 6, ("events_replayed", ()): 5}
 
 
 def test_journal_rows_behind_the_commit_point_are_rolled_back() -> None:
@@ -294,239 +314,6 @@ def test_items_stand_in_the_bucket_of_their_hash_and_in_no_other() -> None:
     found = {item: p.bucket for p in partials(machine.sent) for item in p.counts}
     assert found == {f"item {n}": bucket_of(f"item {n}", 4) for n in range(40)}
     assert set(found.values()) == {0, 1, 2, 3}
-
-
-# -- clocks ---------------------------------------------------------------------------------------------------------
-
-
-def clock_after(*ticks: tuple[int, int | None, bool], counted: int = 5) -> int:
-    """Where a wall clock stands after ticks, when `counted` records were counted before them."""
-    machine, one = Machine(), counter(view())
-    machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([event(n, "u", "a", 1) for n in range(counted)], 2))
-    for now, end, drained in ticks:
-        machine.carry_out(one.tick(now, end, drained=drained))
-    return decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms
-
-
-def test_a_wall_clock_shows_the_last_tick_whose_end_of_log_is_counted() -> None:
-    assert clock_after((50, 5, False)) == 50
-    assert clock_after((50, 6, False)) == 0
-    assert clock_after((50, 5, False), (60, 6, False)) == 50
-    assert clock_after((50, None, False)) == 0
-    assert clock_after((50, None, True)) == 0
-
-
-def test_a_wall_clock_passes_offsets_that_hold_no_record_once_the_log_is_drained() -> None:
-    assert clock_after((50, 8, True)) == 50
-    assert clock_after((50, 8, False), (60, 8, True)) == 60
-
-
-def test_a_wall_clock_does_not_wait_for_records_that_came_behind_the_tick() -> None:
-    machine, one = Machine(), counter(view())
-    machine.carry_out(one.load(machine))
-    machine.carry_out(one.tick(50, 3, drained=False))
-    machine.carry_out(one.tick(60, 9, drained=False))
-    machine.carry_out(one.chunk([event(n, "u", "a", 45) for n in range(3)], 60))
-    assert decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms == 50
-
-
-def test_no_clock_goes_back() -> None:
-    assert clock_after((50, 5, True), (40, 5, True)) == 50
-    machine, one = Machine(), counter(view(clock="event"))
-    machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([watermark(0, 40), watermark(1, 20)], 100))
-    assert decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms == 40
-
-
-def test_a_watermark_ahead_of_the_wall_clock_counts_as_the_wall_clock() -> None:
-    machine, one = Machine(), counter(view(clock="event"))
-    machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([watermark(0, 10**30)], 100))
-    assert decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms == 100
-
-
-def test_no_event_moves_a_clock() -> None:
-    """Removing a user must not change when a window closes (lossless 1.2)."""
-    machine, one = Machine(), counter(view("a"), view("b", clock="event"))
-    machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([event(0, "u", "a", 900), event(1, "v", "a", 1)], 100))
-    marks = decode(Marker, machine.rows[MARKER_KEY]).views
-    assert (marks["a"].clock_ms, marks["b"].clock_ms) == (0, 0)
-    assert letters(machine.sent) == {}
-
-
-def event_clock(machine: Machine) -> int:
-    return decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms
-
-
-def test_an_event_clock_goes_on_with_the_wall_clock_after_idle_time_without_a_watermark() -> None:
-    machine, one = Machine(), counter(view(clock="event", idle_ms=100))
-    machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([watermark(0, 40)], 1000))
-
-    def after(now: int) -> int:
-        machine.carry_out(one.tick(now, 3, drained=True))
-        return event_clock(machine)
-
-    assert after(1099) == 40
-    assert after(1100) == 140
-    assert after(1199) == 140
-    machine.carry_out(one.chunk([event(1, "u", "a", 1)], 1199))  # an event is no sign of life: it would be data
-    assert after(1250) == 290
-    machine.carry_out(one.chunk([watermark(2, 45)], 1300))
-    assert after(1399) == 290
-    assert after(1400) == 390
-
-
-def test_idle_time_counts_from_the_first_tick_after_a_restart() -> None:
-    machine = Machine()
-    one = loaded(machine, view(clock="event", idle_ms=100))
-    machine.carry_out(one.chunk([watermark(0, 40)], 1000))
-    one = loaded(machine, view(clock="event", idle_ms=100))
-    for now, clock in ((5000, 40), (5099, 40), (5100, 140)):
-        machine.carry_out(one.tick(now, 1, drained=True))
-        assert event_clock(machine) == clock
-
-
-def test_idle_time_of_a_tick_counts_once_the_log_it_saw_is_counted() -> None:
-    machine = Machine()
-    one = loaded(machine, view(clock="event", idle_ms=100))
-    machine.carry_out(one.chunk([watermark(0, 40)], 1000))
-    machine.carry_out(one.tick(1100, 3, drained=False))
-    assert event_clock(machine) == 40
-    machine.carry_out(one.chunk([event(n, "u", "a", 30) for n in (1, 2)], 1100))
-    assert event_clock(machine) == 140
-
-
-def test_a_watermark_that_waits_to_be_read_ends_the_idle_time_of_earlier_ticks() -> None:
-    """The worker was busy, the source was not: what its watermark still lets through must not become late."""
-    machine = Machine()
-    one = loaded(machine, view(clock="event", idle_ms=100))
-    machine.carry_out(one.chunk([watermark(0, 1)], 1000))
-    machine.carry_out(one.tick(1150, 2, drained=False))
-    machine.carry_out(one.chunk([watermark(1, 2)], 1150))
-    machine.carry_out(one.chunk([event(2, "u", "a", 5)], 1151))
-    assert letters(machine.sent) == {}
-    assert event_clock(machine) == 2
-
-
-def test_a_log_that_ends_before_what_was_counted_stops_the_worker() -> None:
-    machine, one = Machine(), counter(view())
-    machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([event(0, "u", "a", 1), event(1, "u", "b", 1)], 2))
-    with pytest.raises(StateError, match="made anew"):
-        machine.carry_out(one.tick(5, 1, drained=False))
-
-
-# -- configurations that change ---------------------------------------------------------------------------------------
-
-
-def loaded(
-    machine: Machine, *views: CountedView, source: str = "visits", configured: Collection[str] = ()
-) -> PartitionCounter:
-    one = counter(*views, source=source, configured=configured)
-    machine.carry_out(one.load(machine))
-    return one
-
-
-def counted(machine: Machine, *views: CountedView) -> PartitionCounter:
-    """A counter with one event of each window from 0 to 20."""
-    one = loaded(machine, *views)
-    machine.carry_out(one.chunk([event(n, "u", "a", 10 * n) for n in range(3)], 5))
-    return one
-
-
-def test_a_changed_fingerprint_is_refused() -> None:
-    machine = Machine()
-    counted(machine, view())
-    with pytest.raises(ConfigError, match=r"views\.pages: .*new name"):
-        loaded(machine, replace(view(), fingerprint=b"another1"))
-
-
-def test_a_view_that_is_no_longer_configured_leaves_no_journal_and_the_others_go_on() -> None:
-    machine = Machine()
-    counted(machine, view("gone"), view("stays"))
-    one = loaded(machine, view("stays"))
-    assert [key[1:].startswith(text("stays")) for key in machine.rows if key.startswith(JOURNAL)] == [True] * 3
-    assert machine.unerased(JOURNAL) == []
-    machine.carry_out(one.tick(33, 3, drained=True))
-    assert handed_on(machine.sent) == {"stays": {0: {"a": 1}, 10: {"a": 1}, 20: {"a": 1}}}
-
-
-def test_a_new_view_beside_an_old_one_starts_at_its_first_window() -> None:
-    machine = Machine()
-    counted(machine, view("old"))
-    one = loaded(machine, view("old"), view("new", start_ms=10))
-    machine.carry_out(one.chunk([event(3, "v", "b", 12)], 6))
-    machine.carry_out(one.tick(33, 4, drained=True))
-    assert handed_on(machine.sent) == {
-        "old": {0: {"a": 1}, 10: {"a": 1, "b": 1}, 20: {"a": 1}},
-        "new": {10: {"b": 1}, 20: {}},
-    }
-
-
-def test_a_longer_grace_does_not_reopen_windows_that_were_handed_on() -> None:
-    """`grace` may change between two starts; what comes for a window that is gone is late, counted, and not kept."""
-    machine = Machine()
-    one = counted(machine, view(grace_ms=0))
-    machine.carry_out(one.tick(20, 3, drained=True))
-    assert handed_on(machine.sent) == {"pages": {0: {"a": 1}, 10: {"a": 1}}}
-
-    one = loaded(machine, view(grace_ms=100))
-    machine.carry_out(one.chunk([event(3, "v", "secret", 5)], 21))
-    machine.carry_out(one.tick(1000, 4, drained=True))
-
-    assert letters(machine.sent) == {(3, "late"): 1}
-    assert [key for key in machine.rows if key.startswith(JOURNAL)] == []
-
-
-MOVED = replace(view(), fingerprint=b"moved001")
-
-
-def two_sources() -> Machine:
-    """What `pages` counted on the source `visits`, and `beside` with more records on the source `other`."""
-    machine = Machine()
-    counted(machine, view(), view("stays"))
-    other = loaded(machine, view("beside"), source="other")
-    machine.carry_out(other.chunk([event(n, "u", "o", 5) for n in range(9)], 5))
-    return machine
-
-
-def test_a_view_that_moves_to_another_source_is_refused() -> None:
-    """Its fingerprint changes; counts of the former source must not be taken for those of the new one."""
-    machine = two_sources()
-    with pytest.raises(ConfigError, match=r"views\.pages"):
-        loaded(machine, view("beside"), MOVED, source="other", configured=["pages", "stays", "beside"])
-
-
-def test_a_view_that_moves_to_another_source_is_refused_though_its_former_source_was_counted_first() -> None:
-    """Whichever source has a record first: once its former marker has forgotten the view, nothing tells any more."""
-    machine, configured = two_sources(), ["pages", "stays", "beside"]
-
-    def start() -> None:
-        former = loaded(machine, view("stays"), configured=configured)
-        machine.carry_out(former.chunk([event(3, "u", "a", 5)], 6))
-        loaded(machine, view("beside"), MOVED, source="other", configured=configured)
-
-    with pytest.raises(ConfigError, match=r"views\.pages"):
-        start()
-
-
-def test_views_of_a_source_that_is_no_longer_configured_leave_no_journal() -> None:
-    """Nobody counts that source any more; its users and items must not stay in the table for ever."""
-    machine = two_sources()
-    loaded(machine, view("beside"), source="other", configured=["beside"])
-    assert {key[2 : 2 + key[1]] for key in machine.rows if key.startswith(JOURNAL)} == {b"beside"}
-    assert machine.unerased(JOURNAL) == []
-
-
-def test_loading_one_source_leaves_the_journals_of_the_others() -> None:
-    machine = two_sources()
-    loaded(machine, view("beside"), source="other", configured=["pages", "stays", "beside"])
-    one = loaded(machine, view(), view("stays"), configured=["pages", "stays", "beside"])
-    machine.carry_out(one.tick(33, 3, drained=True))
-    assert handed_on(machine.sent)["stays"] == {0: {"a": 1}, 10: {"a": 1}, 20: {"a": 1}}
 
 
 def test_a_tick_erases_what_an_uncut_run_erases() -> None:

@@ -129,7 +129,7 @@ def scripts(draw: st.DrawFn) -> Script:
     for partial in twice:
         order.insert(chance.randrange(len(order) + 1), partial)
     sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=20))
-    batches = []
+    batches: list[list[Partial]] = []
     while order:
         size = sizes[len(batches) % len(sizes)]
         batches.append(order[:size])

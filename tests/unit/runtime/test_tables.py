@@ -1,0 +1,179 @@
+"""Tables that a step can rely on: changelog first, RocksDB after it, and nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faust.types import TP, RecordMetadata
+
+from stream_dp.errors import StateError
+from stream_dp.runtime.lease import Lease
+from stream_dp.runtime.tables import DurableTable, PartitionLostError
+from stream_dp.runtime.topics import RELEASES
+from stream_dp.testing import application
+
+SECRET = b"planted-0d6c2f81"
+
+
+@pytest.fixture
+async def table(visits: Callable[..., str], tmp_path: Path) -> AsyncIterator[DurableTable]:
+    """The release table of a worker on the embedded log that has nothing to do."""
+    async with application(visits(), tmp_path) as app:
+        worker = await app.start(tick_seconds=1000)
+        yield worker.tables[RELEASES]
+
+
+def changelog(table: DurableTable, partition: int) -> list[tuple[bytes, bytes | None]]:
+    tp = TP(table.changelog_topic.get_topic_name(), partition)
+    return [(record.key, record.value) for record in table.app.memory_log.records[tp]]
+
+
+def stored(table: DurableTable, partition: int) -> dict[bytes, bytes]:
+    return dict(table.rows(partition).scan(b"a", b"z"))
+
+
+def offset(table: DurableTable, partition: int) -> int | None:
+    found: int | None = table.persisted_offset(TP(table.changelog_topic.get_topic_name(), partition))
+    return found
+
+
+def files_with_secret(table: DurableTable) -> list[str]:
+    folder = Path(str(table.data.path))
+    return [path.name for path in folder.rglob("*") if path.is_file() and SECRET in path.read_bytes()]
+
+
+async def test_commit_reaches_changelog_and_database_in_order_and_moves_the_offset(table: DurableTable) -> None:
+    await table.commit(1, [(b"a", b"1"), (b"b", b"2")])
+    await table.commit(1, [(b"a", None), (b"c", b"3"), (b"c", b"4")])
+
+    assert changelog(table, 1) == [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", b"3"), (b"c", b"4")]
+    assert stored(table, 1) == {b"b": b"2", b"c": b"4"}
+    assert offset(table, 1) == 4
+    assert stored(table, 0) == {}
+    assert changelog(table, 0) == []
+    assert table.rows(1).get(b"a") is None
+    assert table.rows(1).get(b"b") == b"2"
+
+
+async def test_commit_of_nothing_changes_nothing(table: DurableTable) -> None:
+    await table.commit(0, [(b"a", b"1")])
+    await table.commit(0, [])
+
+    assert stored(table, 0) == {b"a": b"1"}
+    assert offset(table, 0) == 0
+
+
+async def test_row_that_is_not_acknowledged_keeps_the_whole_commit_out_of_the_database(
+    table: DurableTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await table.commit(0, [(b"a", b"1")])
+    send = table.app.producer.send
+
+    async def refusing(topic: str, key: bytes, *rest: Any) -> asyncio.Future[RecordMetadata]:
+        if key == b"c":
+            refused: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+            refused.set_exception(OSError("not acknowledged"))
+            return refused
+        sent: asyncio.Future[RecordMetadata] = await send(topic, key, *rest)
+        return sent
+
+    monkeypatch.setattr(table.app.producer, "send", refusing)
+    with pytest.raises(OSError, match="not acknowledged"):
+        await table.commit(0, [(b"b", b"2"), (b"c", b"3"), (b"d", b"4")])
+
+    assert stored(table, 0) == {b"a": b"1"}
+    assert offset(table, 0) == 0
+
+
+async def test_partition_that_changes_hands_during_a_commit_is_not_touched(
+    table: DurableTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = table.app.producer.send
+
+    async def rebalanced(*message: Any) -> asyncio.Future[RecordMetadata]:
+        table.app.consumer_generation_id += 1
+        sent: asyncio.Future[RecordMetadata] = await send(*message)
+        return sent
+
+    monkeypatch.setattr(table.app.producer, "send", rebalanced)
+    with pytest.raises(PartitionLostError, match="partition 2 of table releases changed hands"):
+        await table.commit(2, [(b"a", b"1")])
+
+    assert stored(table, 2) == {}
+    assert offset(table, 2) is None
+    await table.beat(2, b"h", b"1")  # a heartbeat minds less
+    assert stored(table, 2) == {}
+
+
+async def test_worker_whose_lease_ran_out_writes_nothing(table: DurableTable) -> None:
+    table.app.lease = Lease(-1)
+    table.app.lease.renew()
+
+    with pytest.raises(StateError, match="stood still"):
+        await table.commit(0, [(b"a", b"1")])
+    with pytest.raises(StateError, match="stood still"):
+        await table.beat(0, b"h", b"1")
+
+    assert changelog(table, 0) == []
+    assert stored(table, 0) == {}
+
+
+async def test_slow_commit_is_not_overtaken_by_the_next_one_of_its_partition(
+    table: DurableTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it, the stored offset would pass a row that is not stored yet; a crash would lose it."""
+    send = table.app.producer.send
+    slow = asyncio.Event()
+
+    async def waiting(topic: str, key: bytes, *rest: Any) -> asyncio.Future[RecordMetadata]:
+        if key == b"a":
+            await slow.wait()
+        sent: asyncio.Future[RecordMetadata] = await send(topic, key, *rest)
+        return sent
+
+    monkeypatch.setattr(table.app.producer, "send", waiting)
+    first = asyncio.create_task(table.commit(0, [(b"a", b"1")]))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(table.commit(0, [(b"b", b"2")]))
+    await table.commit(1, [(b"b", b"2")])
+    assert not second.done()
+    assert stored(table, 0) == {}
+
+    slow.set()
+    await asyncio.gather(first, second)
+
+    assert changelog(table, 0) == [(b"a", b"1"), (b"b", b"2")]
+    assert offset(table, 0) == 1
+
+
+async def test_scan_is_ordered_ends_before_its_bound_and_is_of_one_moment(table: DurableTable) -> None:
+    keys = [bytes((120, number)) for number in (0, 1, 2, 127, 128, 254, 255)]
+    await table.commit(0, [(key, key) for key in reversed(keys)])
+
+    assert [key for key, _ in table.rows(0).scan(b"x", b"y")] == keys
+    assert [key for key, _ in table.rows(0).scan(keys[1], keys[4])] == keys[1:4]
+    assert list(table.rows(0).scan(keys[4], keys[4])) == []
+    begun = table.rows(0).scan(b"x", b"y")
+    assert next(begun) == (keys[0], keys[0])
+    await table.commit(0, [(key, None) for key in keys])
+    assert [key for key, _ in begun] == keys[1:]
+    assert list(table.rows(0).scan(b"x", b"y")) == []
+
+
+async def test_erased_rows_are_in_no_file_and_other_rows_stay(table: DurableTable) -> None:
+    await table.commit(0, [(b"k%03d" % number, SECRET) for number in range(100)])
+    await table.commit(0, [(b"kept", b"value"), (b"a", b"1")])
+    await asyncio.to_thread(table.erase, 0, b"k", b"l")
+    assert files_with_secret(table), "nothing was deleted, so nothing may vanish"
+    await table.commit(0, [(b"k%03d" % number, None) for number in range(100)])
+    assert files_with_secret(table), "a delete alone leaves the rows in the files"
+
+    await asyncio.to_thread(table.erase, 0, b"k000", b"k999")
+
+    assert files_with_secret(table) == []
+    assert stored(table, 0) == {b"kept": b"value", b"a": b"1"}
+    assert changelog(table, 0)[-1] == (b"k099", None)

@@ -1,0 +1,132 @@
+"""What moves the clock of a view, and what never does."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_dp.errors import StateError
+from stream_dp.windows.rows import MARKER, Marker, decode, text
+from tests.support.counting import counter, event, letters, loaded, view, watermark
+from tests.support.machine import Machine
+
+MARKER_KEY = MARKER + text("visits")
+
+
+def clock_after(*ticks: tuple[int, int | None, bool], counted: int = 5) -> int:
+    """Where a wall clock stands after ticks, when `counted` records were counted before them."""
+    machine, one = Machine(), counter(view())
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([event(n, "u", "a", 1) for n in range(counted)], 2))
+    for now, end, drained in ticks:
+        machine.carry_out(one.tick(now, end, drained=drained))
+    return decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms
+
+
+def test_a_wall_clock_shows_the_last_tick_whose_end_of_log_is_counted() -> None:
+    assert clock_after((50, 5, False)) == 50
+    assert clock_after((50, 6, False)) == 0
+    assert clock_after((50, 5, False), (60, 6, False)) == 50
+    assert clock_after((50, None, False)) == 0
+    assert clock_after((50, None, True)) == 0
+
+
+def test_a_wall_clock_passes_offsets_that_hold_no_record_once_the_log_is_drained() -> None:
+    assert clock_after((50, 8, True)) == 50
+    assert clock_after((50, 8, False), (60, 8, True)) == 60
+
+
+def test_a_wall_clock_does_not_wait_for_records_that_came_behind_the_tick() -> None:
+    machine, one = Machine(), counter(view())
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.tick(50, 3, drained=False))
+    machine.carry_out(one.tick(60, 9, drained=False))
+    machine.carry_out(one.chunk([event(n, "u", "a", 45) for n in range(3)], 60))
+    assert decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms == 50
+
+
+def test_no_clock_goes_back() -> None:
+    assert clock_after((50, 5, True), (40, 5, True)) == 50
+    machine, one = Machine(), counter(view(clock="event"))
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([watermark(0, 40), watermark(1, 20)], 100))
+    assert decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms == 40
+
+
+def test_a_watermark_ahead_of_the_wall_clock_counts_as_the_wall_clock() -> None:
+    machine, one = Machine(), counter(view(clock="event"))
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([watermark(0, 10**30)], 100))
+    assert decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms == 100
+
+
+def test_no_event_moves_a_clock() -> None:
+    """Removing a user must not change when a window closes (lossless 1.2)."""
+    machine, one = Machine(), counter(view("a"), view("b", clock="event"))
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([event(0, "u", "a", 900), event(1, "v", "a", 1)], 100))
+    marks = decode(Marker, machine.rows[MARKER_KEY]).views
+    assert (marks["a"].clock_ms, marks["b"].clock_ms) == (0, 0)
+    assert letters(machine.sent) == {}
+
+
+def event_clock(machine: Machine) -> int:
+    return decode(Marker, machine.rows[MARKER_KEY]).views["pages"].clock_ms
+
+
+def test_an_event_clock_goes_on_with_the_wall_clock_after_idle_time_without_a_watermark() -> None:
+    machine, one = Machine(), counter(view(clock="event", idle_ms=100))
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([watermark(0, 40)], 1000))
+
+    def after(now: int) -> int:
+        machine.carry_out(one.tick(now, 3, drained=True))
+        return event_clock(machine)
+
+    assert after(1099) == 40
+    assert after(1100) == 140
+    assert after(1199) == 140
+    machine.carry_out(one.chunk([event(1, "u", "a", 1)], 1199))  # an event is no sign of life: it would be data
+    assert after(1250) == 290
+    machine.carry_out(one.chunk([watermark(2, 45)], 1300))
+    assert after(1399) == 290
+    assert after(1400) == 390
+
+
+def test_idle_time_counts_from_the_first_tick_after_a_restart() -> None:
+    machine = Machine()
+    one = loaded(machine, view(clock="event", idle_ms=100))
+    machine.carry_out(one.chunk([watermark(0, 40)], 1000))
+    one = loaded(machine, view(clock="event", idle_ms=100))
+    for now, clock in ((5000, 40), (5099, 40), (5100, 140)):
+        machine.carry_out(one.tick(now, 1, drained=True))
+        assert event_clock(machine) == clock
+
+
+def test_idle_time_of_a_tick_counts_once_the_log_it_saw_is_counted() -> None:
+    machine = Machine()
+    one = loaded(machine, view(clock="event", idle_ms=100))
+    machine.carry_out(one.chunk([watermark(0, 40)], 1000))
+    machine.carry_out(one.tick(1100, 3, drained=False))
+    assert event_clock(machine) == 40
+    machine.carry_out(one.chunk([event(n, "u", "a", 30) for n in (1, 2)], 1100))
+    assert event_clock(machine) == 140
+
+
+def test_a_watermark_that_waits_to_be_read_ends_the_idle_time_of_earlier_ticks() -> None:
+    """The worker was busy, the source was not: what its watermark still lets through must not become late."""
+    machine = Machine()
+    one = loaded(machine, view(clock="event", idle_ms=100))
+    machine.carry_out(one.chunk([watermark(0, 1)], 1000))
+    machine.carry_out(one.tick(1150, 2, drained=False))
+    machine.carry_out(one.chunk([watermark(1, 2)], 1150))
+    machine.carry_out(one.chunk([event(2, "u", "a", 5)], 1151))
+    assert letters(machine.sent) == {}
+    assert event_clock(machine) == 2
+
+
+def test_a_log_that_ends_before_what_was_counted_stops_the_worker() -> None:
+    machine, one = Machine(), counter(view())
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([event(0, "u", "a", 1), event(1, "u", "b", 1)], 2))
+    with pytest.raises(StateError, match="made anew"):
+        machine.carry_out(one.tick(5, 1, drained=False))
