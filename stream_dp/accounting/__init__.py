@@ -1,4 +1,7 @@
-"""Exact privacy budgets: costs, what a selection costs, and the ledger as a pure state machine."""
+"""Exact privacy budgets: costs, what a selection costs, and the ledger as a pure state machine.
+
+What sets of releases cost is in `coalitions`, and what noise costs that is not pure in `curves` and `binomial`.
+"""
 
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.ledger import (

@@ -12,7 +12,7 @@ from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
 
-_COMMANDS = ("demo", "worker", "check", "schema", "grant", "tail", "kafka")
+_COMMANDS = ("demo", "worker", "check", "schema", "grant", "tail", "kafka", "reproduce")
 
 
 class _Commands(click.Group):

@@ -6,12 +6,9 @@ Another stream than that of `sealed.read_levels`; a deployment uses one of the t
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from stream_dp.errors import StateError
-from stream_dp.lossless.levels import noise_parameter
-from stream_dp.lossless.prf import words
-from stream_dp.lossless.threshold_process import clocks
+from stream_dp.lossless.excess import NEWEST, excess
 
 _TAG = b"LMR1-step"
 
@@ -25,7 +22,15 @@ def step_key(prf_key: bytes, step: int) -> bytes:
 
 
 def coarsen(
-    values: Mapping[bytes, int], *, key: bytes, step: int, window: bytes, digest: bytes, fine: int, coarse: int
+    values: Mapping[bytes, int],
+    *,
+    key: bytes,
+    step: int,
+    window: bytes,
+    digest: bytes,
+    fine: int,
+    coarse: int,
+    construction: str = NEWEST,
 ) -> dict[bytes, int]:
     """Turn the values of level `step + 1` into those of level `step`, with the key of that step alone.
 
@@ -37,33 +42,28 @@ def coarsen(
         digest: the snapshot digest of the table.
         fine: level A of `values`.
         coarse: level A of the result, at least `fine`.
+        construction: how the noise is made from the key; one for all readings of a table.
 
     Returns:
         The values at `coarse`, in the order of `values`.
 
     Raises:
-        ConfigError: not a level.
-        StateError: `coarse` is finer than `fine`.
+        ConfigError: not a level, or the key has another length.
+        StateError: `coarse` is finer than `fine`, or the construction is not known.
 
     Guarantee: post-processing of `values`. Source: lossless 6.5, 7.5, vector X05.
     """
-    noise_parameter(fine)
-    noise_parameter(coarse)
-    if coarse < fine:
-        raise StateError(f"a step leads to a coarser level; {coarse} is finer than {fine}")
-    number = _encoded(step)
-    return {
-        item: value
-        + _climb(words(key, window, digest, item, b"+", number), fine, coarse)
-        - _climb(words(key, window, digest, item, b"-", number), fine, coarse)
-        for item, value in values.items()
-    }
-
-
-def _climb(stream: Iterator[int], fine: int, coarse: int) -> int:
-    """How far the coarse clock lies above the fine one."""
-    stop = next(word for word in stream if word >= fine)
-    return 0 if stop >= coarse else 1 + clocks(stream, (coarse,))[0]
+    # Words until one is >= fine, 0 if it is >= coarse, else 1 + those before the next that is: the excess of a clock.
+    (added,) = excess(
+        list(values),
+        key=key,
+        table=(window, digest),
+        step=(_encoded(step),),
+        thresholds=(coarse,),
+        finest=fine,
+        construction=construction,
+    )
+    return {item: value + up for (item, value), up in zip(values.items(), added, strict=True)}
 
 
 def _encoded(step: int) -> bytes:

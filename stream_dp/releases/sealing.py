@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from stream_dp.exact.bits import Entropy
-from stream_dp.lossless.sealed import SALT_BYTES, prune, read_levels, seal, snapshot_digest
+from stream_dp.lossless.excess import LMR1, NEWEST
+from stream_dp.lossless.sealed import SALT_BYTES, prune, read_columns, seal, snapshot_digest
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.select import candidates, limited_domain_top_k
 from stream_dp.windows.rows import moment
@@ -30,6 +31,8 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
     """Whether a top-k found k keys."""
     draws: int
     """What the selection of a top-k has cost, in draws."""
+    construction: str = LMR1
+    """How coarser levels are made from the key (`lossless.excess`); tables of the first version do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def seal_window(
     Guarantee: with every release read from it, `view.cost(finest level)`-DP. Source: lossless 6.4, 6.7, topk 2.2.
     """
     window = noise_window(view, start_ms)
-    exact = {item.encode(): count for item, count in counts.items()}
+    exact = {item.encode(): counts[item] for item in sorted(counts)}  # in the order of the bytes too: sorted once
     salt = entropy(b"salt" + window).bits(8 * SALT_BYTES).to_bytes(SALT_BYTES)
     digest = snapshot_digest(exact, salt)
     finest = view.levels[-1].threshold
@@ -75,9 +78,11 @@ def seal_window(
         names, complete, draws = list(top.items), not top.bottom, top.draws
     else:
         ladder = [(level.threshold, level.minimum_count or 1) for level in view.levels]
-        fine = prune(seal(exact, finest, bits), prf_key=prf_key, window=window, digest=digest, ladder=ladder)
-        names, complete, draws = sorted(fine), True, 0
-    return SealedTable(digest, [name.decode() for name in names], [fine[name] for name in names], complete, draws)
+        sealed = seal(exact, finest, bits)
+        fine = prune(sealed, prf_key=prf_key, window=window, digest=digest, ladder=ladder, construction=NEWEST)
+        names, complete, draws = list(fine), True, 0
+    items, values = [name.decode() for name in names], [fine[name] for name in names]
+    return SealedTable(digest, items, values, complete, draws, NEWEST)
 
 
 def read_window(view: ViewPlan, start_ms: int, table: SealedTable, levels: list[int], prf_key: bytes) -> list[Reading]:
@@ -94,17 +99,18 @@ def read_window(view: ViewPlan, start_ms: int, table: SealedTable, levels: list[
         One reading per level: for a histogram the keys that reach the level's minimum count.
     """
     fine = {item.encode(): value for item, value in zip(table.items, table.values, strict=True)}
-    read = read_levels(
+    columns = read_columns(
         fine,
         prf_key=prf_key,
         window=noise_window(view, start_ms),
         digest=table.digest,
         thresholds=[view.levels[level].threshold for level in levels],
         finest=view.levels[-1].threshold,
+        construction=table.construction,
     )
     readings = []
-    for index, level in enumerate(levels):
+    for level, column in zip(levels, columns, strict=True):
         least = view.levels[level].minimum_count
-        counts = [(item, read[item.encode()][index]) for item in table.items]
-        readings.append(Reading([row for row in counts if least is None or row[1] >= least], table.complete))
+        rows = zip(table.items, column, strict=True)
+        readings.append(Reading([row for row in rows if least is None or row[1] >= least], table.complete))
     return readings

@@ -14,16 +14,22 @@ from math import exp
 
 import pytest
 
+from stream_dp.exact.aes import Blocks
 from stream_dp.exact.bits import KeyedBits
+from stream_dp.lossless.addressed_words import AddressedWords
+from stream_dp.lossless.bulk_clocks import bulk_clocks
+from stream_dp.lossless.bulk_noise import bulk_noise
 from stream_dp.lossless.discrete_laplace import bridge_pmf, pmf, tail
+from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.sealed import read_levels, seal
+from stream_dp.lossless.sealed import read_columns, seal
 
 pytestmark = pytest.mark.statistical
 
 FALSE_ALARM = 1e-6
 KEYS = [b"%d" % i for i in range(20_000)]
 FINE, COARSE = Fraction(1), Fraction(1, 2)
+CONSTRUCTIONS = [LMR1, LMR3]
 OFF = [Fraction(13, 10), Fraction(7, 10)]  # of the scale
 SEED = b"seal, one draw per test"
 
@@ -59,16 +65,17 @@ def sealed(epsilon: Fraction) -> dict[bytes, int]:
     return seal(dict.fromkeys(KEYS, 0), threshold_for(epsilon), KeyedBits(SEED, str(epsilon).encode()))
 
 
-def read(fine: dict[bytes, int], epsilon: Fraction) -> list[int]:
-    table = read_levels(
+def read(fine: dict[bytes, int], epsilon: Fraction, construction: str) -> list[int]:
+    (values,) = read_columns(
         fine,
         prf_key=bytes(range(32)),
         window=b"window",
         digest=bytes(32),
         thresholds=[threshold_for(epsilon)],
         finest=threshold_for(FINE),
+        construction=construction,
     )
-    return [value for (value,) in table.values()]
+    return values
 
 
 def test_chi_square_survival_matches_tabulated_quantiles() -> None:
@@ -85,13 +92,15 @@ def test_sealed_noise_of_another_scale_is_rejected(scale: Fraction) -> None:
     assert p_value(sealed(FINE / scale).values(), laplace_cells(FINE, 4)) < FALSE_ALARM
 
 
-def test_a_coarser_reading_is_discrete_laplace_at_its_own_level() -> None:
-    assert p_value(read(sealed(FINE), COARSE), laplace_cells(COARSE, 8)) > FALSE_ALARM
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_a_coarser_reading_is_discrete_laplace_at_its_own_level(construction: str) -> None:
+    assert p_value(read(sealed(FINE), COARSE, construction), laplace_cells(COARSE, 8)) > FALSE_ALARM
 
 
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
 @pytest.mark.parametrize("scale", OFF)
-def test_a_coarser_reading_of_another_scale_is_rejected(scale: Fraction) -> None:
-    assert p_value(read(sealed(FINE), COARSE / scale), laplace_cells(COARSE, 8)) < FALSE_ALARM
+def test_a_coarser_reading_of_another_scale_is_rejected(scale: Fraction, construction: str) -> None:
+    assert p_value(read(sealed(FINE), COARSE / scale, construction), laplace_cells(COARSE, 8)) < FALSE_ALARM
 
 
 def bridge_cells(m: int) -> dict[int, Fraction]:
@@ -102,10 +111,11 @@ def bridge_cells(m: int) -> dict[int, Fraction]:
     return law | {-m: rest, m: rest}
 
 
-def test_what_a_coarser_level_adds_has_the_law_of_the_bridge_whatever_the_sealed_noise_is() -> None:
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_what_a_coarser_level_adds_has_the_law_of_the_bridge_whatever_the_sealed_noise_is(construction: str) -> None:
     """Checked apart where the sealed noise is positive, zero and negative: that is what independence says."""
     fine = sealed(FINE)
-    added = {key: up - fine[key] for key, up in zip(fine, read(fine, COARSE), strict=True)}
+    added = {key: up - fine[key] for key, up in zip(fine, read(fine, COARSE, construction), strict=True)}
     for sign in (-1, 0, 1):
         part = [added[key] for key, value in fine.items() if (value > 0) - (value < 0) == sign]
         assert p_value(part, bridge_cells(4)) > FALSE_ALARM
@@ -115,3 +125,47 @@ def test_adding_fresh_coarse_noise_instead_of_the_bridge_is_rejected() -> None:
     fresh = seal(dict.fromkeys(KEYS, 0), threshold_for(COARSE), KeyedBits(SEED, b"fresh"))
 
     assert p_value(fresh.values(), bridge_cells(4)) < FALSE_ALARM
+
+
+# ------------------------------------------------------------------------------------------------- a million at once
+MILLION = 1_000_000
+SMALL, LARGE = Fraction(1, 10), Fraction(3, 2)  # epsilon per count: with binary digits apart from 1/32 down
+
+
+@pytest.mark.parametrize(("epsilon", "m"), [(Fraction(1, 50), 200), (SMALL, 60), (LARGE, 6)])
+def test_a_million_draws_are_discrete_laplace(epsilon: Fraction, m: int) -> None:
+    noise = bulk_noise(threshold_for(epsilon), MILLION, KeyedBits(SEED, b"million"))
+
+    assert p_value(noise.tolist(), laplace_cells(epsilon, m)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("off", [Fraction(102, 100), Fraction(98, 100)])
+def test_a_million_draws_tell_a_scale_that_is_two_percent_off(off: Fraction) -> None:
+    noise = bulk_noise(threshold_for(SMALL / off), MILLION, KeyedBits(SEED, b"million"))
+
+    assert p_value(noise.tolist(), laplace_cells(SMALL, 60)) < FALSE_ALARM
+
+
+@pytest.fixture(scope="module")
+def million() -> tuple[AddressedWords, Blocks]:
+    """A million keys of one table."""
+    streams = AddressedWords(bytes(range(32)), b"window", bytes(32))
+    return streams, streams.addresses([b"%d" % i for i in range(MILLION)])
+
+
+@pytest.mark.parametrize(("epsilon", "m"), [(SMALL, 60), (LARGE, 6)])
+def test_clocks_of_a_million_keys_have_discrete_laplace_differences(
+    million: tuple[AddressedWords, Blocks], epsilon: Fraction, m: int
+) -> None:
+    plus, minus = bulk_clocks(*million, threshold_for(epsilon))
+
+    assert p_value((plus - minus).tolist(), laplace_cells(epsilon, m)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("off", [Fraction(102, 100), Fraction(98, 100)])
+def test_clocks_of_a_scale_that_is_two_percent_off_are_rejected(
+    million: tuple[AddressedWords, Blocks], off: Fraction
+) -> None:
+    plus, minus = bulk_clocks(*million, threshold_for(SMALL / off))
+
+    assert p_value((plus - minus).tolist(), laplace_cells(SMALL, 60)) < FALSE_ALARM

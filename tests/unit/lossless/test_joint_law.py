@@ -1,25 +1,30 @@
 """Vector D07 on the shipped code: what every coalition of readers learns, from enumerated randomness.
 
-Words are three bits long (64-bit words whose other bits are zero), levels are 3/8, 1/4 and 1/8. All streams up to
-a length are enumerated through `seal` and `read_levels`; what longer streams would add is known exactly, and every
-statement below carries it. The same check rejects noise that is drawn independently per level.
+Levels are 3/8, 1/4 and 1/8. Words of the coarser levels are three bits long (64-bit words whose other bits are zero),
+and all streams of them up to a length are enumerated through `read_columns`; `seal` is run on all uniform numbers to 16
+bits. What longer ones would add is known exactly, and every statement below carries it. The same check rejects noise
+that is drawn independently per level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream_dp.errors import StateError
+from stream_dp.exact.aes import Blocks
 from stream_dp.exact.bits import RecordedBits
-from stream_dp.lossless import sealed
+from stream_dp.lossless import bulk_noise, excess, sealed
 from stream_dp.lossless.discrete_laplace import bridge_pmf, pmf
-from stream_dp.lossless.levels import WORD, noise_parameter
+from stream_dp.lossless.levels import noise_parameter
 from stream_dp.lossless.threshold_process import clocks
 
 WORDS = [word << 61 for word in range(8)]
@@ -74,43 +79,90 @@ def enumerated(run: Callable[[tuple[int, ...]], Outcome], longest: int) -> Law:
     return Law(law, missing)
 
 
-def sealed_law() -> Law:
-    """Noise of `seal` at the fine level, over all tapes of up to 12 words."""
+class EveryLead:
+    """Uniform numbers for `bulk_noise`: for plus all but the smallest, to 16 bits; minus has the largest throughout."""
 
-    def run(stream: tuple[int, ...]) -> Outcome:
-        tape = RecordedBits(b"".join(word.to_bytes(8, "big") for word in stream))
-        return (sealed.seal({b"key": 0}, FINE, tape)[b"key"],)
+    def __init__(self, key: bytes) -> None:
+        pass
 
-    return enumerated(run, 12)
+    def leads(self, first: int, size: int) -> NDArray[np.uint16]:
+        part, index = divmod(first, 1 << 40)
+        leads = np.full(size, 0xFFFF) if part else np.arange(index + 1, index + 1 + size)
+        return leads.astype(np.uint16)
+
+    def rests(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+        raise AssertionError("at level 1/8 the top 16 bits decide everything but the smallest")
 
 
-def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: bytes) -> Law:
-    """Excess of `read_levels` over the finest level from one side, the other one's clocks all being zero."""
+def sealed_law(monkeypatch: pytest.MonkeyPatch) -> Law:
+    """Noise of `seal` at the fine level from plus, over all uniform numbers to 16 bits, minus being zero."""
+    monkeypatch.setattr(bulk_noise, "Uniforms", EveryLead)
+    keys = (i.to_bytes(2, "big") for i in range(0xFFFF))
+    drawn = Counter(sealed.seal(dict.fromkeys(keys, 0), FINE, RecordedBits(bytes(32))).values())
+    return Law({(z,): Fraction(n, 1 << 16) for z, n in drawn.items()}, Fraction(1, 1 << 16))
 
-    def run(stream: tuple[int, ...]) -> Outcome:
-        def words(key: bytes, *fields: bytes) -> Iterator[int]:
-            return iter(stream if fields[-1] == enumerated_side else (WORD - 1,))
 
-        monkeypatch.setattr(sealed, "words", words)
-        table = sealed.read_levels(
-            {b"key": 0}, prf_key=bytes(32), window=b"w", digest=bytes(32), thresholds=LEVELS, finest=FINE
-        )
-        return table[b"key"]
+LONGEST = 8
 
-    return enumerated(run, 8)
+
+class EveryStream:
+    """Words for `excess`: one side of key i has the i-th stream, followed by words that stop every clock."""
+
+    def __init__(self, streams: list[tuple[int, ...]], side: int) -> None:
+        self._leads = np.full((len(streams), 2, LONGEST), 0xFFFF, np.uint16)
+        for row, stream in enumerate(streams):
+            self._leads[row, side, : len(stream)] = [word >> 48 for word in stream]
+
+    def __call__(self, key: bytes, *fields: bytes) -> EveryStream:
+        return self
+
+    def addresses(self, items: list[bytes]) -> Blocks:
+        return np.array([[int.from_bytes(item), 0] for item in items], np.uint64)
+
+    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
+        return self._leads[addresses[:, 0], :, 4 * block : 4 * block + 4].reshape(-1, 8)
+
+    def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        raise AssertionError("levels of three bits are decided by the leads")
+
+
+def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: int) -> Law:
+    """Excess of `read_columns` over the finest level from one side, the other one's clocks all being zero."""
+    streams = [
+        (*below, last)
+        for length in range(LONGEST)
+        for below in product([word for word in WORDS if word < COARSE], repeat=length)
+        for last in WORDS
+        if last >= COARSE
+    ]
+    monkeypatch.setattr(excess, "AddressedWords", EveryStream(streams, enumerated_side))
+    columns = sealed.read_columns(
+        {i.to_bytes(2): 0 for i in range(len(streams))},
+        prf_key=bytes(32),
+        window=b"w",
+        digest=bytes(32),
+        thresholds=LEVELS,
+        finest=FINE,
+        construction=excess.LMR3,
+    )
+    law: dict[Outcome, Fraction] = {}
+    for stream, outcome in zip(streams, zip(*columns, strict=True), strict=True):
+        law[outcome] = law.get(outcome, Fraction(0)) + Fraction(1, 8 ** len(stream))
+    return Law(law, A_COARSE**LONGEST)
 
 
 @pytest.fixture(scope="module")
 def shipped() -> Law:
     """Joint law of the three readings of a count of zero: fresh fine noise, and the excess of either side."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        plus, minus = (excess_law(monkeypatch, side) for side in (b"+", b"-"))
+        plus, minus = (excess_law(monkeypatch, side) for side in (0, 1))
+        half = sealed_law(monkeypatch)
 
     def added(x: Outcome, y: Outcome) -> Outcome:
         return tuple(a + b for a, b in zip(x, y, strict=True))
 
-    excess = plus.plus(minus, added)
-    return sealed_law().plus(excess, lambda fine, levels: tuple(fine[0] + level for level in levels))
+    fine = half.plus(half, lambda x, y: (x[0] - y[0],))
+    return fine.plus(plus.plus(minus, added), lambda fine, levels: tuple(fine[0] + level for level in levels))
 
 
 @pytest.fixture(scope="module")

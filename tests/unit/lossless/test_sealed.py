@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.lossless.bulk_noise import bulk_noise
+from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.lossless.sealed import prune, read_levels, seal, snapshot_digest
 
@@ -18,7 +20,8 @@ FINEST = LADDER[-1]
 KEY, WINDOW, DIGEST = bytes(range(32)), b"view\x00 window", bytes(reversed(range(32)))
 
 LEVELS = st.lists(st.integers(min_value=FINEST, max_value=LADDER[0]) | st.sampled_from(LADDER), max_size=5)
-TABLES = st.dictionaries(st.binary(max_size=6), st.integers(min_value=-50, max_value=50), max_size=4)
+BOTH = st.sampled_from([LMR1, LMR3])
+TABLES = st.dictionaries(st.binary(max_size=20), st.integers(min_value=-50, max_value=50), max_size=4)
 
 
 def read(
@@ -29,25 +32,37 @@ def read(
     window: bytes = WINDOW,
     digest: bytes = DIGEST,
     finest: int = FINEST,
+    construction: str = LMR3,
 ) -> dict[bytes, tuple[int, ...]]:
-    return read_levels(fine, prf_key=key, window=window, digest=digest, thresholds=thresholds, finest=finest)
-
-
-def tape(*words: int) -> RecordedBits:
-    return RecordedBits(b"".join(word.to_bytes(8, "big") for word in words))
+    return read_levels(
+        fine,
+        prf_key=key,
+        window=window,
+        digest=digest,
+        thresholds=thresholds,
+        finest=finest,
+        construction=construction,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- seal
-def test_sealing_counts_words_below_the_level_for_each_side_in_the_order_of_the_keys() -> None:
-    half, low, high = WORD // 2, WORD // 2 - 1, WORD // 2
-    bits = tape(low, low, low, high, low, high, WORD - 1, 0, 0, high)
+def test_sealing_adds_the_noise_that_its_bits_give_to_the_sorted_keys() -> None:
+    tape = bytes(range(32))
+    noise = bulk_noise(FINEST, 3, RecordedBits(tape)).tolist()
 
-    assert list(seal({b"b": 7, b"a": 20}, half, bits).items()) == [(b"a", 20 + 3 - 1), (b"b", 7 + 0 - 2)]
+    sealed = seal({b"c": 7, b"a": 20, b"b": 0}, FINEST, RecordedBits(tape))
+
+    assert list(sealed.items()) == [(b"a", 20 + noise[0]), (b"b", noise[1]), (b"c", 7 + noise[2])]
+    assert any(noise)
 
 
-def test_sealing_stops_when_the_recorded_words_end() -> None:
-    with pytest.raises(StateError, match="tape has 0 bits left"):
-        seal({b"a": 1}, WORD // 2, tape(1, WORD - 1, 1))
+def test_sealing_an_empty_table_gives_an_empty_one() -> None:
+    assert seal({}, FINEST, KeyedBits(KEY, b"draw")) == {}
+
+
+def test_sealing_without_enough_bits_for_a_key_is_refused() -> None:
+    with pytest.raises(StateError, match="tape has 248 bits left"):
+        seal({b"a": 1}, WORD // 2, RecordedBits(bytes(31)))
 
 
 def test_sealing_forgets_in_which_order_the_keys_arrived() -> None:
@@ -63,7 +78,7 @@ def test_sealing_forgets_in_which_order_the_keys_arrived() -> None:
 @pytest.mark.parametrize("finest", [0, WORD])
 def test_sealing_without_noise_or_with_endless_noise_is_refused(finest: int) -> None:
     with pytest.raises(ConfigError, match="a level must be"):
-        seal({b"a": 1}, finest, tape(0))
+        seal({b"a": 1}, finest, RecordedBits(bytes(32)))
 
 
 # ------------------------------------------------------------------------------------------------------- read_levels
@@ -78,6 +93,7 @@ def test_vector_x04_releases_of_a_sealed_value(vector: Callable[[str], Any]) -> 
         window=inputs["window"].encode(),
         digest=bytes.fromhex(inputs["snapshot_digest_hex"]),
         finest=ladder[-1],
+        construction=LMR1,
     )
 
     assert table == {b"alpha": tuple(x04["expected"]["releases"])}
@@ -94,6 +110,7 @@ def test_vector_x01_excess_over_the_finest_level(vector: Callable[[str], Any]) -
         window=inputs["window"].encode(),
         digest=bytes.fromhex(inputs["snapshot_digest_hex"]),
         finest=ladder[-1],
+        construction=LMR1,
     )
 
     assert {item.hex(): list(values) for item, values in table.items()} == {
@@ -101,44 +118,67 @@ def test_vector_x01_excess_over_the_finest_level(vector: Callable[[str], Any]) -
     }
 
 
-@given(fine=TABLES, asked=LEVELS)
-@settings(derandomize=True, max_examples=60, deadline=None)
-def test_a_level_reads_the_same_whatever_is_asked_with_it_and_again(fine: dict[bytes, int], asked: list[int]) -> None:
-    together = read(fine, asked)
+@given(fine=TABLES, asked=LEVELS, construction=BOTH)
+@settings(derandomize=True, max_examples=100, deadline=None)
+def test_a_level_reads_the_same_whatever_is_asked_with_it_and_again(
+    fine: dict[bytes, int], asked: list[int], construction: str
+) -> None:
+    together = read(fine, asked, construction=construction)
 
-    assert read(fine, asked) == together
+    assert read(fine, asked, construction=construction) == together
     for index, level in enumerate(asked):
-        assert read(fine, [level]) == {key: (values[index],) for key, values in together.items()}
-    assert read(fine, asked[::-1]) == {key: values[::-1] for key, values in together.items()}
+        alone = read(fine, [level], construction=construction)
+        assert alone == {key: (values[index],) for key, values in together.items()}
+    backwards = read(fine, asked[::-1], construction=construction)
+    assert backwards == {key: values[::-1] for key, values in together.items()}
 
 
-@given(fine=TABLES)
-@settings(derandomize=True, max_examples=60, deadline=None)
-def test_a_key_reads_the_same_whatever_other_keys_are_stored(fine: dict[bytes, int]) -> None:
-    together = read(fine, LADDER)
+@given(fine=TABLES, construction=BOTH)
+@settings(derandomize=True, max_examples=100, deadline=None)
+def test_a_key_reads_the_same_whatever_other_keys_are_stored(fine: dict[bytes, int], construction: str) -> None:
+    together = read(fine, LADDER, construction=construction)
 
-    assert list(together) == list(fine)
     for key, value in fine.items():
-        assert read({key: value}, LADDER) == {key: together[key]}
+        assert read({key: value}, LADDER, construction=construction) == {key: together[key]}
 
 
-@given(fine=TABLES)
-@settings(derandomize=True, max_examples=60, deadline=None)
-def test_the_finest_level_is_the_sealed_value_and_the_data_only_shift_the_coarser_ones(fine: dict[bytes, int]) -> None:
-    table, zero = read(fine, LADDER), read(dict.fromkeys(fine, 0), LADDER)
+@given(fine=TABLES, construction=BOTH)
+@settings(derandomize=True, max_examples=100, deadline=None)
+def test_the_finest_level_is_the_sealed_value_and_the_data_only_shift_the_coarser_ones(
+    fine: dict[bytes, int], construction: str
+) -> None:
+    table, zero = (read(counts, LADDER, construction=construction) for counts in (fine, dict.fromkeys(fine, 0)))
 
     for key, value in fine.items():
         assert table[key][-1] == value
         assert [reading - value for reading in table[key]] == list(zero[key])
 
 
-def test_another_key_window_or_digest_reads_other_noise() -> None:
+@pytest.mark.parametrize("construction", [LMR1, LMR3])
+def test_another_key_window_or_digest_reads_other_noise(construction: str) -> None:
     fine = {b"%d" % i: 0 for i in range(20)}
-    first = read(fine, LADDER[:1])
+    first = read(fine, LADDER[:1], construction=construction)
 
-    assert read(fine, LADDER[:1], key=bytes(32)) != first
-    assert read(fine, LADDER[:1], window=WINDOW + b"2") != first
-    assert read(fine, LADDER[:1], digest=bytes(32)) != first
+    assert read(fine, LADDER[:1], construction=construction, key=bytes(32)) != first
+    assert read(fine, LADDER[:1], construction=construction, window=WINDOW + b"2") != first
+    assert read(fine, LADDER[:1], construction=construction, digest=bytes(32)) != first
+
+
+@pytest.mark.parametrize("construction", [LMR1, LMR3])
+def test_nothing_asked_gives_every_key_nothing(construction: str) -> None:
+    assert read({b"a": 1, b"b": 2}, [], construction=construction) == {b"a": (), b"b": ()}
+    assert read({}, LADDER, construction=construction) == {}
+
+
+def test_the_two_constructions_read_other_noise() -> None:
+    fine = {b"%d" % i: 0 for i in range(20)}
+
+    assert read(fine, LADDER[:1], construction=LMR1) != read(fine, LADDER[:1], construction=LMR3)
+
+
+def test_a_construction_of_a_later_version_is_refused() -> None:
+    with pytest.raises(StateError, match="construction 'LMR9' is not known"):
+        read({b"a": 1}, LADDER, construction="LMR9")
 
 
 def test_a_level_finer_than_the_sealed_one_is_refused() -> None:
@@ -163,7 +203,7 @@ def test_a_digest_of_the_wrong_length_is_refused() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- prune
 def test_pruning_keeps_exactly_the_keys_that_some_level_shows() -> None:
-    fine = {b"%d" % i: i % 30 - 10 for i in range(300)}
+    fine = {b"%d" % i: i % 30 - 10 for i in range(3000)}
     minimum = [30, 22, 19, 18, 18]
 
     kept = prune(fine, prf_key=KEY, window=WINDOW, digest=DIGEST, ladder=list(zip(LADDER, minimum, strict=True)))

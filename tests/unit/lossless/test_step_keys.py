@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ConfigError, StateError
+from stream_dp.lossless.addressed_words import AddressedWords
+from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.step_keys import coarsen, step_key
+from stream_dp.lossless.threshold_process import clocks
 
 
 def test_vector_x05_steps_and_releases(vector: Callable[[str], Any]) -> None:
@@ -28,6 +31,7 @@ def test_vector_x05_steps_and_releases(vector: Callable[[str], Any]) -> None:
             digest=digest,
             fine=ladder[step + 1],
             coarse=ladder[step],
+            construction=LMR1,
         )
         releases.insert(0, values)
 
@@ -38,12 +42,37 @@ def test_vector_x05_steps_and_releases(vector: Callable[[str], Any]) -> None:
         assert steps == row["increments_step_0_to_4"]
 
 
-def coarsened(fine: int, coarse: int) -> dict[bytes, int]:
-    return coarsen({b"a": 1}, key=bytes(32), step=0, window=b"w", digest=bytes(32), fine=fine, coarse=coarse)
+def coarsened(fine: int, coarse: int, step: int = 0, construction: str = LMR3) -> dict[bytes, int]:
+    values = {b"%d" % i: 1 for i in range(20)}
+    return coarsen(
+        values,
+        key=bytes(32),
+        step=step,
+        window=b"w",
+        digest=bytes(32),
+        fine=fine,
+        coarse=coarse,
+        construction=construction,
+    )
+
+
+@pytest.mark.parametrize("construction", [LMR1, LMR3])
+def test_every_step_has_noise_of_its_own_even_under_one_key(construction: str) -> None:
+    steps = [tuple(coarsened(2**62, 2**63, step, construction).values()) for step in range(4)]
+
+    assert len(set(steps)) == 4
+
+
+def test_the_words_of_a_step_are_addressed_by_its_number() -> None:
+    streams = AddressedWords(bytes(32), b"w", bytes(32), (3).to_bytes(4, "big"))
+
+    for item, value in coarsened(2**62, 2**63, 3).items():
+        plus, minus = (clocks(streams.words(item, side), (2**62, 2**63)) for side in (0, 1))
+        assert value == 1 + plus[1] - plus[0] - minus[1] + minus[0]
 
 
 def test_a_step_between_equal_levels_changes_nothing() -> None:
-    assert coarsened(2**63, 2**63) == {b"a": 1}
+    assert set(coarsened(2**63, 2**63).values()) == {1}
 
 
 def test_a_step_towards_a_finer_level_is_refused() -> None:

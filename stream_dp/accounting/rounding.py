@@ -1,0 +1,82 @@
+"""Elementary functions rounded in a stated direction: what a privacy statement needs to stay an upper bound.
+
+Results are dyadic rationals with an error below 2^-250, relative to the result for exponentials and roots.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from stream_dp.errors import ConfigError
+from stream_dp.exact.reals import exp_neg, log
+
+PRECISION = 256
+"""Significant bits of a rounded number."""
+
+
+def up(q: Fraction) -> Fraction:
+    """A dyadic rational not below q, which agrees with it in about `PRECISION` significant bits."""
+    return -down(-q)
+
+
+def down(q: Fraction) -> Fraction:
+    """A dyadic rational not above q, which agrees with it in about `PRECISION` significant bits."""
+    shift = PRECISION - q.numerator.bit_length() + q.denominator.bit_length()
+    if shift < 0:
+        return Fraction((q.numerator // (q.denominator << -shift)) << -shift)
+    return Fraction((q.numerator << shift) // q.denominator, 1 << shift)
+
+
+def exp_up(x: Fraction) -> Fraction:
+    """e^x, rounded up."""
+    lower, upper, scale = _exp_neg(abs(x))
+    return up(Fraction(scale, lower) if x > 0 else Fraction(upper, scale))
+
+
+def exp_down(x: Fraction) -> Fraction:
+    """e^x, rounded down; positive."""
+    lower, upper, scale = _exp_neg(abs(x))
+    return down(Fraction(scale, upper) if x > 0 else Fraction(lower, scale))
+
+
+def log_up(q: Fraction) -> Fraction:
+    """The natural logarithm of q, rounded up.
+
+    Raises:
+        ConfigError: q is not positive.
+    """
+    return Fraction(log(q, PRECISION)[1], 1 << PRECISION)
+
+
+def log_down(q: Fraction) -> Fraction:
+    """The natural logarithm of q, rounded down.
+
+    Raises:
+        ConfigError: q is not positive.
+    """
+    return Fraction(log(q, PRECISION)[0], 1 << PRECISION)
+
+
+def root_up(q: Fraction) -> Fraction:
+    """The square root of q, rounded up.
+
+    Raises:
+        ConfigError: q is negative.
+    """
+    if q < 0:
+        raise ConfigError(f"root_up needs a number of at least 0, not {q}")
+    if q == 0:
+        return Fraction(0)
+    # 4^shift q has at least 2 PRECISION bits, and its root PRECISION.
+    shift = max(PRECISION - (q.numerator.bit_length() - q.denominator.bit_length()) // 2 + 1, 0)
+    square = -((-q.numerator << 2 * shift) // q.denominator)
+    root = 1 << (square.bit_length() + 1) // 2
+    while (better := (root + square // root) // 2) < root:
+        root = better
+    return Fraction(root + (root * root < square), 1 << shift)
+
+
+def _exp_neg(x: Fraction) -> tuple[int, int, int]:
+    """Integers with lower <= scale e^-x <= upper, lower > 2^250, however large x is."""
+    precision = PRECISION + 2 * (x.numerator // x.denominator + 1)
+    return *exp_neg(x, precision), 1 << precision

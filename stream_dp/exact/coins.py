@@ -1,0 +1,237 @@
+"""Exact coins: integer samplers on uniform bits whose output has the stated law to the last digit (lossless 7.10).
+
+How many bits a draw takes depends on the draw: batch draws behind a fixed release schedule (lossless 5, no. 21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from stream_dp.errors import ConfigError
+from stream_dp.exact.bits import BitSource
+from stream_dp.exact.choice import choose
+from stream_dp.exact.reals import log
+
+_START_PRECISION = 128
+# Above this mean a geometric clock is inverted instead of counted, and above this many trials rare successes are
+# found by their gaps: the fair bits of a million trials cost more than the few logarithms.
+_LONGEST_COUNT = 64
+_MOST_TRIALS = 1 << 16
+
+
+def uniform(n: int, bits: BitSource) -> int:
+    """A number of 0, ..., n - 1, each with probability 1 / n; rejection on the bits that n - 1 needs.
+
+    Raises:
+        ConfigError: n < 1.
+    """
+    if n < 1:
+        raise ConfigError(f"a uniform number needs at least one outcome, not {n}")
+    size = (n - 1).bit_length()
+    while True:
+        value = bits.bits(size)
+        if value < n:
+            return value
+
+
+def bernoulli(p: Fraction, bits: BitSource) -> bool:
+    """True with probability p.
+
+    Raises:
+        ConfigError: p is not in [0, 1].
+    """
+    if not 0 <= p.numerator <= p.denominator:
+        raise ConfigError(f"a probability must lie between 0 and 1, not {p}")
+    return uniform(p.denominator, bits) < p.numerator
+
+
+def geometric(a: Fraction, bits: BitSource) -> int:
+    """A geometric clock: P(k) = (1 - a) a^k, k >= 0.
+
+    Raises:
+        ConfigError: a is not in [0, 1).
+
+    Time: min(1 / (1 - a), 64) coins on average, or a few logarithms.
+    """
+    if not 0 <= a.numerator < a.denominator:
+        raise ConfigError(f"a geometric clock needs 0 <= a < 1, not {a}")
+    if (a.denominator - a.numerator) * _LONGEST_COUNT < a.denominator:
+        return _geometric_by_inversion(a, bits, _START_PRECISION)
+    count = 0
+    while bernoulli(a, bits):
+        count += 1
+    return count
+
+
+def _geometric_by_inversion(a: Fraction, bits: BitSource, precision: int) -> int:
+    """The number of k >= 1 with U < a^k, for a real uniform U that is read as far as that number needs it."""
+    uniform_bits, size = bits.bits(precision), precision
+    while True:
+        least, most = log(Fraction(a.denominator, a.numerator), size)
+        if uniform_bits > 0 and least > 0:
+            # U lies in [u, u + 1) / 2^size, and the number is the floor of ln(1/U) / ln(1/a).
+            low, _ = log(Fraction(1 << size, uniform_bits + 1), size)
+            _, high = log(Fraction(1 << size, uniform_bits), size)
+            if low // most == high // least:
+                return low // most
+        uniform_bits = uniform_bits << precision | bits.bits(precision)
+        size += precision
+
+
+def weighted(weights: Sequence[Fraction], bits: BitSource) -> int:
+    """An index, each with probability proportional to its weight.
+
+    Raises:
+        ConfigError: no weight is positive.
+    """
+    common = 1
+    for weight in weights:
+        common *= (weight * common).denominator
+    whole = [(weight * common).numerator for weight in weights]
+    return choose(lambda _: [(weight, weight) for weight in whole], bits)
+
+
+def truncated_geometric(a: Fraction, last: int, bits: BitSource) -> int:
+    """A geometric clock given that it is at most `last`: P(k) proportional to a^k, k = 0, ..., last.
+
+    Raises:
+        ConfigError: a is not in [0, 1), or `last` is negative.
+    """
+    if last < 0:
+        raise ConfigError(f"the last value of a truncated clock must be at least 0, not {last}")
+    return geometric(a, bits) % (last + 1)
+
+
+def binomial(n: int, p: Fraction, bits: BitSource) -> int:
+    """The number of successes in n independent trials of probability p.
+
+    All trials compare their fair bits with the binary digits of p at once; of very many trials with rare successes
+    only the gaps between successes are drawn.
+
+    Raises:
+        ConfigError: n is negative, or p is not in [0, 1].
+
+    Time: about 2 n fair bits; above 2^16 trials of p <= 1/1024, about n p + 1 logarithms whatever n is.
+    Source: lossless 7.10, vector B04.
+    """
+    if n < 0 or not 0 <= p <= 1:
+        raise ConfigError(f"binomial trials need n >= 0 and 0 <= p <= 1, not {n} and {p}")
+    if p == 1:
+        return n
+    if n > _MOST_TRIALS and p <= Fraction(1, 1024):
+        return _successes_by_gaps(n, p, bits)
+    successes, live, rest = 0, n, p.numerator
+    while live and rest:
+        rest *= 2
+        zeros = live - bits.bits(live).bit_count()
+        if rest >= p.denominator:  # the digit is 1: a zero is below p, a one is still equal to it
+            rest -= p.denominator
+            successes += zeros
+            live -= zeros
+        else:  # the digit is 0: a one is above p
+            live = zeros
+    return successes
+
+
+def _successes_by_gaps(n: int, p: Fraction, bits: BitSource) -> int:
+    if p == 0:
+        return 0
+    successes, trial = 0, geometric(1 - p, bits)
+    while trial < n:
+        successes += 1
+        trial += 1 + geometric(1 - p, bits)
+    return successes
+
+
+def hypergeometric(marked: int, plain: int, drawn: int, bits: BitSource) -> int:
+    """The number of marked ones among `drawn` of `marked + plain` things, drawn without putting back.
+
+    Raises:
+        ConfigError: a number is negative, or more are drawn than there are.
+
+    Time: min(drawn, marked) coins. Source: lossless 7.8, vector B01.
+    """
+    if min(marked, plain, drawn) < 0 or drawn > marked + plain:
+        raise ConfigError(f"cannot draw {drawn} of {marked} marked and {plain} plain things")
+    if drawn > marked:  # the same law with the two choices exchanged: which are marked, and which are drawn
+        marked, plain, drawn = drawn, marked + plain - drawn, marked
+    found = 0
+    for already in range(drawn):
+        found += uniform(marked + plain - already, bits) < marked - found
+    return found
+
+
+def bernoulli_exp(x: Fraction, bits: BitSource) -> bool:
+    """True with probability e^-x.
+
+    Raises:
+        ConfigError: x is negative.
+
+    Source: lossless 7.10 (Canonne, Kamath, Steinke 2020, Algorithm 1).
+    """
+    if x < 0:
+        raise ConfigError(f"e^-x is a probability for x >= 0, not for {x}")
+    whole = x.numerator // x.denominator
+    for _ in range(whole):
+        if not _bernoulli_exp_of_fraction(Fraction(1), bits):
+            return False
+    return _bernoulli_exp_of_fraction(x - whole, bits)
+
+
+def _bernoulli_exp_of_fraction(x: Fraction, bits: BitSource) -> bool:
+    k = 1
+    while bernoulli(Fraction(x, k), bits):
+        k += 1
+    return k % 2 == 1
+
+
+def geometric_exp(x: Fraction, bits: BitSource) -> int:
+    """A geometric clock of parameter e^-x: P(k) = (1 - e^-x) e^(-x k), k >= 0.
+
+    Raises:
+        ConfigError: x is not positive.
+
+    Time: a few coins, however small x is. Source: lossless 7.4 (Canonne, Kamath, Steinke 2020, Algorithm 2).
+    """
+    if x <= 0:
+        raise ConfigError(f"a geometric clock of parameter e^-x needs x > 0, not {x}")
+    # A clock of parameter e^(-1/t) is a remainder modulo t, which keeps e^(-r/t) of it, and t times one of e^-1.
+    t = x.denominator
+    while True:
+        remainder = uniform(t, bits)
+        if bernoulli_exp(Fraction(remainder, t), bits):
+            break
+    whole = 0
+    while _bernoulli_exp_of_fraction(Fraction(1), bits):
+        whole += 1
+    return (remainder + t * whole) // x.numerator
+
+
+def poisson(rate: Fraction, bits: BitSource) -> int:
+    """A Poisson number of the given mean: so many draws of mean 1, and the rest of the rate by thinning one more.
+
+    Raises:
+        ConfigError: the rate is negative.
+
+    Time: `rate` draws of a few uniform numbers each. Source: lossless 7.7, vector P06.
+    """
+    if rate < 0:
+        raise ConfigError(f"a Poisson rate must be at least 0, not {rate}")
+    whole = rate.numerator // rate.denominator
+    total = sum(_poisson_one(bits) for _ in range(whole))
+    return total if rate == whole else total + binomial(_poisson_one(bits), rate - whole, bits)
+
+
+def _poisson_one(bits: BitSource) -> int:
+    """Duchon and Duvignau 2016: fixed points of a random permutation that grows until they are settled."""
+    number, size, settled = 1, 1, 0
+    while True:
+        place = uniform(size + 1, bits)
+        if place == size:
+            number += 1
+        elif place < settled:
+            return number
+        else:
+            number, settled = number - 1, size + 1
+        size += 1

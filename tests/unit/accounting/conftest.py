@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "lossless_analysis.json"
+
+
+@pytest.fixture(scope="session")
+def analysis_vector() -> Callable[[str], Any]:
+    """Gives a vector of specs/lossless about continuous families or accounting by its id."""
+    tests = {test["id"]: test for test in json.loads(VECTORS.read_text())["tests"]}
+    return tests.__getitem__

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from stream_dp.cli.chart import Line, log_log_chart
+
+
+def drawn(*lines: Line, width: int = 12, height: int = 4) -> list[str]:
+    return log_log_chart(lines, width=width, height=height).plain.split("\n")
+
+
+def test_a_power_law_is_a_straight_line_between_marked_decades() -> None:
+    assert drawn(Line("down", "red", [(1, 1000), (1000, 1)])) == [
+        "1000 ┤⠑⠢⣀         ",
+        " 100 ┤   ⠑⠢⣀      ",
+        "  10 ┤      ⠉⠢⢄   ",
+        "   1 ┤         ⠉⠢⢄ down",
+        "     └┴───┴──┴───┴",
+        "      1   10 100 1000",
+    ]
+
+
+def test_curves_that_end_in_one_row_share_its_margin() -> None:
+    rows = drawn(Line("one", "red", [(1, 1), (10, 1)]), Line("two", "blue", [(1, 10), (10, 1.01)]))
+
+    assert next(row for row in rows if "one" in row).endswith(" one, two")
+
+
+def test_the_last_curve_gives_the_colour_where_curves_meet() -> None:
+    chart = log_log_chart(
+        [Line("a", "red", [(1, 1), (10, 10)]), Line("b", "blue", [(1, 1), (10, 10)])], width=9, height=3
+    )
+    styles = {str(span.style) for span in chart.spans if chr(0x2800) < chart.plain[span.start] <= chr(0x28FF)}
+
+    assert styles == {"blue"}
+
+
+@pytest.mark.parametrize("points", [[(5.0, 5.0)], [(5.0, 5.0), (5.0, 5.0)]])
+def test_a_single_point_is_drawn(points: list[tuple[float, float]]) -> None:
+    rows = drawn(Line("here", "red", points))
+
+    assert sum(chr(0x2800) < sign <= chr(0x28FF) for row in rows for sign in row) == 1

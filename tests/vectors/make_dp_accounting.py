@@ -1,0 +1,101 @@
+"""Writes dp_accounting.json: what the PyPI package dp-accounting says about the events both can price.
+
+Its pins (attrs < 24) do not go with those of this project, so it runs in an environment of its own, by hand:
+
+    python3.11 -m venv dpa && dpa/bin/pip install dp-accounting==0.6.0
+    dpa/bin/python tests/vectors/make_dp_accounting.py
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+from dp_accounting import dp_event
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.rdp import RdpAccountant
+
+ORDERS = [1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0]
+GRID = [1 + n / 10 for n in range(1, 100)] + [*range(11, 64), 128, 256, 512, 1024]
+DELTA = 1e-6
+
+
+def renyi(event: dp_event.DpEvent, orders: list[float]) -> list[float]:
+    """The Renyi curve of an event, read off one order at a time."""
+    return [float(RdpAccountant([order]).compose(event)._rdp[0]) for order in orders]
+
+
+def epsilon(event: dp_event.DpEvent) -> float:
+    """Epsilon of an event at DELTA, over the grid of orders."""
+    return float(RdpAccountant(GRID).compose(event).get_epsilon(DELTA))
+
+
+def curves() -> dict[str, object]:
+    """Renyi curves of the mechanisms with a closed form."""
+    return {
+        "gaussian": [
+            {"noise_multiplier": sigma, "renyi": renyi(dp_event.GaussianDpEvent(sigma), ORDERS)}
+            for sigma in (0.5, 1.0, 4.0)
+        ],
+        "laplace": [
+            {"epsilon": eps, "renyi": renyi(dp_event.LaplaceDpEvent(1 / eps), ORDERS)} for eps in (0.125, 0.5, 1.0, 2.0)
+        ],
+    }
+
+
+def sums() -> list[dict[str, object]]:
+    """Epsilon of a year of windows: what a coalition that holds one level of each has learnt."""
+    rows = []
+    for sigma, windows in ((16.0, 12), (64.0, 365)):
+        event = dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(sigma), windows)
+        rows.append({"noise": "gaussian", "parameter": sigma, "windows": windows, "epsilon": epsilon(event)})
+    for eps, windows in ((0.125, 12), (0.015625, 365)):
+        event = dp_event.SelfComposedDpEvent(dp_event.LaplaceDpEvent(1 / eps), windows)
+        rows.append({"noise": "laplace", "parameter": eps, "windows": windows, "epsilon": epsilon(event)})
+    return rows
+
+
+def deltas() -> list[dict[str, object]]:
+    """Numerically tight deltas, by privacy loss distributions rounded upwards."""
+    rows = []
+    for eps0, windows, at in ((0.5, 1, 0.25), (0.25, 30, 5.0), (0.0625, 365, 6.0)):
+        loss = pld.from_discrete_laplace_mechanism(eps0, value_discretization_interval=eps0 / 64)
+        rows.append(
+            {
+                "noise": "discrete laplace",
+                "parameter": eps0,
+                "windows": windows,
+                "epsilon": at,
+                "delta": float(loss.self_compose(windows).get_delta_for_epsilon(at)),
+            }
+        )
+    for sigma, windows, at in ((2.0, 1, 2.0), (8.0, 30, 3.0)):
+        loss = pld.from_discrete_gaussian_mechanism(sigma, value_discretization_interval=1e-4)
+        rows.append(
+            {
+                "noise": "discrete gaussian",
+                "parameter": sigma,
+                "windows": windows,
+                "epsilon": at,
+                "delta": float(loss.self_compose(windows).get_delta_for_epsilon(at)),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """Write the file beside this one."""
+    document = {
+        "package": f"dp-accounting {version('dp-accounting')}",
+        "orders": ORDERS,
+        "delta": DELTA,
+        "curves": curves(),
+        "sums": sums(),
+        "deltas": deltas(),
+    }
+    Path(__file__).with_name("dp_accounting.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
