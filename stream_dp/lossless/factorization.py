@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
@@ -116,6 +116,20 @@ def _largest_block(panes: int) -> int:
     return 1 << (panes.bit_length() - 1)
 
 
+class RunningState(NamedTuple, Generic[Key, Level, Value]):
+    """All that running sums are made of: store it whenever a pane has closed or a level was read for the first time.
+
+    Attributes:
+        closed: number of panes closed so far.
+        open: blocks that may still become halves, largest first, and their exact counts.
+        paths: for every node and key the readings at all levels drawn so far.
+    """
+
+    closed: int
+    open: tuple[tuple[Node, Mapping[Key, int]], ...]
+    paths: Mapping[Node, Mapping[Key, Mapping[Level, Value]]]
+
+
 class RunningSums(Generic[Key, Level, Value]):
     """Counts summed over the panes of a stream while it runs, at any level of a range.
 
@@ -129,13 +143,27 @@ class RunningSums(Generic[Key, Level, Value]):
         coarsest: lower end of the range of levels.
         finest: its upper end; scale it to `sensitivity`.
         largest: panes of the largest node, a power of two. Longer sums add up several of these.
+        state: `state` of an earlier object with the same arguments.
 
     Guarantee: what one pane's counts change is `sensitivity` times each count's change, and a set of levels costs
-    its finest. Source: lossless 2.8.
+    its finest.
+
+    Raises:
+        ConfigError: `largest` is not a power of two.
+        StateError: the stored sums belong to other keys.
+
+    Source: lossless 2.8.
     """
 
     def __init__(
-        self, family: NoiseFamily[Level, Value], keys: Sequence[Key], *, coarsest: Level, finest: Level, largest: int
+        self,
+        family: NoiseFamily[Level, Value],
+        keys: Sequence[Key],
+        *,
+        coarsest: Level,
+        finest: Level,
+        largest: int,
+        state: RunningState[Key, Level, Value] | None = None,
     ) -> None:
         if largest < 1 or largest & (largest - 1):
             raise ConfigError(f"the largest node must have a power of two of panes, not {largest}")
@@ -143,9 +171,12 @@ class RunningSums(Generic[Key, Level, Value]):
         self._keys = tuple(keys)
         self._coarsest, self._finest = coarsest, finest
         self._largest = largest
-        self._open: list[tuple[Node, dict[Key, int]]] = []
-        self._nodes: dict[Node, RangeRelease[Key, Level, Value]] = {}
-        self._closed = 0
+        closed, waiting, paths = state or RunningState(0, (), {})
+        self._open = [(node, dict(counts)) for node, counts in waiting]
+        self._nodes = {node: RangeRelease(family, readings) for node, readings in paths.items()}
+        self._closed = closed
+        if any(counts.keys() != set(self._keys) for counts in (*dict(self._open).values(), *paths.values())):
+            raise StateError("the stored sums belong to other keys")
 
     @property
     def sensitivity(self) -> int:
@@ -156,6 +187,15 @@ class RunningSums(Generic[Key, Level, Value]):
     def closed(self) -> int:
         """Number of panes closed so far."""
         return self._closed
+
+    @property
+    def state(self) -> RunningState[Key, Level, Value]:
+        """What the object can be made again from; it holds exact counts of the open blocks."""
+        return RunningState(
+            self._closed,
+            tuple((node, dict(counts)) for node, counts in self._open),
+            {node: release.paths for node, release in self._nodes.items()},
+        )
 
     def close(self, counts: Mapping[Key, int], bits: BitSource) -> None:
         """Close the next pane: draw the noise of every node that it completes.

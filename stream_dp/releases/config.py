@@ -19,6 +19,9 @@ from stream_dp.releases.rationals import parse_exact
 NAME_LENGTH = 63
 _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+RELEASED_NOISE = "discrete-laplace"
+ANALYSED_NOISE = ("gaussian", "laplace", "exponential")
+LIBRARY_NOISE = ("skellam", "discrete-gaussian", "binomial", "poisson", "negative-binomial")
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
@@ -119,6 +122,22 @@ def check_broker(value: str) -> str:
     return "kafka://" + ",".join(hosts)
 
 
+def _noise(value: object) -> str:
+    if value == RELEASED_NOISE:
+        return RELEASED_NOISE
+    if value in ANALYSED_NOISE:
+        raise ValueError(
+            f"{value} noise is for analysis only: the low bits of a floating-point number tell what it was added to; "
+            f"write {RELEASED_NOISE}"
+        )
+    if value in LIBRARY_NOISE:
+        raise ValueError(
+            f"{value} noise has no pure epsilon, which is what a ladder states; it is there for programs "
+            f"(docs/lossless.md); write {RELEASED_NOISE}"
+        )
+    raise ValueError(f"no such noise; write {RELEASED_NOISE}")
+
+
 Exact = Annotated[Fraction, PlainValidator(_exact)]
 Epsilon = Annotated[Exact, AfterValidator(_positive)]
 Duration = Annotated[int, PlainValidator(_duration)]
@@ -200,6 +219,7 @@ class BaseViewConfig(Section):
     audiences: Annotated[list[str], Field(min_length=1)] | None = None
     retention: Duration = 30 * 86_400_000
     buckets: Annotated[int, Field(ge=1, le=4096)] = 16
+    noise: Annotated[str, PlainValidator(_noise)] = RELEASED_NOISE
 
 
 class HistogramConfig(BaseViewConfig):

@@ -1,16 +1,13 @@
 """The law of sealed and read counts, by a chi-square test that has to reject noise whose scale is off by 30 %.
 
 Randomness is keyed, so a run repeats. With a fresh key a correct implementation falls below the line with a
-probability of `FALSE_ALARM` per p-value (cells expect at least 100 counts, so chi-square is a good fit); mutants are
+probability of `FALSE_ALARM` per p-value (cells expect at least 50 counts, so chi-square is a good fit); mutants are
 30 % off in the scale 1/epsilon and must be rejected at the same level.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from fractions import Fraction
-from math import exp
 
 import pytest
 
@@ -19,10 +16,11 @@ from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.addressed_words import AddressedWords
 from stream_dp.lossless.bulk_clocks import bulk_clocks
 from stream_dp.lossless.bulk_noise import bulk_noise
-from stream_dp.lossless.discrete_laplace import bridge_pmf, pmf, tail
+from stream_dp.lossless.discrete_laplace import bridge_pmf
 from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.sealed import read_columns, seal
+from tests.support.chance import laplace_cells, p_value
 
 pytestmark = pytest.mark.statistical
 
@@ -34,31 +32,8 @@ OFF = [Fraction(13, 10), Fraction(7, 10)]  # of the scale
 SEED = b"seal, one draw per test"
 
 
-def chi_square_survival(statistic: float, freedom: int) -> float:
-    """P(chi-square > statistic) for an even number of degrees of freedom: a Poisson sum."""
-    assert freedom % 2 == 0
-    term, total = 1.0, 1.0
-    for i in range(1, freedom // 2):
-        term *= statistic / 2 / i
-        total += term
-    return exp(-statistic / 2) * total
-
-
-def p_value(noise: Iterable[int], law: dict[int, Fraction]) -> float:
-    """Of the noise under a law on the cells -m..m, whose ends hold the tails."""
-    m = max(law)
-    cells = Counter(max(-m, min(m, z)) for z in noise)
-    size = sum(cells.values())
-    expected = {z: float(size * p) for z, p in law.items()}
-    assert sum(law.values()) == 1
-    assert min(expected.values()) >= 100
-    return chi_square_survival(sum((cells[z] - e) ** 2 / e for z, e in expected.items()), 2 * m)
-
-
-def laplace_cells(epsilon: Fraction, m: int) -> dict[int, Fraction]:
-    a = noise_parameter(threshold_for(epsilon))
-    law = {z: pmf(a, z) for z in range(-m + 1, m)}
-    return law | {-m: tail(a, m), m: tail(a, m)}
+def cells(epsilon: Fraction, m: int) -> dict[int, Fraction]:
+    return laplace_cells(noise_parameter(threshold_for(epsilon)), m)
 
 
 def sealed(epsilon: Fraction) -> dict[bytes, int]:
@@ -78,29 +53,24 @@ def read(fine: dict[bytes, int], epsilon: Fraction, construction: str) -> list[i
     return values
 
 
-def test_chi_square_survival_matches_tabulated_quantiles() -> None:
-    assert chi_square_survival(18.307, 10) == pytest.approx(0.05, abs=1e-5)
-    assert chi_square_survival(23.209, 10) == pytest.approx(0.01, abs=1e-5)
-
-
 def test_sealed_noise_is_discrete_laplace() -> None:
-    assert p_value(sealed(FINE).values(), laplace_cells(FINE, 4)) > FALSE_ALARM
+    assert p_value(sealed(FINE).values(), cells(FINE, 4)) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("scale", OFF)
 def test_sealed_noise_of_another_scale_is_rejected(scale: Fraction) -> None:
-    assert p_value(sealed(FINE / scale).values(), laplace_cells(FINE, 4)) < FALSE_ALARM
+    assert p_value(sealed(FINE / scale).values(), cells(FINE, 4)) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 def test_a_coarser_reading_is_discrete_laplace_at_its_own_level(construction: str) -> None:
-    assert p_value(read(sealed(FINE), COARSE, construction), laplace_cells(COARSE, 8)) > FALSE_ALARM
+    assert p_value(read(sealed(FINE), COARSE, construction), cells(COARSE, 8)) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 @pytest.mark.parametrize("scale", OFF)
 def test_a_coarser_reading_of_another_scale_is_rejected(scale: Fraction, construction: str) -> None:
-    assert p_value(read(sealed(FINE), COARSE / scale, construction), laplace_cells(COARSE, 8)) < FALSE_ALARM
+    assert p_value(read(sealed(FINE), COARSE / scale, construction), cells(COARSE, 8)) < FALSE_ALARM
 
 
 def bridge_cells(m: int) -> dict[int, Fraction]:
@@ -136,14 +106,14 @@ SMALL, LARGE = Fraction(1, 10), Fraction(3, 2)  # epsilon per count: with binary
 def test_a_million_draws_are_discrete_laplace(epsilon: Fraction, m: int) -> None:
     noise = bulk_noise(threshold_for(epsilon), MILLION, KeyedBits(SEED, b"million"))
 
-    assert p_value(noise.tolist(), laplace_cells(epsilon, m)) > FALSE_ALARM
+    assert p_value(noise.tolist(), cells(epsilon, m)) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("off", [Fraction(102, 100), Fraction(98, 100)])
 def test_a_million_draws_tell_a_scale_that_is_two_percent_off(off: Fraction) -> None:
     noise = bulk_noise(threshold_for(SMALL / off), MILLION, KeyedBits(SEED, b"million"))
 
-    assert p_value(noise.tolist(), laplace_cells(SMALL, 60)) < FALSE_ALARM
+    assert p_value(noise.tolist(), cells(SMALL, 60)) < FALSE_ALARM
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +129,7 @@ def test_clocks_of_a_million_keys_have_discrete_laplace_differences(
 ) -> None:
     plus, minus = bulk_clocks(*million, threshold_for(epsilon))
 
-    assert p_value((plus - minus).tolist(), laplace_cells(epsilon, m)) > FALSE_ALARM
+    assert p_value((plus - minus).tolist(), cells(epsilon, m)) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("off", [Fraction(102, 100), Fraction(98, 100)])
@@ -168,4 +138,4 @@ def test_clocks_of_a_scale_that_is_two_percent_off_are_rejected(
 ) -> None:
     plus, minus = bulk_clocks(*million, threshold_for(SMALL / off))
 
-    assert p_value((plus - minus).tolist(), laplace_cells(SMALL, 60)) < FALSE_ALARM
+    assert p_value((plus - minus).tolist(), cells(SMALL, 60)) < FALSE_ALARM

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
-from math import exp
+
+from scipy.stats import chi2
 
 from stream_dp.lossless.discrete_laplace import pmf, tail
 
@@ -24,15 +25,26 @@ def p_value(sample: Iterable[int], law: Mapping[int, Fraction]) -> float:
     assert sum(law.values()) == 1
     expected = {z: float(size * p) for z, p in law.items()}
     assert min(expected.values()) >= 50
-    statistic = sum((cells[z] - e) ** 2 / e for z, e in expected.items())
-    return _survival(statistic, len(law) - 1)
+    return survival(sum((cells[z] - e) ** 2 / e for z, e in expected.items()), len(law) - 1)
 
 
-def _survival(statistic: float, freedom: int) -> float:
-    """P(chi-square > statistic) for an even number of degrees of freedom: a Poisson sum."""
-    assert freedom % 2 == 0
-    term = total = 1.0
-    for i in range(1, freedom // 2):
-        term *= statistic / 2 / i
-        total += term
-    return exp(-statistic / 2) * total
+def pooled_p_value(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) -> float:
+    """The chance of counts that fit the law no better, over any cells.
+
+    Cells that expect fewer than 5 counts, and whatever is in none, are one cell together.
+    """
+    size = sum(counts.values())
+    large = {cell: size * p for cell, p in law.items() if size * p >= 5}
+    rest_expected = size - sum(large.values())
+    rest_found = size - sum(counts.get(cell, 0) for cell in large)
+    statistic = sum((counts.get(cell, 0) - e) ** 2 / e for cell, e in large.items())
+    assert len(large) > 1
+    if rest_expected >= 5:
+        return survival(statistic + (rest_found - rest_expected) ** 2 / rest_expected, len(large))
+    assert rest_found <= 5 * rest_expected + 20  # too few to be a cell, and far too many would be a fault
+    return survival(statistic, len(large) - 1)
+
+
+def survival(statistic: float, freedom: int) -> float:
+    """P(chi-square > statistic)."""
+    return float(chi2.sf(statistic, freedom))

@@ -117,6 +117,25 @@ def test_a_running_sum_is_the_sum_of_its_nodes_and_repeats() -> None:
     assert sums.sensitivity == 3
 
 
+def test_sums_go_on_from_their_stored_state_as_if_never_interrupted() -> None:
+    sums, _ = running(7)
+    sums.read(0, 7, LEVELS[1], KeyedBits(b"running", b"read"))
+    again = RunningSums(TwoClocks(), [b"x", b"y"], coarsest=LEVELS[0], finest=LEVELS[2], largest=4, state=sums.state)
+
+    for each in (sums, again):
+        each.close({b"x": 70}, KeyedBits(b"running", b"next"))
+    assert again.state == sums.state
+    assert again.closed == 8
+    for level in LEVELS:
+        bits = KeyedBits(b"running", b"after")
+        assert again.read(0, 8, level, bits) == sums.read(0, 8, level, KeyedBits(b"running", b"after"))
+
+
+def test_stored_sums_of_other_keys_are_refused() -> None:
+    with pytest.raises(StateError, match="other keys"):
+        RunningSums(TwoClocks(), [b"z"], coarsest=LEVELS[0], finest=LEVELS[2], largest=4, state=running(3)[0].state)
+
+
 def test_almost_noiseless_nodes_give_the_exact_sums() -> None:
     """A noise parameter of 2^-60 hits none of the 23 nodes."""
     tiny = F(1, 2**60)

@@ -92,6 +92,24 @@ views.nothing: must be a mapping of keys, not nothing
 """
 
 
+@pytest.mark.parametrize(
+    ("noise", "reason"),
+    [
+        ("gaussian", "for analysis only: the low bits"),
+        ("laplace", "for analysis only: the low bits"),
+        ("exponential", "for analysis only: the low bits"),
+        ("skellam", "has no pure epsilon, which is what a ladder states"),
+        ("uniform", "no such noise; write discrete-laplace"),
+    ],
+)
+def test_a_view_refuses_every_noise_but_the_exact_one_that_its_ladder_can_price(
+    planned: Planner, noise: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        planned(("kind: histogram", f"kind: histogram\n    noise: {noise}"))
+    assert planned(("kind: histogram", "kind: histogram\n    noise: discrete-laplace")) == planned()
+
+
 def faults_of(plan: Callable[[], Plan]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         plan()

@@ -343,7 +343,8 @@ def test_a_count_that_no_level_shows_is_in_no_row_that_survives() -> None:
 
 def test_no_row_that_survives_holds_the_exact_counts() -> None:
     """With this noise some count moves; the rows hold only what was noised at the finest level."""
-    desk = Desk(plan(ONLY_PAGES, ('fine, epsilon: "4"', 'fine, epsilon: "2001/1000"')))
+    noisy = (('middle, epsilon: "2"', 'middle, epsilon: "11/10"'), ('fine, epsilon: "4"', 'fine, epsilon: "6/5"'))
+    desk = Desk(plan(ONLY_PAGES, *noisy))
     desk.give("pages", 0, CROWD)
     table = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, "pages", 0)])
     noised = dict(zip(table.items, table.values, strict=True))
