@@ -121,7 +121,13 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(program: Program, kept: l
 def test_interrupted_demo_stops_its_worker(environment: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "stream_dp.cli", "demo"]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A background job, and all it starts, ignores SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no other thread runs)
     ) as running:
         assert running.stdout is not None
         assert any("2013: public" in line for line in running.stdout), "nothing was released"
