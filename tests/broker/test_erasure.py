@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from stream_dp.releases.plan import SourcePlan
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
-from stream_dp.testing import Application, Event, SourceWriter, Watermark, application
+from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application
 
 pytestmark = pytest.mark.broker
 
@@ -58,6 +59,11 @@ async def gone(look: Callable[[], Any], within_s: float) -> float:
     return time.monotonic() - start
 
 
+def tables_with(worker: Any, secrets: Iterable[bytes]) -> set[str]:
+    """The tables of which a sorted file of RocksDB, not only its write-ahead log, holds any of the secrets."""
+    return {name.split("/")[2].split("-")[0] for name in files_with(worker.data_dir, secrets) if name.endswith(".sst")}
+
+
 async def test_planted_count_is_gone_from_files_at_once_and_from_topics_within_the_stated_time(
     kafka: str, kafka_folder: Path, tmp_path: Path, visits: Callable[..., str], spawn: Any
 ) -> None:
@@ -66,51 +72,68 @@ async def test_planted_count_is_gone_from_files_at_once_and_from_topics_within_t
         (view,) = app.plan.views.values()
         start = view.window.start_ms
         assert start is not None
-        topics = Topics.of(app.plan)
+        topics, place = Topics.of(app.plan), SourceWriter(app.plan).place
         changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
         raw = [topics.partials, topics.merged, *changelogs]
         everything = [*raw, topics.ticks, topics.control, topics.orders, view.source.dead_letter_topic]
         everything += [topics.release(view.name, audience) for audience in view.audiences]
-        crowd = [Event(f"u{number}", "/", start + number) for number in range(300)]
-        few = [Event(f"{USER}{number}", PAGE, start + 1000 + number) for number in range(3)]
+        end = Watermark(start + MINUTE + 10_000)
+        few = [user for user in (f"{USER}{number}" for number in range(30)) if place(user) == 0][:3]
         worker = spawn(app, "state")
+
+        async def restarted_with(table: str) -> bool:
+            return tables_with(worker, secrets) == {table}
+
         worker.start()
-        await app.publish([*crowd, *few])
-
-        async def counted() -> bool:
-            return worker.counters()["events_consumed"] == 303
-
-        await app.eventually(counted)
-        assert any(name.startswith("v1/tables/counts-") for name in files_with(worker.data_dir, secrets))
+        await app.publish([Event(f"u{number}", "/", start + number) for number in range(300)])
+        await app.publish([Event(user, PAGE, start + 1000) for user in few])
+        await app.eventually(lambda: holds(app, topics.changelog(COUNTS), secrets))
         assert await topics_with(app, everything, secrets) == {topics.changelog(COUNTS)}
+        worker.signal(signal.SIGKILL)
+        worker.wait(5)
+        worker.start()  # what stood in its write-ahead log is in a sorted file now
+        await app.eventually(lambda: restarted_with(COUNTS))
 
-        seen = set()
-        await app.publish([Watermark(start + MINUTE + 10_000)])
+        await app.publish([Raw(0, None, b"", {"stream-dp-watermark": str(end.time_ms).encode()})])
+        await app.eventually(lambda: holds(app, topics.changelog(MERGES), secrets))
+        worker.signal(signal.SIGKILL)
+        worker.wait(5)
+        worker.start()
+        await app.eventually(lambda: restarted_with(MERGES))
+
+        seen = await topics_with(app, raw, secrets)
+        await app.publish([end])
         while not all((await app.releases(view.name)).values()):
             worker.check()
             seen |= await topics_with(app, raw, secrets)
         sealed = time.monotonic()
         seen |= await topics_with(app, raw, secrets)
         assert seen == set(raw)
-        files_s = await gone(lambda: asyncio.to_thread(files_with, worker.data_dir, secrets), AT_ONCE_SECONDS)
+        await gone(lambda: asyncio.to_thread(files_with, worker.data_dir, secrets), AT_ONCE_SECONDS)
 
-        within_s = app.plan.erase_within_ms / 1000
-        await gone(lambda: topics_with(app, everything, secrets), within_s - (time.monotonic() - sealed))
-        topics_s = time.monotonic() - sealed
+        within_s = app.plan.erase_within_ms / 1000 - (time.monotonic() - sealed)
+        await gone(lambda: topics_with(app, everything, secrets), within_s)
         if localkafka.external_broker() is None:
-            logs = kafka_folder / "data"
-            source = {f"{view.source.topic}-{partition}" for partition in range(view.source.partitions)}
-
-            async def logs_with() -> set[str]:
-                found = await asyncio.to_thread(files_with, logs, secrets)
-                return {name for name in found if name.split("/")[0] not in source}
-
-            assert {name.split("/")[0] for name in await asyncio.to_thread(files_with, logs, secrets)} & source
-            await gone(logs_with, FILES_SECONDS)
+            await assert_gone_from_logs(kafka_folder / "data", view.source, secrets)
+        assert await asyncio.to_thread(worker.terminate) == 0
         assert files_with(worker.data_dir, secrets) == set()
-        assert worker.terminate() == 0
-        assert files_with(worker.data_dir, secrets) == set()
-        print(f"gone from the files after {files_s:.1f} s, from the topics after {topics_s:.1f} of {within_s:g} s")
+
+
+async def holds(app: Application, topic: str, secrets: Iterable[bytes]) -> bool:
+    """Whether a topic holds any of the secrets."""
+    return bool(await topics_with(app, [topic], secrets))
+
+
+async def assert_gone_from_logs(logs: Path, source: SourcePlan, secrets: Iterable[bytes]) -> None:
+    """No file of the broker holds a secret any more, but those of the source topic."""
+    excepted = {f"{source.topic}-{partition}" for partition in range(source.partitions)}
+
+    async def elsewhere() -> set[str]:
+        found = await asyncio.to_thread(files_with, logs, secrets)
+        assert {name.split("/")[0] for name in found} & excepted, "the search would find what is there"
+        return {name for name in found if name.split("/")[0] not in excepted}
+
+    await gone(elsewhere, FILES_SECONDS)
 
 
 async def test_worker_killed_before_each_erasure_erases_when_it_is_back(

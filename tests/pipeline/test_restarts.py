@@ -71,7 +71,7 @@ async def assert_released(app: Application, script: Script, windows: int) -> Non
 async def test_worker_stopped_within_a_window_goes_on_with_the_same_counts(launch: Launch, fresh_folder: bool) -> None:
     app = await launch()
     script: list[Event | Watermark] = []
-    for minute in range(3):
+    for minute in range(2):
         worker = await app.start()
         part = [*visits_of_minute(app, minute)[:250], mark(app, minute)]
         await app.publish(part)
