@@ -1,0 +1,86 @@
+"""What leaves the trust boundary: nothing raw, and nothing but the released items depends on the data (topk 5.2.8)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import Application, Event, Raw, Watermark
+from tests.pipeline.test_releases import CHOOSERS, TOPK, start_of
+
+Launch = Callable[..., Awaitable[Application]]
+MINUTE = 60_000
+SECRETS = [b"zelda", b"cellar-door", b"4711", b"badly-formed"]
+"""Parts of a user's name, of an item that few have, of the number of users of an item, of a record that is refused."""
+DEPENDENT = {"items", "complete", "charged", "held", "ledger"}
+"""Fields of a record that may depend on the data: what is released, and for a top-k how many draws it took."""
+
+
+def visits_of(start_ms: int, pages: int, users: int) -> list[Any]:
+    """Two minutes of visits: some pages that many have, one that two have, and records that are refused."""
+    many = [Event(f"u{user}", f"/{user % pages}", start_ms + user) for user in range(users)]
+    few = [Event(f"zelda{user}", "/cellar-door", start_ms + 9000) for user in range(2)]
+    bad = [Raw(0, b"zelda", b'{"badly-formed": 4711', {}), Raw(1, b"zelda", b'{"user": "cellar-door"}', {})]
+    return [*many, *few, *bad, Watermark(start_ms + 2 * MINUTE + 10_000)]
+
+
+async def public(app: Application) -> dict[str, list[bytes]]:
+    """All that stands in topics that readers or operators of other services may read."""
+    views = app.plan.views
+    topics = {Topics.release(name, audience) for name, view in views.items() for audience in view.audiences}
+    return {
+        topic: [(key or b"") + (value or b"") for key, value in await app.read(topic)]
+        for topic in topics | {view.source.dead_letter_topic for view in views.values()}
+    }
+
+
+async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_or_counters(
+    launch: Launch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "stream_dp")
+    caplog.set_level(logging.INFO)
+    app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
+    worker = await app.start()
+    await app.publish(visits_of(start_of(next(iter(app.plan.views.values()))), pages=3, users=471))
+    for view in app.plan.views:
+        await app.wait_for_releases(view, 1)
+    await app.eventually(lambda: dead_letters(app, 2))
+
+    found = await public(app)
+    said = "\n".join(f"{record.getMessage()} {record.exc_text or ''}" for record in caplog.records)
+    assert said
+    for place, texts in {**found, "log": [said.encode()], "counters": [str(worker.counters.lines()).encode()]}.items():
+        for secret in SECRETS:
+            assert not any(secret in text for text in texts), (place, secret)
+    assert any(b'"/0"' in text for texts in found.values() for text in texts), "the search would find what is there"
+
+
+async def dead_letters(app: Application, number: int) -> bool:
+    return len(await app.dead_letters()) == number
+
+
+async def test_records_of_other_data_differ_in_nothing_but_what_is_released(launch: Launch) -> None:
+    """The number of keys, of users and of events; how large the counts are, and which is the first that is left out."""
+    app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
+    await app.start()
+    start = start_of(next(iter(app.plan.views.values())))
+    for number, (pages, users) in enumerate(((3, 400), (40, 1200), (1, 0))):
+        await app.publish(visits_of(start + 2 * MINUTE * number, pages, users))
+    for name, view in app.plan.views.items():
+        number = 3 * 2 * MINUTE // view.window.size_ms
+        for records in (await app.wait_for_releases(name, number)).values():
+            shapes = [shape(record) for record in records]
+            assert len(shapes) == number
+            assert shapes == shapes[:1] * number
+            assert len({len(record.items) for record in records}) > 1, "the data do differ"
+
+
+def shape(record: Any) -> dict[str, Any]:
+    """A record without its window and without what may depend on the data."""
+    fields: dict[str, Any] = msgspec.json.decode(record.model_dump_json())
+    return {name: value for name, value in fields.items() if name not in {"window", *DEPENDENT}}
