@@ -7,13 +7,15 @@ import random
 import shutil
 import signal
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dp.releases.plan import ViewPlan
-from stream_dp.releases.records import encode
+from stream_dp.releases.records import decode, encode
+from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Script, Watermark, application, count_script, expected_records
 
 pytestmark = pytest.mark.broker
@@ -142,3 +144,75 @@ async def test_killed_worker_releases_what_an_undisturbed_run_releases(
     assert ledger.spent.epsilon == (2 + 4) * windows
     assert not ledger.reserved
     assert counters["events_replayed"] > 0
+
+
+DEATHS_OF_A_RELEASE = [
+    "commit releases:1",  # nothing of it has happened
+    "commit releases:2",
+    "commit releases:3",
+    "commit releases:4",
+    "send release:1",
+    "commit releases:5",
+    "commit releases:6",
+    "send release:2",
+]
+"""Moments around reserve, draw, commit and publish; which is which depends on what a restart has to finish."""
+TOP = """
+  NAME-top:
+    kind: topk
+    source: visits
+    item: page
+    k: 3
+    kbar: 4
+    selection: {epsilon: "1/2", delta: "1e-4"}
+    items_per_user: 2
+    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    ledger: visitors
+    ladder: standard
+    retention: 1d
+    buckets: 1
+"""
+
+
+async def test_killed_worker_draws_nothing_twice_and_charges_all_that_it_shows(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    """With noise from the operating system: a second draw would be another one, and both could be read."""
+    text = visits(("views:", "views:" + TOP), ('epsilon: "100"', 'epsilon: "1000"'))
+    async with application(text, tmp_path / "killed", broker=kafka) as app:
+        names = list(app.plan.views)
+        start = start_of(app.plan.views[names[0]])
+        worker = spawn(app, "state", "--fresh-noise")
+
+        async def assert_covered() -> None:
+            """Each record was only ever published with the same bytes, and the ledger has paid for all of them."""
+            shown: dict[tuple[str, bytes | None], set[bytes | None]] = {}
+            for name in names:
+                for audience in app.plan.views[name].audiences:
+                    topic = Topics.release(name, audience)
+                    for key, value in await app.read(topic):
+                        shown.setdefault((topic, key), set()).add(value)
+            assert all(len(values) == 1 for values in shown.values())
+            records = [decode(value) for values in shown.values() for value in values if value is not None]
+            charged = sum(Fraction(record.charged.epsilon.exact) for record in records)
+            taken = Fraction(0)
+            for ledger in (await app.ledgers()).values():
+                taken += ledger.budget.epsilon - ledger.left.epsilon
+            assert charged <= taken
+
+        for window, death in enumerate(DEATHS_OF_A_RELEASE):
+            worker.start("--die-before", death)
+            await app.publish([*visits_of(start, window), Watermark(start + (window + 1) * MINUTE + 10_000)])
+            assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL, worker.said()
+            await assert_covered()
+        worker.start()
+        windows = len(DEATHS_OF_A_RELEASE)
+        found = [await app.wait_for_releases(name, windows) for name in names]
+        assert await asyncio.to_thread(worker.terminate) == 0
+        await assert_covered()
+
+        (ledger,) = (await app.ledgers()).values()
+        records = [record for releases in found for rows in releases.values() for record in rows]
+        assert len(records) == 2 * 3 * windows
+        assert not ledger.reserved
+        assert ledger.spent.epsilon == sum(Fraction(record.charged.epsilon.exact) for record in records)

@@ -1,7 +1,9 @@
-"""A worker process for crash tests: the real `run_worker`, with noise that a second run draws again.
+"""A worker process for crash tests: the real `run_worker`, with noise that a second run draws again, if asked for.
 
-    python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE [--die-before WHAT:N]
+    python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
+                             [--fresh-noise] [--die-before WHAT:N]
 
+Its noise comes from a fixed key, with `--fresh-noise` from the operating system as in every other worker.
 It writes its counters to FILE ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th
 act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of a
 topic's name).
@@ -25,6 +27,7 @@ from typing import Any
 import uvloop
 
 from stream_dp.errors import ConfigError
+from stream_dp.exact.bits import system_entropy
 from stream_dp.releases.planning import load_plan
 from stream_dp.runtime import worker as worker_module
 from stream_dp.runtime.running import run_worker
@@ -42,6 +45,7 @@ def main() -> None:
     parser.add_argument("--broker", required=True)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
+    parser.add_argument("--fresh-noise", action="store_true")
     parser.add_argument("--die-before", default="")
     parser.add_argument("--session-seconds", type=float, default=worker_module.SESSION_SECONDS)
     given = parser.parse_args()
@@ -52,7 +56,8 @@ def main() -> None:
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
     agents = {name: reporting(body, given.status) for name, body in installed_agents().items()}
     try:
-        uvloop.run(run_worker(plan, entropy=keyed_entropy(NOISE_KEY), tick_seconds=0.1, agents=agents))
+        entropy = system_entropy if given.fresh_noise else keyed_entropy(NOISE_KEY)
+        uvloop.run(run_worker(plan, entropy=entropy, tick_seconds=0.1, agents=agents))
     except ConfigError as error:
         sys.exit(f"configuration: {error}")
 
