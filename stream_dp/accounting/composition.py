@@ -96,6 +96,8 @@ def general_cost(costs: Mapping[Cost, int], slack: Fraction) -> Cost:
     Guarantee: what is returned, as (epsilon, delta)-DP: the sum of the deltas and slack. Source: topk 3.1, 3.6.
     """
     steps: dict[Fraction, int] = {}
+    if any(cost != Cost(cost.epsilon, cost.delta) for cost in costs):
+        raise ConfigError("Theorem 3 composes costs of an epsilon and a delta, and of nothing else")
     for cost, count in costs.items():
         steps[cost.epsilon] = steps.get(cost.epsilon, 0) + count
     delta = sum((count * cost.delta for cost, count in costs.items()), slack)
@@ -159,7 +161,8 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
     The least of rho alpha + ln(1 - 1/alpha) - ln(alpha slack) / (alpha - 1) over alpha > 1. Its derivative is
     rho - ln(1 / (alpha slack)) / (alpha - 1)^2, which changes sign once, and any alpha near there gives a bound. Since
     the Renyi filter of every order holds with adaptively chosen steps, so does this one where the sum of their rhos
-    stays at most rho.
+    stays at most rho. It bounds the pair (epsilon, slack), not the chance that the loss exceeds epsilon; filters of
+    other kinds whose steps come between those of this one add up with it by concurrent composition.
 
     Args:
         rho: at least 0.
@@ -168,7 +171,8 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
     Raises:
         ConfigError: an argument is out of range.
 
-    Source: Canonne, Kamath and Steinke 2020, Proposition 12; Feldman and Zrnic 2021 for the filter.
+    Source: Canonne, Kamath and Steinke 2020, Proposition 12; Feldman and Zrnic 2021 for the filter; Lyu
+    2022 and Vadhan and Zhang 2023 for concurrent composition.
     """
     _check_slack(slack)
     _at_least_0(rho=rho)
