@@ -75,6 +75,23 @@ def test_adaptive_ledgers_of_two_and_three_calls_keep_theorem_2_with_a_slack(law
     assert sublinear > 60
 
 
+def test_random_streams_stay_within_the_calls_deltas_at_the_sum_of_epsilons(laws: Any) -> None:
+    """Acceptance test 20: the divergence at k* epsilon, without slack and without the k* ln(1 + delta)."""
+    allowed = json.loads(VECTORS.read_text(), parse_float=Fraction)["exact_audit_thm2_streams"]
+    random, tightest = Random(23), Fraction(0)
+    for _ in range(60):
+        calls, draws = random.randint(2, 3), random.randint(2, 4)
+        epsilon = random.choice([Fraction(1, 20), Fraction(3, 10), Fraction(1)])
+        p = TopKParameters(2, random.randint(2, 3), epsilon, Fraction(1, 50), random.choice([None, 1]))
+        stream = [neighbours(random, p.items_per_user) for _ in range(calls)]
+        one, other = (outputs(laws, [pair[side] for pair in stream], draws, [p]) for side in (0, 1))
+        excess = laws.divergence(one, other, lambda _, at=draws * epsilon: at)
+        assert excess.upper <= allowed["hard_bound_allows_about"] * calls * p.delta
+        tightest = max(tightest, excess.lower / (calls * p.delta))
+        assert holds(laws, one, other, pay_what_you_get(draws, calls, epsilon, p.delta)) == [True, True]
+    assert Fraction(2, 5) < tightest <= allowed["hard_bound_allows_about"] < allowed["paper_allows"]
+
+
 def test_one_call_keeps_theorem_1_with_a_slack(laws: Any) -> None:
     random = Random(21)
     for _ in range(60):
