@@ -1,6 +1,7 @@
 """Exact privacy budgets: costs, what a selection costs, and the ledger as a pure state machine.
 
-What sets of releases cost is in `coalitions`, and what noise costs that is not pure in `curves` and `binomial`.
+What sets of releases cost is in `coalitions`, how costs compose in `composition`, what a period of selections costs in
+`pay_what_you_get`, and what noise costs that is not pure in `curves` and `binomial`.
 """
 
 from stream_dp.accounting.cost import Cost

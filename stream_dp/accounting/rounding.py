@@ -39,6 +39,11 @@ def exp_down(x: Fraction) -> Fraction:
     return down(Fraction(scale, upper) if x > 0 else Fraction(lower, scale))
 
 
+def tanh_half_up(x: Fraction) -> Fraction:
+    """tanh(x/2) = (e^x - 1) / (e^x + 1), rounded up, for x of at least 0."""
+    return 1 - down(Fraction(2, exp_up(x) + 1))
+
+
 def log_up(q: Fraction) -> Fraction:
     """The natural logarithm of q, rounded up.
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.chart import Line, log_log_chart
+from stream_dp.cli.experiment import drawing, extra_needed, output_option, progress_bar, tell_verdict
+from stream_dp.cli.reproduce_topk import topk
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +33,9 @@ def reproduce() -> None:
     """
 
 
+reproduce.add_command(topk)
+
+
 @reproduce.command()
 @click.option(
     "--runs",
@@ -41,13 +45,7 @@ def reproduce() -> None:
     help="Repetitions; fewer are faster and widen the tolerance.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=_SEED, show_default=True, help="Of the noise.")
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("lossless-figure2.png"),
-    show_default=True,
-    help="Where the picture goes, as PNG.",
-)
+@output_option("lossless-figure2.png")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every variance instead of words.")
 @click.pass_context
 def lossless(context: click.Context, *, runs: int, seed: int, output: Path, as_json: bool) -> None:
@@ -60,19 +58,15 @@ def lossless(context: click.Context, *, runs: int, seed: int, output: Path, as_j
     Exit codes: 0 reproduced, 1 a number of the table is outside the tolerance or the picture cannot be written, 2 wrong
     usage.
     """
-    try:
+    with extra_needed():
         import numpy as np  # noqa: PLC0415 - the extra may be missing
 
         from stream_dp.lossless.analysis import figure2, figure2_picture  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is missing: pip install 'stream-dp[analysis]'") from error
 
     series = _simulate(runs, np.random.default_rng(seed))
     tolerance = figure2.tolerance(runs)
-    try:
+    with drawing(output):
         figure2_picture.draw(series, tolerance, output)
-    except OSError as error:
-        raise click.ClickException(f"cannot write {output}: {error.strerror}") from error
     reproduced = all(abs(deviation) <= tolerance for one in series for deviation in _table_deviations(one))
     if as_json:
         click.echo(json.dumps(_as_json(series, runs, seed, tolerance, output, reproduced=reproduced), indent=2))
@@ -85,10 +79,8 @@ def lossless(context: click.Context, *, runs: int, seed: int, output: Path, as_j
 def _simulate(runs: int, rng: np.random.Generator) -> list[Series]:
     from stream_dp.lossless.analysis import figure2  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"Figure 2, {runs} runs", total=figure2.work(runs))
-        return figure2.simulate(runs, rng, progress=lambda drawn: progress.advance(task, drawn))
+    with progress_bar(f"Figure 2, {runs} runs", figure2.work(runs)) as advance:
+        return figure2.simulate(runs, rng, progress=advance)
 
 
 def _table_deviations(one: Series) -> list[float]:
@@ -107,13 +99,12 @@ def _tell(series: list[Series], runs: int, tolerance: float, output: Path, *, re
     curves = [curve for one in series for curve in (*one.lossless.values(), one.independent)]
     widest = max(float(abs(curve.deviations).max()) for curve in curves)
     verdict = "Reproduced: all" if reproduced else "NOT reproduced: not all"
-    console.print(
-        f"\n{verdict} numbers of the table are within ±{tolerance:.2%} of the closed forms, four standard errors at "
+    text = (
+        f"{verdict} numbers of the table are within ±{tolerance:.2%} of the closed forms, four standard errors at "
         f"{runs:,} runs. The widest deviation of all {sum(len(curve.measured) for curve in curves)} variances is "
-        f"{widest:.2%}.",
-        style="green" if reproduced else "bold red",
+        f"{widest:.2%}."
     )
-    console.print(f"Picture: {output}", soft_wrap=True, markup=False)
+    tell_verdict(console, text, output, reproduced=reproduced)
 
 
 def _picture(series: list[Series]) -> Text:

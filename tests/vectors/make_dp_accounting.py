@@ -9,11 +9,14 @@ Its pins (attrs < 24) do not go with those of this project, so it runs in an env
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib.metadata import version
+from math import exp, log, sqrt
 from pathlib import Path
 
 from dp_accounting import dp_event
 from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.rdp import RdpAccountant
 
 ORDERS = [1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0]
@@ -84,6 +87,78 @@ def deltas() -> list[dict[str, object]]:
     return rows
 
 
+def zcdp() -> list[dict[str, float]]:
+    """Epsilon of rho-zCDP, over orders that are dense around the best one."""
+    rows = []
+    for rho, at in ((0.001, 1e-7), (0.0625, 1e-6), (1.0, 1e-6), (8.0, 1e-9)):
+        orders = [1 + sqrt(log(1 / at) / rho) * n / 2000 for n in range(200, 2001)]
+        accountant = RdpAccountant(orders).compose(dp_event.ZCDpEvent(rho))
+        rows.append({"rho": rho, "slack": at, "epsilon": float(accountant.get_epsilon(at))})
+    return rows
+
+
+def optimal() -> list[dict[str, object]]:
+    """Optimal composition of pure DP: on a grid as wide as epsilon, no loss is rounded."""
+    rows = []
+    for eps, k in ((0.0625, 100), (0.25, 50), (0.5, 21)):
+        loss = pld.from_privacy_parameters(DifferentialPrivacyParameters(eps, 0.0), value_discretization_interval=eps)
+        composed = loss.self_compose(k, tail_mass_truncation=0)
+        deltas = [float(composed.get_delta_for_epsilon((k - 2 * i) * eps)) for i in range(k // 2 + 1)]
+        rows.append({"epsilon": eps, "k": k, "deltas": deltas})
+    return rows
+
+
+def general() -> list[dict[str, float]]:
+    """The least epsilon of k mechanisms with an epsilon and a delta each, at the delta of Theorem 3."""
+    rows = []
+    for eps, delta, k, slack in ((0.125, 1e-9, 100, 1e-7), (0.03125, 1e-10, 1000, 1e-7), (0.5, 1e-8, 20, 1e-6)):
+        loss = pld.from_privacy_parameters(DifferentialPrivacyParameters(eps, delta), eps / 4).self_compose(k)
+        best = float(loss.get_epsilon_for_delta(k * delta + slack))
+        rows.append({"epsilon": eps, "delta": delta, "k": k, "slack": slack, "total": best})
+    return rows
+
+
+def draw(eps: float) -> pld.PrivacyLossDistribution:
+    """One item against bottom, as likely as each other in one table and e^eps in favour of the item in the other."""
+    item = 1 / (1 + exp(-eps))
+    return pld.from_two_probability_mass_functions(
+        {"item": log(0.5), "bottom": log(0.5)},
+        {"item": log(item), "bottom": log(1 - item)},
+        value_discretization_interval=eps / 256,
+    )
+
+
+def selections() -> list[dict[str, object]]:
+    """The least epsilon of such draws, alone and with measured counts, at delta = slack."""
+    rows = []
+    for draws, eps, counts, eps_count, slack in (
+        (200, 0.0625, 0, 0.0, 1e-7),
+        (1000, 0.03125, 0, 0.0, 1e-6),
+        (200, 0.0625, 100, 0.0625, 1e-7),
+    ):
+        loss = draw(eps).self_compose(draws)
+        if counts:
+            noise = pld.from_laplace_mechanism(1 / eps_count, value_discretization_interval=eps / 256)
+            loss = loss.compose(noise.self_compose(counts))
+        rows.append(
+            {
+                "draws": {str(eps): draws},
+                "counts": {str(eps_count): counts} if counts else {},
+                "slack": slack,
+                "total": float(loss.get_epsilon_for_delta(slack)),
+            }
+        )
+    return rows
+
+
+COMPOSITIONS: dict[str, Callable[[], object]] = {
+    "zcdp": zcdp,
+    "optimal": optimal,
+    "general": general,
+    "selections": selections,
+}
+
+
 def main() -> None:
     """Write the file beside this one."""
     document = {
@@ -93,6 +168,7 @@ def main() -> None:
         "curves": curves(),
         "sums": sums(),
         "deltas": deltas(),
+        "compositions": {name: rows() for name, rows in COMPOSITIONS.items()},
     }
     Path(__file__).with_name("dp_accounting.json").write_text(json.dumps(document, indent=1) + "\n")
 

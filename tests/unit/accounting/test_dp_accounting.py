@@ -1,4 +1,4 @@
-"""The curves beside those of the PyPI package dp-accounting, whose values `make_dp_accounting.py` stored."""
+"""Curves and compositions beside those of the PyPI package dp-accounting, as stored by `make_dp_accounting.py`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from stream_dp.accounting import Cost
+from stream_dp.accounting.composition import NO_STEPS, compose, general_cost, zcdp_epsilon
 from stream_dp.accounting.curves import (
     RenyiCurve,
     approximate_epsilon,
@@ -17,10 +19,12 @@ from stream_dp.accounting.curves import (
     laplace_renyi,
     zcdp_curve,
 )
+from stream_dp.accounting.optimal import optimal_curve
 from stream_dp.accounting.rounding import exp_up
 
 PACKAGE = json.loads((Path(__file__).parents[2] / "vectors" / "dp_accounting.json").read_text())
 ORDERS = [Fraction(order) for order in PACKAGE["orders"]]
+COMPOSITIONS = PACKAGE["compositions"]
 DOUBLE = 1e-12  # what rounding in doubles may have cost the package
 
 
@@ -61,3 +65,38 @@ def test_epsilon_by_curves_lies_a_little_above_the_numerically_tight_one(row: di
     epsilon = approximate_epsilon(curve_of(row), Fraction(row["delta"]))
 
     assert row["epsilon"] <= epsilon < row["epsilon"] * Fraction(3, 2)
+
+
+@pytest.mark.parametrize("row", COMPOSITIONS["zcdp"], ids=lambda row: f"rho {row['rho']}")
+def test_epsilon_of_zcdp_agrees_with_a_dense_search_over_orders(row: dict[str, Any]) -> None:
+    epsilon = zcdp_epsilon(Fraction(row["rho"]), Fraction(row["slack"]))
+
+    assert float(epsilon) == pytest.approx(row["epsilon"], rel=1e-6, abs=0)
+    assert epsilon <= row["epsilon"] * (1 + Fraction(DOUBLE))
+
+
+@pytest.mark.parametrize("row", COMPOSITIONS["optimal"], ids=lambda row: f"{row['k']} at {row['epsilon']}")
+def test_the_optimal_curve_agrees(row: dict[str, Any]) -> None:
+    deltas = [float(point.delta) for point in optimal_curve(Fraction(row["epsilon"]), row["k"])]
+
+    assert deltas == pytest.approx(row["deltas"], rel=1e-9, abs=1e-15)  # its transforms are no more exact than that
+
+
+@pytest.mark.parametrize("row", COMPOSITIONS["general"], ids=lambda row: f"{row['k']} at {row['epsilon']}")
+def test_theorem_3_lies_above_the_best_possible_composition(row: dict[str, Any]) -> None:
+    cost = Cost(Fraction(row["epsilon"]), Fraction(row["delta"]))
+    total = general_cost({cost: row["k"]}, Fraction(row["slack"]))
+
+    assert row["total"] < total.epsilon < row["total"] * Fraction(5, 4)
+
+
+@pytest.mark.parametrize("row", COMPOSITIONS["selections"], ids=lambda row: f"{row['draws']} {row['counts']}")
+def test_bounded_range_lies_above_what_draws_of_an_item_against_bottom_cost(row: dict[str, Any]) -> None:
+    draws, counts = ({Fraction(e): n for e, n in row[name].items()} for name in ("draws", "counts"))
+    slack = Fraction(row["slack"])
+    bounds = compose(draws, counts, slack)
+    tight = compose(draws, counts, slack, tight_mean=True)
+
+    assert row["total"] < tight.epsilon < bounds.epsilon == bounds.bounded_range < row["total"] * Fraction(8, 5)
+    if counts:
+        assert row["total"] > compose(draws, NO_STEPS, slack, tight_mean=True).epsilon

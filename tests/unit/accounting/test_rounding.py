@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.accounting.rounding import down, exp_down, exp_up, log_down, log_up, root_up, up
+from stream_dp.accounting.rounding import down, exp_down, exp_up, log_down, log_up, root_up, tanh_half_up, up
 from stream_dp.errors import ConfigError
 
 TIGHT = Fraction(1, 2**250)
@@ -42,6 +42,14 @@ def test_the_exponential_of_a_large_number_keeps_its_relative_accuracy() -> None
 def test_the_logarithm_is_enclosed_between_exponentials(q: Fraction) -> None:
     assert log_up(q) - log_down(q) <= 2 * TIGHT
     assert exp_down(log_down(q)) <= q <= exp_up(log_up(q))
+
+
+@given(st.fractions(min_value=Fraction(1, 10**12), max_value=100))
+def test_the_hyperbolic_tangent_of_a_half_is_the_least_within_its_precision(x: Fraction) -> None:
+    tangent = tanh_half_up(x)
+
+    assert log_up((1 + tangent) / (1 - tangent)) >= x
+    assert log_down((1 + tangent - TIGHT) / (1 - tangent + TIGHT)) < x
 
 
 @given(numbers)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dp.cli.chart import Line, log_log_chart
+from stream_dp.cli.chart import Line, log_linear_chart, log_log_chart
 
 
 def drawn(*lines: Line, width: int = 12, height: int = 4) -> list[str]:
@@ -40,3 +40,28 @@ def test_a_single_point_is_drawn(points: list[tuple[float, float]]) -> None:
     rows = drawn(Line("here", "red", points))
 
     assert sum(chr(0x2800) < sign <= chr(0x28FF) for row in rows for sign in row) == 1
+
+
+def test_an_even_scale_is_marked_at_round_numbers() -> None:
+    chart = log_linear_chart([Line("up", "red", [(1, 1.0), (10, 1.3), (100, 1.6)])], width=12, height=7)
+
+    assert chart.plain.split("\n") == [
+        "1.6 ┤          ⡠⠊ up",
+        "1.5 ┤        ⢀⠔⠁ ",
+        "1.4 ┤       ⡰⠁   ",
+        "1.3 ┤     ⡠⠊     ",
+        "1.2 ┤   ⢀⠜       ",
+        "1.1 ┤ ⢀⠔⠁        ",
+        "  1 ┤⡠⠊          ",
+        "    └┴─────┴────┴",
+        "     1     10   100",
+    ]
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0), (5.0, 5.0), (-3.0, 17.0), (0.001, 0.0012), (1.0, 1e6)])
+def test_every_value_stands_between_the_marks_of_an_even_scale(values: tuple[float, float]) -> None:
+    rows = log_linear_chart([Line("", "red", list(zip((1, 10), values, strict=True)))], width=9, height=9).plain
+    marks = [float(row.split("┤")[0]) for row in rows.split("\n") if "┤" in row]
+
+    assert min(marks) <= min(values) <= max(values) <= max(marks)
+    assert 2 <= len(marks) <= 9

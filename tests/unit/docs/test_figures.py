@@ -9,11 +9,12 @@ import pytest
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 
 
+@pytest.mark.parametrize(("script", "picture"), [("noise_path.py", "noise-path.svg"), ("budgets.py", "budgets.svg")])
 def test_the_picture_in_the_documents_is_the_one_the_script_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = tmp_path / "noise-path.svg"
-    monkeypatch.setattr(sys, "argv", ["noise_path.py", str(drawn)])
-    runpy.run_path(str(FIGURES / "noise_path.py"), run_name="__main__")
+    drawn = tmp_path / picture
+    monkeypatch.setattr(sys, "argv", [script, str(drawn)])
+    runpy.run_path(str(FIGURES / script), run_name="__main__")
 
-    assert drawn.read_text(encoding="utf-8") == (FIGURES / "noise-path.svg").read_text(encoding="utf-8")
+    assert drawn.read_text(encoding="utf-8") == (FIGURES / picture).read_text(encoding="utf-8")
