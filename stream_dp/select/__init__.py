@@ -1,7 +1,44 @@
 """Top-k selection over an unknown domain; imports neither the ledger nor the noise families."""
 
-from stream_dp.select.candidates import Row, candidates
+from stream_dp.select.candidates import Candidates, Row, candidates
+from stream_dp.select.chosen_kbar import ChosenKbarParameters, ChosenTopK, chosen_kbar_top_k
+from stream_dp.select.known_domain import known_domain_top_k
 from stream_dp.select.limited_domain import TopK, limited_domain_top_k
-from stream_dp.select.parameters import TopKParameters, threshold
+from stream_dp.select.one_shot import (
+    NoisyTopK,
+    fixed_threshold_top_k,
+    laplace_delta,
+    laplace_epsilon,
+    laplace_parameter_delta,
+    laplace_top_k,
+)
+from stream_dp.select.parameters import (
+    Domain,
+    FixedThresholdParameters,
+    LaplaceParameters,
+    TopKParameters,
+    threshold,
+)
 
-__all__ = ["Row", "TopK", "TopKParameters", "candidates", "limited_domain_top_k", "threshold"]
+__all__ = [
+    "Candidates",
+    "ChosenKbarParameters",
+    "ChosenTopK",
+    "Domain",
+    "FixedThresholdParameters",
+    "LaplaceParameters",
+    "NoisyTopK",
+    "Row",
+    "TopK",
+    "TopKParameters",
+    "candidates",
+    "chosen_kbar_top_k",
+    "fixed_threshold_top_k",
+    "known_domain_top_k",
+    "laplace_delta",
+    "laplace_epsilon",
+    "laplace_parameter_delta",
+    "laplace_top_k",
+    "limited_domain_top_k",
+    "threshold",
+]

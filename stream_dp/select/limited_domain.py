@@ -1,26 +1,15 @@
-"""Top-k over an unknown domain: the positive-support form of Algorithm 1, drawn by exact peeling (topk 2.1, 2.2)."""
+"""Top-k over an unknown domain with Gumbel noise: Algorithms 1 and 5, drawn by exact peeling (topk 2.1 to 2.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
 
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.choice import choose
-from stream_dp.exact.reals import exp_neg
-from stream_dp.select.candidates import Row, rank
-from stream_dp.select.parameters import TopKParameters
-
-Weights = Callable[[int], Sequence[tuple[int, int]]]
-"""Encloses every weight at a precision: lower <= 2**precision * weight <= upper, all integers."""
-
-# Weights are relative to e^(epsilon * reference). The reference follows the heaviest weight that is left once
-# that has fallen by more than 22 nats, so at least 128 - 32 bits of the enclosures stay meaningful and a far
-# leader, once drawn, does not force the sampler into refinements.
-_MAX_NATS_BELOW_REFERENCE = 22
+from stream_dp.select.candidates import Candidates, Row
+from stream_dp.select.parameters import Domain, TopKParameters
+from stream_dp.select.peeling import BOTTOM, Bottom, Peeling
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +42,8 @@ def limited_domain_top_k(rows: Sequence[Row], h_next: int, p: TopKParameters, bi
     how long the call took (topk 5.2.8).
 
     Args:
-        rows: at most `p.kbar` candidates, exactly as `candidates` returns them.
+        rows: at most `p.kbar` candidates, as `candidates` returns them for `p.domain`; its own rows are not walked
+            through again, any others are checked one by one.
         h_next: the (kbar+1)-st largest count, 0 if there are fewer than that.
         p: the selection's parameters.
         bits: source of uniform bits, fresh for every call.
@@ -66,63 +56,53 @@ def limited_domain_top_k(rows: Sequence[Row], h_next: int, p: TopKParameters, bi
 
     Guarantee: for r = `draws`, the outputs of that length lose at most r (epsilon + ln(1 + delta)), outside an
     event of probability delta / (1 + delta) per call; so (k (epsilon + ln(1 + delta)), delta)-DP, and pay what
-    you get over a ledger. Time: O(k kbar) integer operations and a few exponentials per distinct count.
-    Source: topk 2.2 and 3.4 (Durfee and Rogers 2019, Algorithms 1 and 3).
+    you get over a ledger. Time: O(k log n) small integer operations and k exponentials, and two passes over the
+    counts as arrays to name what was drawn. Source: topk 2.2, 2.3, 3.4 (Durfee and Rogers 2019, Algorithms 1, 3, 5).
     """
-    _check(rows, h_next, p)
-    return peel(rows, h_next, p, lambda weights: choose(weights, bits))
+    given = checked(rows, h_next, p.kbar, p.domain)
+    peeling = Peeling(given, p.epsilon, Bottom(h_next + 1, p.odds), bits)
+    return peel(given, p.k, peeling.draw)
 
 
-def peel(rows: Sequence[Row], h_next: int, p: TopKParameters, pick: Callable[[Weights], int]) -> TopK:
-    """Run the peeling form (Algorithm 3) and leave every draw to `pick`.
+def peel(rows: Candidates, k: int, draw: Callable[[], int]) -> TopK:
+    """Algorithm 3: draw until k items or bottom have come, and name the items.
 
     Args:
-        rows: candidates in the order of `rank`; not checked here.
-        h_next: the count that follows them.
-        p: the selection's parameters.
-        pick: given the weights of the rows that are left, in their order, and of bottom, last, returns an index.
+        rows: the candidates.
+        k: items wanted.
+        draw: gives a place that it has not given before, or bottom.
 
-    Returns:
-        The items picked before bottom, or the first k.
-
-    Source: topk 2.1 (Algorithm 3), 2.0 for bottom's weight (m/delta) e^(epsilon (h_next + 1)).
+    Source: topk 2.1 (Algorithm 3).
     """
-    left = list(rows)
-    items: list[bytes] = []
-    odds, per = p.multiplier * p.delta.denominator, p.delta.numerator  # m / delta
-    floor = h_next + 1
-    reference = left[0][1] if left and left[0][1] > floor else floor
-
-    @cache
-    def exponential(difference: int, precision: int) -> tuple[int, int]:
-        return exp_neg(p.epsilon * difference, precision)
-
-    def weights(precision: int) -> list[tuple[int, int]]:
-        enclosed = [exponential(reference - count, precision) for _, count in left]
-        lower, upper = exponential(reference - floor, precision)
-        enclosed.append((lower * odds // per, -(-upper * odds // per)))
-        return enclosed
-
-    while len(items) < p.k:
-        heaviest = left[0][1] if left and left[0][1] > floor else floor
-        if p.epsilon * (reference - heaviest) > _MAX_NATS_BELOW_REFERENCE:
-            reference = heaviest
-        index = pick(weights)
-        if index == len(left):
-            return TopK(tuple(items), bottom=True)
-        items.append(left.pop(index)[0])
-    return TopK(tuple(items), bottom=False)
+    places: list[int] = []
+    while len(places) < k:
+        place = draw()
+        if place == BOTTOM:
+            return TopK(tuple(rows.items_at(places)), bottom=True)
+        places.append(place)
+    return TopK(tuple(rows.items_at(places)), bottom=False)
 
 
-def _check(rows: Sequence[Row], h_next: int, p: TopKParameters) -> None:
-    """Refuse rows that would void the sensitivity lemmas (topk P6, P8, P9, P10, test 17)."""
+def checked(rows: Sequence[Row], h_next: int, kbar: int, domain: Domain) -> Candidates:
+    """Refuse rows that would void the sensitivity lemmas (topk P6, P8, P9, P10, test 17).
+
+    Raises:
+        StateError: the rows are not what `candidates` returns.
+    """
     if not isinstance(h_next, int) or h_next < 0:
         raise StateError("h_next must be a whole number of users")
-    if any(not isinstance(count, int) or count < 1 or count < h_next for _, count in rows):
-        raise StateError("a candidate's count must be a positive whole number and at least h_next")
-    if any(rank(first) >= rank(second) for first, second in pairwise(rows)):
-        raise StateError("candidates must be distinct, by count descending and then by item ascending")
-    if len(rows) > p.kbar:
-        raise StateError(f"{len(rows)} candidates were given, kbar is {p.kbar}")
-    if len(rows) < p.kbar and h_next != 0:
+    given = Candidates.of(rows)
+    if len(given) > kbar:
+        raise StateError(f"{len(given)} candidates were given, kbar is {kbar}")
+    least = {Domain.WHOLE: h_next, Domain.POSITIVE: max(h_next, 1), Domain.STRICT: h_next + 1}[domain]
+    if len(given) and given.counts[-1] < least:
+        raise StateError(f"a candidate's count must be at least {_least_text(domain)}")
+    if len(given) < kbar and h_next != 0 and domain is not Domain.STRICT:
         raise StateError("fewer candidates than kbar leave no count to follow them, so h_next must be 0")
+    return given
+
+
+def _least_text(domain: Domain) -> str:
+    return {Domain.WHOLE: "h_next", Domain.POSITIVE: "1, positive, and at least h_next", Domain.STRICT: "h_next + 1"}[
+        domain
+    ]

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
+from typing import Protocol
 
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.reals import log
 
 
+class Domain(StrEnum):
+    """Which of the kbar largest counts are candidates; part of a selection's public parameters."""
+
+    POSITIVE = "positive"
+    """Those that are not zero: nothing that nobody has is ever named (topk 2.2)."""
+    STRICT = "strict"
+    """Those above the one that follows: needs no rule for ties, and a larger threshold (topk 2.3, Algorithm 5)."""
+    WHOLE = "whole"
+    """All, zeros included: only for counts that list a public catalogue in full (topk 2.1, P10)."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopKParameters:
-    """The public parameters of one top-k view; fixed before any data are seen (topk 1.3).
+    """The public parameters of a top-k selection with Gumbel noise; fixed before any data are seen (topk 1.3).
 
     Neighbouring tables differ by one user, who moves at most `items_per_user` counts, each by at most 1.
 
@@ -21,6 +34,7 @@ class TopKParameters:
         epsilon: price of one draw, in (0, infinity); the noise and the threshold both use it (topk P5).
         delta: chance, per call, of naming an item that only one of two neighbouring tables has, in (0, 1).
         items_per_user: bound on the counts one user moves, or None where nothing bounds it.
+        domain: which of the kbar largest counts are candidates.
 
     Raises:
         ConfigError: a parameter is outside its range or is not exact; every fault is listed with its name.
@@ -33,22 +47,12 @@ class TopKParameters:
     epsilon: Fraction
     delta: Fraction
     items_per_user: int | None = None
+    domain: Domain = Domain.POSITIVE
 
     def __post_init__(self) -> None:
-        bounds = {"k": self.k, "kbar": self.kbar}
-        if self.items_per_user is not None:
-            bounds["items_per_user"] = self.items_per_user
-        faults = [
-            Fault(name, f"must be a whole number of at least 1, not {value!r}")
-            for name, value in bounds.items()
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1
-        ]
-        if not faults and self.kbar < self.k:
-            faults.append(Fault("kbar", f"must be at least k = {self.k}, not {self.kbar}"))
-        if not isinstance(self.epsilon, Fraction) or self.epsilon <= 0:
-            faults.append(Fault("epsilon", f"must be an exact fraction above 0, not {self.epsilon!r}"))
-        if not isinstance(self.delta, Fraction) or not 0 < self.delta < 1:
-            faults.append(Fault("delta", f"must be an exact fraction between 0 and 1, not {self.delta!r}"))
+        faults = _count_faults(self.k, self.kbar, self.items_per_user) + _price_faults(self.epsilon, self.delta)
+        if not isinstance(self.domain, Domain):
+            faults.append(Fault("domain", f"must be one of {', '.join(Domain)}, not {self.domain!r}"))
         if faults:
             raise ConfigError(faults)
 
@@ -56,32 +60,141 @@ class TopKParameters:
     def multiplier(self) -> int:
         """How many items one user can move into or out of the candidates: min(Delta, kbar) (topk 2.0).
 
+        In the strict domain kbar whatever the user's bound is: one count can evict all that equal it (topk P1).
         Never a function of the table: with fewer than kbar keys it stays what it is (topk P7, P9).
         """
-        return self.kbar if self.items_per_user is None else min(self.items_per_user, self.kbar)
+        if self.items_per_user is None or self.domain is Domain.STRICT:
+            return self.kbar
+        return min(self.items_per_user, self.kbar)
+
+    @property
+    def odds(self) -> Fraction:
+        """The weight m / delta of bottom against an item of h_next + 1 users."""
+        return Fraction(self.multiplier, self.delta)
 
 
-def threshold(h_next: int, parameters: TopKParameters, precision: int = 64) -> tuple[Fraction, Fraction]:
+@dataclass(frozen=True, slots=True)
+class LaplaceParameters:
+    """The public parameters of the Laplace variant, for users who move few counts (topk 2.4, Algorithm 4).
+
+    Its price does not grow with k; it composes as any (epsilon, delta) mechanism, and does not pay as it gets.
+
+    Attributes:
+        k: items wanted, at least 1.
+        kbar: how many of the largest counts the mechanism may look at, at least `k` and `items_per_user`.
+        epsilon: what one count that moves costs, in (0, infinity): the noise has scale 1 / epsilon.
+        delta: the parameter of the threshold, in (0, 1); NOT the delta that is delivered (`cost_delta`; topk P25).
+        items_per_user: bound on the counts one user moves.
+
+    Raises:
+        ConfigError: a parameter is outside its range or is not exact; every fault is listed with its name.
+    """
+
+    k: int
+    kbar: int
+    epsilon: Fraction
+    delta: Fraction
+    items_per_user: int
+
+    def __post_init__(self) -> None:
+        faults = _count_faults(self.k, self.kbar, self.items_per_user, bounded=True)
+        if not faults and self.items_per_user > self.kbar:
+            faults.append(Fault("kbar", f"must be at least items_per_user = {self.items_per_user}, not {self.kbar}"))
+        faults += _price_faults(self.epsilon, self.delta)
+        if faults:
+            raise ConfigError(faults)
+
+    @property
+    def odds(self) -> Fraction:
+        """Delta / delta: e^(epsilon (h_bot - h_next - 1))."""
+        return Fraction(self.items_per_user, self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedThresholdParameters:
+    """The public parameters of the selection by a threshold without noise (topk 2.9, Algorithm 8 corrected).
+
+    Attributes:
+        k: how many of the largest counts may be returned, at least 1; kbar is k.
+        epsilon: what one item costs, in (0, infinity).
+        delta: chance per item of naming it where only one of two neighbouring tables may, in (0, 1/2].
+
+    Raises:
+        ConfigError: a parameter is outside its range or is not exact; every fault is listed with its name.
+    """
+
+    k: int
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        faults = _count_faults(self.k, self.k, None) + _price_faults(self.epsilon, self.delta)
+        if not faults and 2 * self.delta > 1:
+            faults.append(Fault("delta", f"must be at most 1/2, not {self.delta!r}"))
+        if faults:
+            raise ConfigError(faults)
+
+    @property
+    def odds(self) -> Fraction:
+        """1 / (2 delta)."""
+        return Fraction(1, 2 * self.delta)
+
+
+class Thresholded(Protocol):
+    """Parameters of a selection that has a threshold."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The selection's epsilon."""
+
+    @property
+    def odds(self) -> Fraction:
+        """e^(epsilon (h_bot - h_next - 1))."""
+
+
+def threshold(h_next: int, parameters: Thresholded, precision: int = 64) -> tuple[Fraction, Fraction]:
     """Enclose h_bot, the count at which an item alone is returned as often as not.
 
-    h_bot = h_next + 1 + ln(m / delta) / epsilon. With `h_next = 0` this is how far an item has to stand above
-    the (kbar+1)-st, which is public; with the true `h_next` it is not, and must not be published (topk 5.2.8).
-    The mechanism itself compares weights and never computes a logarithm.
+    h_bot = h_next + 1 + ln(odds) / epsilon, where odds are m / delta, or 1 / (2 delta) for the fixed threshold. With
+    `h_next = 0` this is how far an item has to stand above the (kbar+1)-st, which is public; with the true `h_next`
+    it is not, and must not be published (topk 5.2.8). The peeling form compares weights and computes no logarithm.
 
     Args:
         h_next: the (kbar+1)-st largest count, 0 if there are fewer.
         parameters: the selection.
-        precision: bits after the binary point of ln(m / delta).
+        precision: bits after the binary point of the logarithm.
 
     Returns:
         A lower and an upper bound, in users; they differ by a few 2**-precision / epsilon.
 
-    Source: topk 2.0, tests 1 and 15.
+    Source: topk 2.0, tests 1, 2 and 15.
     """
-    epsilon, delta = parameters.epsilon, parameters.delta
-    odds = Fraction(parameters.multiplier * delta.denominator, delta.numerator)
+    epsilon = parameters.epsilon
     lower, upper = (
         h_next + 1 + Fraction(bound * epsilon.denominator, epsilon.numerator << precision)
-        for bound in log(odds, precision)
+        for bound in log(parameters.odds, precision)
     )
     return lower, upper
+
+
+def _count_faults(k: int, kbar: int, items_per_user: int | None, *, bounded: bool = False) -> list[Fault]:
+    bounds = {"k": k, "kbar": kbar}
+    if bounded or items_per_user is not None:
+        bounds["items_per_user"] = items_per_user  # type: ignore[assignment]
+    faults = [
+        Fault(name, f"must be a whole number of at least 1, not {value!r}")
+        for name, value in bounds.items()
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1
+    ]
+    if not faults and kbar < k:
+        faults.append(Fault("kbar", f"must be at least k = {k}, not {kbar}"))
+    return faults
+
+
+def _price_faults(epsilon: Fraction, delta: Fraction) -> list[Fault]:
+    faults = []
+    if not isinstance(epsilon, Fraction) or epsilon <= 0:
+        faults.append(Fault("epsilon", f"must be an exact fraction above 0, not {epsilon!r}"))
+    if not isinstance(delta, Fraction) or not 0 < delta < 1:
+        faults.append(Fault("delta", f"must be an exact fraction between 0 and 1, not {delta!r}"))
+    return faults

@@ -1,19 +1,22 @@
-"""The exact output law of the shipped peeling form, and the divergence of two laws, as rigorous enclosures."""
+"""Exact output laws, of the shipped draws and of the plain peeling form, and the divergence of two laws: enclosures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_dp.exact.bits import RecordedBits
 from stream_dp.exact.reals import exp_neg
 from stream_dp.select import Row, TopK, TopKParameters, candidates
-from stream_dp.select.limited_domain import Weights, peel
+from stream_dp.select.limited_domain import checked
+from stream_dp.select.peeling import BOTTOM, Bottom, Peeling
 
 PRECISION = 160
 
@@ -37,40 +40,92 @@ ONE = Enclosure(Fraction(1), Fraction(1))
 Law = Mapping[TopK, Enclosure]
 
 
-def law_of_rows(rows: Sequence[Row], h_next: int, p: TopKParameters) -> Law:
-    """Follow every sequence of choices `peel` can make; each is as likely as the product of its draws' shares."""
+def law_of_draws(k: int, draws: Callable[[tuple[int, ...]], Mapping[int, Enclosure]], names: Sequence[bytes]) -> Law:
+    """The law of up to k draws, each with the shares that `draws` gives after the places drawn before; -1 ends."""
     law: dict[TopK, Enclosure] = {}
-    scripts: list[tuple[int, ...]] = [()]
-    while scripts:
-        script, taken, shares = scripts.pop(), list[int](), [ONE]
-
-        def pick(
-            weights: Weights,
-            script: tuple[int, ...] = script,
-            taken: list[int] = taken,
-            shares: list[Enclosure] = shares,
-        ) -> int:
-            enclosed = weights(PRECISION)
-            if len(taken) < len(script):
-                index = script[len(taken)]
-            else:
-                index = 0
-                scripts.extend((*taken, other) for other in range(1, len(enclosed)))
-            taken.append(index)
-            least, most = (sum(bounds) for bounds in zip(*enclosed, strict=True))
-            lower, upper = enclosed[index]
-            shares.append(shares[-1].times(Enclosure(Fraction(lower, most), Fraction(upper, least))))
-            return index
-
-        output = peel(rows, h_next, p, pick)
-        assert output not in law
-        law[output] = shares[-1]
+    open_ends: list[tuple[tuple[int, ...], Enclosure]] = [((), ONE)]
+    while open_ends:
+        places, probability = open_ends.pop()
+        if len(places) == k or places[-1:] == (BOTTOM,):
+            output = TopK(tuple(names[place] for place in places if place != BOTTOM), places[-1:] == (BOTTOM,))
+            assert output not in law
+            law[output] = probability
+            continue
+        open_ends += [((*places, place), probability.times(share)) for place, share in draws(places).items()]
     assert abs(sum(x.upper for x in law.values()) - 1) < Fraction(1, 10**30)
     return law
 
 
+def shares(weights: Mapping[int, Enclosure]) -> dict[int, Enclosure]:
+    least, most = sum(x.lower for x in weights.values()), sum(x.upper for x in weights.values())
+    return {place: Enclosure(Fraction(x.lower, most), Fraction(x.upper, least)) for place, x in weights.items()}
+
+
+def oracle_of_rows(rows: Sequence[Row], h_next: int, p: TopKParameters, plus: int = 1) -> Law:
+    """The plain peeling form (Algorithm 3): weights of the exponential mechanism, whatever the rows are."""
+    floor = h_next + plus
+    reference = max([floor, *(count for _, count in rows)])
+
+    def draws(places: tuple[int, ...]) -> dict[int, Enclosure]:
+        left = [place for place in range(len(rows)) if place not in places]
+        weights = {place: powers(p.epsilon * (reference - rows[place][1])) for place in left}
+        weights[BOTTOM] = powers(p.epsilon * (reference - floor)).times(Enclosure(p.odds, p.odds))
+        return shares(weights)
+
+    return law_of_draws(p.k, draws, [item for item, _ in rows])
+
+
+def proposed(peeling: Peeling, taken: Collection[int]) -> dict[int, tuple[Enclosure, int]]:
+    """What a draw accepts, with the mass of its proposals times its coin, and its level; every number is looked at."""
+    proposal, found = peeling.proposal, dict[int, tuple[Enclosure, int]]()
+    bounds = [*proposal.starts, proposal.total]
+    for (start, end), level in zip(pairwise(bounds), proposal.levels, strict=True):
+        number = start
+        while number < end:
+            place, at_level = proposal.at(number)
+            assert at_level == level
+            mass = proposal.units << proposal.top - level if place != BOTTOM else end - number
+            assert proposal.at(number + mass - 1) == (place, level)
+            assert place not in found
+            number += mass
+            if place in taken:
+                continue
+            lower, upper = peeling.coin(place, level, PRECISION)
+            assert upper <= 1 << PRECISION
+            found[place] = (
+                Enclosure(Fraction(mass * lower, 1 << PRECISION), Fraction(mass * upper, 1 << PRECISION)),
+                level,
+            )
+        assert number == end
+    return found
+
+
+def law_of_rows(rows: Sequence[Row], h_next: int, p: TopKParameters) -> Law:
+    """The law of the shipped draws: what they propose and accept, state by state."""
+    given = checked(rows, h_next, p.kbar, p.domain)
+
+    def draws(places: tuple[int, ...]) -> dict[int, Enclosure]:
+        peeling = Peeling(given, p.epsilon, Bottom(h_next + 1, p.odds), RecordedBits(b""))
+        for i, place in enumerate(places):
+            peeling.take(place, proposed(peeling, places[:i])[place][1])
+        return shares({place: mass for place, (mass, _) in proposed(peeling, places).items()})
+
+    return law_of_draws(p.k, draws, [item for item, _ in given])
+
+
 def law_of_counts(counts: Mapping[bytes, int], p: TopKParameters) -> Law:
-    return law_of_rows(*candidates(counts, p.kbar), p)
+    return law_of_rows(*candidates(counts, p.kbar, p.domain), p)
+
+
+def powers(exponent: Fraction) -> Enclosure:
+    """e^-exponent, the same for the same exponent: built once."""
+    if exponent not in _powers:
+        lower, upper = exp_neg(exponent, PRECISION)
+        _powers[exponent] = Enclosure(Fraction(lower, 1 << PRECISION), Fraction(upper, 1 << PRECISION))
+    return _powers[exponent]
+
+
+_powers: dict[Fraction, Enclosure] = {}
 
 
 def power_of_e(exponent: Fraction) -> Enclosure:
@@ -93,6 +148,8 @@ class Laws:
     """What the tests call."""
 
     of_rows = staticmethod(law_of_rows)
+    oracle_of_rows = staticmethod(oracle_of_rows)
+    proposed = staticmethod(proposed)
     of_counts = staticmethod(law_of_counts)
     divergence = staticmethod(divergence)
     power_of_e = staticmethod(power_of_e)

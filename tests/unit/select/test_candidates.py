@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
-from stream_dp.select import candidates
+from stream_dp.select import Domain, candidates
+from stream_dp.select.candidates import Candidates, rank
 
 ITEMS = st.binary(max_size=2)
 # Few distinct counts, so that ties cross shards and the edge at kbar.
@@ -28,9 +29,9 @@ def test_items_nobody_has_are_not_there_and_missing_rows_leave_h_next_at_zero(co
     assert h_next == 0
 
 
-@pytest.mark.parametrize("count", [-1, 1.0, float("nan"), "1"])
+@pytest.mark.parametrize("count", [-1, 1.0, float("nan"), "1", 1 << 62, 1 << 63])
 def test_a_count_that_is_no_number_of_users_is_refused(count: Any) -> None:
-    with pytest.raises(StateError, match="whole number of users; item 62"):
+    with pytest.raises(StateError, match="whole number of users below 2\\^62; item 62"):
         candidates({b"a": 1, b"b": count}, 1)
 
 
@@ -76,3 +77,42 @@ def test_one_user_moves_h_next_by_at_most_one_and_few_items_in_or_out(
         moved = inside.keys() - outside.keys()
         assert len(moved) <= min(len(theirs), kbar)
         assert all(table[item] <= after + 1 for item in moved)
+
+
+TIED = {b"%05d" % (i * 7919 % 2003): 1 + (i % 3) * (i % 5 == 0) for i in range(2003)} | {b"zero": 0}
+"""Long ties, among them the last one of every kbar tried, in no order."""
+
+
+@pytest.mark.parametrize("domain", list(Domain))
+@pytest.mark.parametrize("kbar", [1, 60, 130, 131, 132, 500, 1999, 2003, 2004, 5000])
+def test_every_place_holds_the_item_that_a_sort_of_all_rows_puts_there(kbar: int, domain: Domain) -> None:
+    ranked = sorted(TIED.items(), key=rank)
+    h_next = ranked[kbar][1] if kbar < len(ranked) else 0
+    least = {Domain.WHOLE: 0, Domain.POSITIVE: 1, Domain.STRICT: h_next + 1}[domain]
+    expected = [row for row in ranked[:kbar] if row[1] >= least]
+    rows, found = candidates(TIED, kbar, domain)
+    assert (list(rows), found) == (expected, h_next)
+    assert rows.counts.tolist() == [count for _, count in expected]
+    places = sorted({0, 1, len(expected) // 2, len(expected) - 1} & set(range(len(expected))), reverse=True)
+    assert rows.items_at(places) == [expected[place][0] for place in places]
+    assert [rows[place] for place in places] == [expected[place] for place in places]
+    assert rows[-1:] == expected[-1:]
+
+
+def test_counts_that_agree_in_their_low_bits_are_told_apart() -> None:
+    counts = {b"%d" % i: 5 + (i << 16) for i in range(600)}
+    rows, _ = candidates(counts, 1000)
+    assert rows.items_at([0, 599, 300]) == [b"599", b"0", b"299"]
+
+
+def test_rows_that_are_compared_are_compared_one_by_one() -> None:
+    rows, _ = candidates({b"a": 3, b"b": 2}, 2)
+    assert rows == [(b"a", 3), (b"b", 2)]
+    assert rows == Candidates.of([(b"a", 3), (b"b", 2)])
+    assert rows != [(b"a", 3), (b"b", 1)]
+    assert rows != 5
+
+
+def test_the_first_of_the_candidates_are_those_of_a_smaller_kbar() -> None:
+    rows, _ = candidates(TIED, 700)
+    assert rows.first(130) == candidates(TIED, 130)

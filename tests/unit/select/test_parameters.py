@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.select import TopKParameters, threshold
+from stream_dp.select import (
+    Domain,
+    FixedThresholdParameters,
+    LaplaceParameters,
+    TopKParameters,
+    threshold,
+)
 
 GOOD: dict[str, Any] = {
     "k": 2,
@@ -17,10 +23,23 @@ GOOD: dict[str, Any] = {
 }
 
 
+def variant(row: dict[str, Any]) -> Any:
+    epsilon, delta = Fraction(row["eps"]), row["delta"]
+    match row["variant"]:
+        case "gumbel_alg1":
+            return TopKParameters(1, row["kbar"], epsilon, delta, row["Delta"])
+        case "strict_alg5":
+            return TopKParameters(1, row["kbar"], epsilon, delta, row["Delta"], Domain.STRICT)
+        case "laplace_alg4":
+            return LaplaceParameters(1, row["kbar"], epsilon, delta, row["Delta"])
+        case "fixed_alg8":
+            return FixedThresholdParameters(1, epsilon, delta)
+
+
 def test_thresholds_of_the_paper(vectors: dict[str, Any]) -> None:
+    assert len(vectors["thresholds"]) == 20
     for row in vectors["thresholds"]:
-        p = TopKParameters(1, row["kbar"], Fraction(row["eps"]), row["delta"], row["Delta"])
-        lower, upper = threshold(row["h_next"], p)
+        lower, upper = threshold(row["h_next"], variant(row))
         assert 0 < upper - lower < Fraction(1, 10**15)
         assert abs(lower - row["h_bot"]) < Fraction("1e-9")
 
@@ -56,6 +75,7 @@ def test_a_finer_threshold_lies_inside_a_coarser_one() -> None:
         ("delta", Fraction(0)),
         ("delta", Fraction(1)),
         ("delta", 0.05),
+        ("domain", "strict"),
     ],
 )
 def test_a_parameter_out_of_range_is_refused_by_name(name: str, value: object) -> None:
@@ -68,3 +88,16 @@ def test_every_fault_is_reported_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         TopKParameters(k=0, kbar=0, epsilon=Fraction(0), delta=Fraction(2), items_per_user=0)
     assert [fault.path for fault in raised.value.faults] == ["k", "kbar", "items_per_user", "epsilon", "delta"]
+
+
+def test_the_laplace_variant_needs_a_bound_on_the_user_that_kbar_holds() -> None:
+    for items_per_user in (None, 0, 4):
+        with pytest.raises(ConfigError) as raised:
+            LaplaceParameters(2, 3, Fraction(1, 2), Fraction(1, 20), items_per_user)  # type: ignore[arg-type]
+        assert [fault.path for fault in raised.value.faults] == ["kbar" if items_per_user == 4 else "items_per_user"]
+
+
+def test_the_fixed_threshold_needs_a_delta_of_at_most_one_half() -> None:
+    assert threshold(7, FixedThresholdParameters(1, Fraction(1), Fraction(1, 2))) == (8, 8)
+    with pytest.raises(ConfigError, match="at most 1/2"):
+        FixedThresholdParameters(1, Fraction(1), Fraction(51, 100))

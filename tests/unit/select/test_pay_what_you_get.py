@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from math import exp
+from math import comb, exp
 from random import Random
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_a_ledger_of_several_adaptive_calls_keeps_its_budget(laws: Any) -> None:
 
 
 def test_a_ledger_that_lets_bottom_go_free_is_flagged(vectors: dict[str, Any], laws: Any) -> None:
-    (row,) = vectors["uncharged_bottom_violation"]
+    row = vectors["uncharged_bottom_violation"][0]
     epsilon, calls = Fraction(row["eps"]), row["max_calls"]
     # item : bottom = delta e^(epsilon (101 - 0 - 1)), which is the row's ratio for this delta.
     p = TopKParameters(1, 1, epsilon, Fraction(float(row["item_to_bottom_weight_ratio"]) * exp(-100 * epsilon)), 1)
@@ -89,3 +89,21 @@ def test_a_ledger_that_lets_bottom_go_free_is_flagged(vectors: dict[str, Any], l
     free = leak(lambda o: Cost(len(o.items) * (epsilon + p.delta), p.delta))
     assert abs(free.lower - Fraction(row["delta_leak_at_kstar_eps"])) < Fraction("1e-9")
     assert free.lower > 100 * budget.delta
+
+
+def test_free_bottoms_leak_as_listed_over_longer_ledgers(vectors: dict[str, Any]) -> None:
+    for row in vectors["uncharged_bottom_violation"]:
+        ratio, epsilon = float(row["item_to_bottom_weight_ratio"]), float(row["eps"])
+        draws, calls = row["k_star"], row["max_calls"]
+        p, q = ratio / (1 + ratio), ratio * exp(epsilon) / (1 + ratio * exp(epsilon))
+        # A transcript ends with the last item that can be paid for, or with the last call.
+        ends = [(comb(calls_made - 1, draws - 1), draws, calls_made) for calls_made in range(draws, calls + 1)]
+        ends += [(comb(calls, items), items, calls) for items in range(draws)]
+        leak = sum(
+            ways
+            * max(
+                0.0, p**items * (1 - p) ** (made - items) - exp(draws * epsilon) * q**items * (1 - q) ** (made - items)
+            )
+            for ways, items, made in ends
+        )
+        assert abs(leak - float(row["delta_leak_at_kstar_eps"])) < 1e-9
