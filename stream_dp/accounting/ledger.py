@@ -140,14 +140,9 @@ def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Refusal:
     left = ledger.left
     if not cost <= left:
         return Refusal(cost, left)
-    return Ledger(
-        ledger.budget,
-        ledger.spent,
-        ledger.reserved.set(call, cost),
-        ledger.readers,
-        ledger.last,
-        known_left=left.less(cost),
-    )
+    reserved = ledger.reserved.set(call, cost)
+    last = "" if call == ledger.last else ledger.last
+    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, last, known_left=left.less(cost))
 
 
 def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -> Ledger:
