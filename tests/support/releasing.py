@@ -88,6 +88,13 @@ def plan(*changes: tuple[str, str]) -> Plan:
     return build_plan(parts.config)
 
 
+PARTS = (
+    'epsilon: "40", delta: "1/5", period: 4s}',
+    'epsilon: "47", delta: "1/5", period: 4s,\n'
+    '    parts: {selection: {epsilon: "6", slack: "1/100"}, zcdp: {epsilon: "39", slack: "1/100"}}}',
+)
+"""A change that parts the ledger: squares up to 5.13, rho up to 21.2, and 2 of epsilon for what is left over."""
+
 ONLY_PAGES = ("  tops:\n" + SHOP.partition("  tops:\n")[2], "")
 """A change that leaves one view."""
 
