@@ -57,6 +57,12 @@ def _below_one(value: Fraction) -> Fraction:
     return value
 
 
+def _slack(value: Fraction) -> Fraction:
+    if value == 0:
+        raise ValueError("must be above 0: without a chance to fail, the epsilons of a part just add up")
+    return _below_one(value)
+
+
 def _duration(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f'{value} needs a unit: "{value}s", "{value}m", "{value}h", "{value}d"')
@@ -172,6 +178,20 @@ class SourceConfig(Section):
     partitioner: Partitioner = "murmur2"
 
 
+class PartConfig(Section):
+    """What a part of a ledger adds to its epsilon, and to its delta."""
+
+    epsilon: Epsilon
+    slack: Annotated[Exact, AfterValidator(_slack)]
+
+
+class PartsConfig(Section):
+    """The parts of a ledger that are filtered otherwise than by adding epsilons."""
+
+    selection: PartConfig | None = None
+    zcdp: PartConfig | None = None
+
+
 class LedgerConfig(Section):
     """A budget and the population it protects."""
 
@@ -180,6 +200,7 @@ class LedgerConfig(Section):
     delta: Annotated[Exact, AfterValidator(_below_one)]
     period: Lasting
     start: Moment = 0
+    parts: PartsConfig | None = None
 
 
 class LevelConfig(Section):
@@ -263,6 +284,9 @@ MODELS: dict[tuple[str, ...], tuple[type[BaseModel], ...]] = {
     ("sources", "*"): (SourceConfig,),
     ("sources", "*", "time"): (TimeConfig,),
     ("ledgers", "*"): (LedgerConfig,),
+    ("ledgers", "*", "parts"): (PartsConfig,),
+    ("ledgers", "*", "parts", "selection"): (PartConfig,),
+    ("ledgers", "*", "parts", "zcdp"): (PartConfig,),
     ("ladders", "*", "*"): (LevelConfig,),
     ("views", "*"): (HistogramConfig, TopKConfig),
     ("views", "*", "window"): (WindowConfig,),

@@ -5,7 +5,8 @@ Every method is a step (see `stream_dp.windows.effects`). What a crash leaves be
 * before the reservation is stored: nothing happened;
 * after it: nothing was stored or shown; `load` drops the reservation, and the next attempt draws anew;
 * inside the commit that stores a window: the window's row is the commit point. Before it, as above. After it the
-  ledger may still hold the reservation; `load` finds the row and turns it into the charge;
+  ledger may still hold the reservation; `load` finds the row and turns it into the charge. The charge and the end of
+  the reservation are two rows; the charge names its call, so that it is not made twice;
 * after the commit: the records stand in the row's outbox and are sent again, byte for byte.
 
 So what was charged always covers what was published, a window is drawn once, and every window leaves at its turn,
@@ -18,8 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stream_dp.accounting import Ledger, Refusal, commit, release, reserve
-from stream_dp.accounting import decode as decode_ledger
-from stream_dp.accounting import encode as encode_ledger
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.pricing import difference, price, sealed_cost
@@ -34,13 +33,19 @@ from stream_dp.releases.state import (
     Given,
     ViewRow,
     WindowRow,
+    charged_rows,
     clearance_audience,
     deletes,
+    ledger_key,
     outdated,
+    read_ledgers,
+    repairs,
+    reservation_key,
+    reserved_rows,
     stored_buckets,
-    stored_ledger,
     stored_table,
     stored_window,
+    with_budget,
 )
 from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Publish, Rows, Send, Step
 from stream_dp.windows.merging import drop_except
@@ -48,6 +53,7 @@ from stream_dp.windows.rows import (
     BUCKET,
     CLEARANCE,
     LEDGER,
+    RESERVATION,
     TABLE,
     VIEW,
     WINDOW,
@@ -112,6 +118,7 @@ class ReleaseEngine:
         self._withdrawal = withdrawal
         self._clearances: dict[str, ClearanceRow] = {}
         self._waiting: dict[tuple[str, int], set[int]] = {}
+        self._ledgers: dict[bytes, Ledger] = {}
 
     def load(self, rows: Rows) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
@@ -136,19 +143,37 @@ class ReleaseEngine:
         yield from self.due(rows)
 
     def _settle_ledgers(self, rows: Rows) -> Iterator[Effect]:
-        for key, value in rows.scan(LEDGER, after(LEDGER)):
-            ledger = before = decode_ledger(value)
-            for call in map(Call.parse, before.reserved):
-                view, row = self._views.get(call.view), stored_window(call.view, call.start_ms, rows)
-                if view is None:
-                    continue  # a view that is no longer configured keeps what it had reserved
-                if row is None or not call.stored(row):
-                    ledger = release(ledger, str(call))
-                else:
-                    paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
-                    ledger = commit(ledger, str(call), paid, shares)
-            if ledger != before:
-                yield Commit([(key, encode_ledger(ledger))])
+        """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
+        stored = dict(rows.scan(LEDGER, after(LEDGER)))
+        for key, ledger in read_ledgers([*stored.items(), *rows.scan(RESERVATION, after(RESERVATION))]).items():
+            changes = repairs(key, stored[key], ledger, rows)
+            self._ledgers[key] = self._settled(key, ledger, changes, rows)
+            if changes:
+                yield Commit(changes)
+        for budget, prefix in {(view.ledger.budget, LEDGER + text(view.ledger.name)) for view in self._views.values()}:
+            for key in [key for key in self._ledgers if key.startswith(prefix)]:
+                self._ledgers[key] = with_budget(self._ledgers[key], budget)
+
+    def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
+        """A ledger without the reservations that are about a configured view, and what that changes."""
+        for call in map(Call.parse, sorted(ledger.reserved)):
+            view, row = self._views.get(call.view), stored_window(call.view, call.start_ms, rows)
+            if view is None:
+                continue  # a view that is no longer configured keeps what it had reserved
+            if row is None or not call.stored(row):
+                ledger = release(ledger, str(call))
+                changes.append((reservation_key(key, str(call)), None))
+            else:
+                paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
+                ledger = commit(ledger, str(call), paid, shares)
+                changes += charged_rows(key, ledger)
+        return ledger
+
+    def _ledger(self, view: ViewPlan, start: int) -> tuple[bytes, Ledger]:
+        """The ledger that pays for a window, and the key of its row."""
+        key = ledger_key(view, start)
+        ledger = self._ledgers.get(key)
+        return key, Ledger(view.ledger.budget) if ledger is None else ledger
 
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
@@ -200,7 +225,7 @@ class ReleaseEngine:
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         levels = {audience: self._level(view, audience) for audience in sorted(view.audiences)}
         finest = max(levels.values())
-        key, ledger = stored_ledger(view, start, rows)
+        key, ledger = self._ledger(view, start)
         call = Call(view.name, start)
         reserved = reserve(ledger, str(call), view.cost(finest))
         if isinstance(reserved, Refusal):
@@ -210,14 +235,16 @@ class ReleaseEngine:
             yield from self._store(view, start, row, [], [], rows)
             yield Count("windows_refused", 1, (("view", view.name),))
             return
-        yield Commit([(key, encode_ledger(reserved))])
+        yield Commit(reserved_rows(key, reserved, str(call)))
+        self._ledgers[key] = reserved
         counts = summed([bucket.counts for bucket in stored_buckets(view.name, start, rows)])
         table = seal_window(view, start, counts, prf_key=self._prf_key, entropy=self._entropy)
         row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
         paid = commit(reserved, str(call), *price(view, call, table, row))
         row.outbox = self._records(view, start, table, row, levels, -1, paid)
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
-        yield from self._store(view, start, row, sealed, [(key, encode_ledger(paid))], rows)
+        self._ledgers[key] = paid
+        yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
         yield Count("windows_released", 1, (("view", view.name),))
 
     def _store(
@@ -283,11 +310,10 @@ class ReleaseEngine:
                 coarser.append((window_start(WINDOW, view.name, key), row))
         for at in range(0, len(coarser), SHARPENED_AT_ONCE):
             batch = dict(coarser[at : at + SHARPENED_AT_ONCE])
-            ledgers: dict[bytes, Ledger] = {}
             changed: list[tuple[bytes, bytes | None]] = []
             refused = 0
             for start, row in batch.items():
-                changed += self._sharpened(view, order, level, start, row, ledgers, rows)
+                changed += self._sharpened(view, order, level, start, row, rows)
                 refused += row.turned_down.get(audience) == order.number
             yield Commit(changed)
             yield from self._publish(view.name, batch)
@@ -301,7 +327,6 @@ class ReleaseEngine:
         level: int,
         start: int,
         row: WindowRow,
-        ledgers: dict[bytes, Ledger],
         rows: Rows,
     ) -> list[tuple[bytes, bytes | None]]:
         """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
@@ -309,8 +334,7 @@ class ReleaseEngine:
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
-        key, stored = stored_ledger(view, start, rows)
-        ledger = ledgers.get(key, stored)
+        key, ledger = self._ledger(view, start)
         cost = difference(view, table, finest, max(finest, level))
         reserved = reserve(ledger, str(call), cost)
         at = window_key(WINDOW, view.name, start)
@@ -319,10 +343,10 @@ class ReleaseEngine:
             row.turned_down[audience] = order.number
             return [(at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
-        paid = ledgers[key] = commit(reserved, str(call), cost, shares)
+        paid = self._ledgers[key] = commit(reserved, str(call), cost, shares)
         row.given[audience] = Given(given.revision + 1, level)
         row.outbox = self._records(view, start, table, row, {audience: level}, finest, paid)
-        return [(key, encode_ledger(reserved)), (at, encode(row)), (key, encode_ledger(paid))]
+        return [*reserved_rows(key, reserved, str(call)), (at, encode(row)), *charged_rows(key, paid)]
 
     # -- what is published ------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
@@ -23,6 +23,9 @@ TimeUnit = Literal["ms", "s", "iso"]
 
 FINGERPRINT_BYTES = 8
 
+PART_ENTRIES = {"selection": "squares", "zcdp": "rho"}
+"""The entry of a cost that each part of a ledger caps."""
+
 
 @dataclass(frozen=True)
 class LevelPlan:
@@ -37,6 +40,8 @@ class LevelPlan:
             selected instead.
         noise_interval: smallest t with Pr[|noise| <= t] >= 95 %, in counts.
         expected_error: E|noise| of one count, exact, in counts.
+        rho: what one window at this level, and at any coarser one before it, costs one user in zCDP
+            (`accounting.ladder`). Charged in place of `epsilon` where the ledger has a part for it.
     """
 
     name: str
@@ -45,6 +50,7 @@ class LevelPlan:
     minimum_count: int | None
     noise_interval: int
     expected_error: Fraction
+    rho: Fraction
 
 
 @dataclass(frozen=True)
@@ -97,14 +103,42 @@ class WindowPlan:
 
 
 @dataclass(frozen=True)
+class PartPlan:
+    """A part of a ledger: a cap on another entry of the cost, and what it adds to the guarantee.
+
+    Attributes:
+        epsilon: what the cap adds to the ledger's epsilon.
+        slack: what it adds to the ledger's delta.
+        cap: of the squares (`selection`) or of rho (`zcdp`).
+    """
+
+    epsilon: Fraction
+    slack: Fraction
+    cap: Fraction
+
+
+@dataclass(frozen=True)
 class LedgerPlan:
-    """The budget of a population: `budget` for each period of `period_ms`; periods tile the time from `start_ms` on."""
+    """The budget of a population in each period of `period_ms`; periods tile the time from `start_ms` on.
+
+    Attributes:
+        name: the ledger's name.
+        population: who a user is, in words.
+        total: the guarantee, (epsilon, delta).
+        budget: the caps that keep it (`accounting.ledger`): without parts the same, with parts epsilon and delta less
+            what the parts add, and their caps.
+        period_ms: length of a period.
+        start_ms: start of some period.
+        parts: by name, `selection` or `zcdp`.
+    """
 
     name: str
     population: str
+    total: Cost
     budget: Cost
     period_ms: int
     start_ms: int
+    parts: Mapping[str, PartPlan] = field(default_factory=dict)
 
     def period_of(self, time_ms: int) -> int:
         """The start of the period that a time falls into."""
@@ -159,17 +193,28 @@ class ViewPlan:
     @property
     def selection(self) -> Cost:
         """What choosing the keys costs at worst, k draws (`topk 3.4`); nothing for a histogram."""
+        return Cost.ZERO if self.topk is None else self.keys(self.topk.k)
+
+    def keys(self, draws: int) -> Cost:
+        """What it costs to show keys: a selection of so many draws; for a histogram delta, whatever is shown."""
         if self.topk is None:
-            return Cost.ZERO
-        return selection_cost(self.topk.k, self.topk.epsilon, self.topk.delta)
+            return Cost(Fraction(0), self.delta)
+        return selection_cost(draws, self.topk.epsilon, self.topk.delta, squared="selection" in self.ledger.parts)
+
+    def counts(self, level: int) -> Cost:
+        """What the counts of one window cost one user at `levels[level]`, and at any coarser level before it."""
+        at = self.levels[level]
+        if "zcdp" in self.ledger.parts:
+            return Cost(Fraction(0), Fraction(0), rho=at.rho)
+        return Cost(at.epsilon, Fraction(0))
 
     def cost(self, level: int) -> Cost:
         """What a window released at `levels[level]` costs one user at worst.
 
-        The level's epsilon plus the whole selection; delta is paid once, whatever the level. Coarser releases of
-        the same window come free (`lossless 3.2`), so this is also what a coalition learns whose finest level it is.
+        The counts plus the whole selection; delta is paid once, whatever the level. Coarser releases of the same
+        window come free (`lossless 3.2`), so this is also what a coalition learns whose finest level it is.
         """
-        return Cost(self.levels[level].epsilon + self.selection.epsilon, self.delta)
+        return self.counts(level) + self.keys(self.topk.k if self.topk is not None else 0)
 
 
 @dataclass(frozen=True)
@@ -203,8 +248,9 @@ def fingerprint(view: ViewPlan) -> bytes:
     """Identity of a view: `FINGERPRINT_BYTES` bytes of BLAKE2b over everything that may not change under its state.
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
-    clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's budget and the wording
-    of its population. `view.fingerprint` itself is not looked at.
+    clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's budget and how it is
+    parted, and the wording of its population. Which parts a ledger has decides how a window is charged, so it is in.
+    `view.fingerprint` itself is not looked at.
     """
     source, window, topk = view.source, view.window, view.topk
     identity = [
@@ -214,7 +260,12 @@ def fingerprint(view: ViewPlan) -> bytes:
         [window.size_ms, window.start_ms],
         [view.items_per_user, view.buckets],
         [[level.name, str(level.epsilon), level.threshold, level.minimum_count] for level in view.levels],
-        [view.ledger.name, view.ledger.period_ms, view.ledger.start_ms % view.ledger.period_ms],
+        [
+            view.ledger.name,
+            view.ledger.period_ms,
+            view.ledger.start_ms % view.ledger.period_ms,
+            *sorted(view.ledger.parts),
+        ],
         str(view.delta),
         None if topk is None else [topk.k, topk.kbar, str(topk.epsilon), str(topk.delta)],
     ]

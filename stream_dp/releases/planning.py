@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from stream_dp.accounting import Cost
+from stream_dp.accounting.composition import rho_within, squares_within
+from stream_dp.accounting.ladder import ladder_rho
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.lossless.discovery import discovery_delta, minimum_count
 from stream_dp.lossless.discrete_laplace import interval, mean_absolute
@@ -20,14 +22,17 @@ from stream_dp.releases.config import (
     HistogramConfig,
     LedgerConfig,
     LevelConfig,
+    PartConfig,
     SourceConfig,
     WindowConfig,
 )
 from stream_dp.releases.document import join
 from stream_dp.releases.plan import (
+    PART_ENTRIES,
     Kind,
     LedgerPlan,
     LevelPlan,
+    PartPlan,
     Plan,
     SourcePlan,
     ViewPlan,
@@ -83,7 +88,12 @@ def build_plan(config: Config, folder: str | Path = ".") -> Plan:
 
 def _plan(parts: Parts, faults: Sequence[Fault], folder: Path) -> Plan:
     found = [*faults, *disagreements(parts)]
-    ledgers = {name: _ledger(name, ledger) for name, ledger in parts.ledgers.items()}
+    ledgers: dict[str, LedgerPlan] = {}
+    for name, ledger in parts.ledgers.items():
+        try:
+            ledgers[name] = plan_ledger(name, ledger)
+        except ConfigError as error:
+            found += [Fault(join(join("ledgers", name), fault.path), fault.message) for fault in error.faults]
     views: dict[str, ViewPlan] = {}
     for name, view in parts.views.items():
         try:
@@ -169,7 +179,10 @@ def plan_view(
         kind, delta, sensitivity = view.kind, view.selection.delta, min(view.k, view.items_per_user)
         topk = TopKParameters(view.k, view.kbar, view.selection.epsilon, delta, view.items_per_user)
     _check_bounds(ladder, sensitivity)
-    levels = tuple(_level(level, sensitivity, share) for level in ladder)
+    thresholds = [threshold_for(level.epsilon / sensitivity) for level in ladder]
+    shown = Fraction(0) if share is None else delta / view.items_per_user
+    rhos = ladder_rho([Fraction(threshold, WORD) for threshold in thresholds], sensitivity, shown)
+    levels = tuple(_level(*level, share) for level in zip(ladder, thresholds, rhos, strict=True))
     _check_discovery(levels, view.items_per_user)
     planned = ViewPlan(
         name=name,
@@ -189,8 +202,49 @@ def plan_view(
     return replace(planned, fingerprint=fingerprint(planned))
 
 
-def _ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:
-    return LedgerPlan(name, ledger.population, Cost(ledger.epsilon, ledger.delta), ledger.period, ledger.start)
+def plan_ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:
+    """Work out the caps of one ledger: what its parts take of epsilon and delta, and what that is as squares and rho.
+
+    Args:
+        name: the ledger's name.
+        ledger: its configuration.
+
+    Raises:
+        ConfigError: `parts` has no part, or they take more than there is; paths are relative to the ledger.
+    """
+    parts: dict[str, PartPlan] = {}
+    if ledger.parts is not None:
+        for part, inverse in _CAPS.items():
+            given: PartConfig | None = getattr(ledger.parts, part)
+            if given is not None:
+                cap = decimal_floor(inverse(given.epsilon, given.slack))
+                parts[part] = PartPlan(given.epsilon, given.slack, cap)
+        if not parts:
+            raise ConfigError([Fault("parts", f"names no part; known: {', '.join(_CAPS)}")])
+    total = Cost(ledger.epsilon, ledger.delta)
+    taken = sum((Cost(part.epsilon, part.slack) for part in parts.values()), Cost.ZERO)
+    if not taken <= total:
+        raise ConfigError(
+            [
+                Fault(
+                    "parts",
+                    f"they take epsilon {taken.epsilon} and delta {taken.delta} out of the ledger's epsilon "
+                    f"{total.epsilon} and delta {total.delta}, which are the totals",
+                )
+            ]
+        )
+    rest = total - taken
+    caps = {entry: parts[part].cap for part, entry in PART_ENTRIES.items() if part in parts}
+    budget = Cost(rest.epsilon, rest.delta, **caps)
+    return LedgerPlan(name, ledger.population, total, budget, ledger.period, ledger.start, parts)
+
+
+_CAPS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {"selection": squares_within, "zcdp": rho_within}
+
+
+def decimal_floor(value: Fraction) -> Fraction:
+    """A cap with a short denominator: rounded down to 12 decimals."""
+    return Fraction(value.numerator * 10**12 // value.denominator, 10**12)
 
 
 def _source(name: str, source: SourceConfig) -> SourcePlan:
@@ -233,9 +287,8 @@ def _check_bounds(ladder: Sequence[LevelConfig], sensitivity: int) -> None:
         raise ConfigError(faults)
 
 
-def _level(level: LevelConfig, sensitivity: int, share: Fraction | None) -> LevelPlan:
+def _level(level: LevelConfig, threshold: int, rho: Fraction, share: Fraction | None) -> LevelPlan:
     """One level's numbers; `share` is the delta that one key at this level may come to, None for a top-k."""
-    threshold = threshold_for(level.epsilon / sensitivity)
     ratio = Fraction(threshold, WORD)
     return LevelPlan(
         name=level.level,
@@ -244,6 +297,7 @@ def _level(level: LevelConfig, sensitivity: int, share: Fraction | None) -> Leve
         minimum_count=None if share is None else minimum_count(threshold, share),
         noise_interval=interval(ratio, CONFIDENCE),
         expected_error=mean_absolute(ratio),
+        rho=rho,
     )
 
 
@@ -256,6 +310,10 @@ def _check_discovery(levels: Sequence[LevelPlan], items_per_user: int) -> None:
         raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
 
 
+def _listed(cost: Cost) -> str:
+    return " and ".join(f"{name} {value}" for name, value in cost.entries(at_least=2))
+
+
 def _check_affordable(view: ViewPlan) -> None:
     """The ledger must pay for at least one window at the clearances of the start."""
     finest = max(view.audiences.values())
@@ -265,9 +323,8 @@ def _check_affordable(view: ViewPlan) -> None:
             [
                 Fault(
                     "ledger",
-                    f"ledger {view.ledger.name!r} affords no window: one costs epsilon {cost.epsilon} and delta "
-                    f"{cost.delta} at level {view.levels[finest].name!r}, and the budget of a period is epsilon "
-                    f"{budget.epsilon} and delta {budget.delta}",
+                    f"ledger {view.ledger.name!r} affords no window: one costs {_listed(cost)} at level "
+                    f"{view.levels[finest].name!r}, and the budget of a period is {_listed(budget)}",
                 )
             ]
         )

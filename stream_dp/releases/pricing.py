@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.accounting import Cost, selection_cost
+from stream_dp.accounting import Cost
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.sealing import SealedTable
 from stream_dp.releases.state import Call, WindowRow
@@ -10,10 +10,7 @@ from stream_dp.releases.state import Call, WindowRow
 
 def sealed_cost(view: ViewPlan, table: SealedTable, level: int) -> Cost:
     """What the releases of a window cost one user if `level` is the finest of them: the draws made, not the worst."""
-    if view.topk is None:
-        return view.cost(level)
-    selection = selection_cost(table.draws, view.topk.epsilon, view.topk.delta)
-    return Cost(view.levels[level].epsilon + selection.epsilon, view.delta)
+    return view.counts(level) + view.keys(table.draws)
 
 
 def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:

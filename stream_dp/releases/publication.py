@@ -7,7 +7,7 @@ from typing import Any
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import StateError
-from stream_dp.releases.plan import ViewPlan
+from stream_dp.releases.plan import PART_ENTRIES, LedgerPlan, ViewPlan
 from stream_dp.releases.records import (
     NEIGHBOURS,
     SCHEMA_VERSION,
@@ -17,6 +17,8 @@ from stream_dp.releases.records import (
     HistogramRelease,
     Interval,
     Level,
+    Part,
+    Parts,
     Price,
     RankedCount,
     Refusal,
@@ -32,9 +34,23 @@ def account(view: ViewPlan, period_start_ms: int, left: Cost) -> Account:
         name=ledger.name,
         population=ledger.population,
         period=Interval.of(period_start_ms, period_start_ms + ledger.period_ms),
-        budget=Price.spent(ledger.budget),
+        budget=Price.spent(ledger.total),
         left=Price.left(left),
+        parts=_parts(ledger, left),
     )
+
+
+def _parts(ledger: LedgerPlan, left: Cost) -> Parts | None:
+    found = {
+        name: Part(
+            epsilon=Amount.up(part.epsilon),
+            slack=Amount.up(part.slack),
+            budget=Amount.up(part.cap),
+            left=Amount.down(getattr(left, PART_ENTRIES[name])),
+        )
+        for name, part in ledger.parts.items()
+    }
+    return Parts(**found) if found else None
 
 
 def release_record(

@@ -11,11 +11,12 @@ from fractions import Fraction
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import StateError
 from stream_dp.releases.durations import format_time
-from stream_dp.releases.rationals import decimal_down, decimal_up, exact_text
+from stream_dp.releases.rationals import decimal_down, decimal_up, exact_text, parse_exact
 
 SCHEMA_VERSION: Final = 1
 NEIGHBOURS = (
@@ -55,21 +56,41 @@ class Amount(PublicRecord):
         return cls(exact=exact_text(value), decimal=decimal_down(value))
 
 
+def _absent(schema: dict[str, Any]) -> None:
+    """An optional field is left out where it says nothing; it is never null."""
+    schema.pop("default")
+
+
 class Price(PublicRecord):
     """A privacy cost for one user of the population."""
 
-    epsilon: Amount = Field(description="Epsilon.")
+    epsilon: Amount = Field(description="Epsilon, pure: all of it adds up.")
     delta: Amount = Field(description="Delta.")
+    squares: Amount | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=_absent,
+        description="Sum of the squared epsilons of a selection's draws, charged to the ledger's part for selections.",
+    )
+    rho: Amount | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=_absent,
+        description="Zero-concentrated differential privacy of the counts, charged to the ledger's part for it.",
+    )
 
     @classmethod
     def spent(cls, cost: Cost) -> Price:
         """A cost, decimals rounded up."""
-        return cls(epsilon=Amount.up(cost.epsilon), delta=Amount.up(cost.delta))
+        return cls(**{name: Amount.up(value) for name, value in cost.entries(at_least=2)})
 
     @classmethod
     def left(cls, cost: Cost) -> Price:
-        """What is left of a budget, decimals rounded down."""
+        """What is left of epsilon and delta, decimals rounded down."""
         return cls(epsilon=Amount.down(cost.epsilon), delta=Amount.down(cost.delta))
+
+    @property
+    def cost(self) -> Cost:
+        """The exact cost."""
+        return Cost(*(Fraction(0) if entry is None else parse_exact(entry.exact) for _, entry in self))
 
 
 class Interval(PublicRecord):
@@ -96,6 +117,26 @@ class Level(PublicRecord):
     )
 
 
+class Part(PublicRecord):
+    """A part of a ledger's budget, with an account of its own."""
+
+    epsilon: Amount = Field(description="What the part takes of the budget's epsilon.")
+    slack: Amount = Field(description="What it takes of the budget's delta.")
+    budget: Amount = Field(description="What may be charged to it in the period, in its own unit.")
+    left: Amount = Field(description="What was left of that when this record was made.")
+
+
+class Parts(PublicRecord):
+    """The parts of a ledger that are not pure."""
+
+    selection: Part | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=_absent, description="For draws of selections, in squares of epsilon."
+    )
+    zcdp: Part | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=_absent, description="For the noise of counts, in rho of zCDP."
+    )
+
+
 class Account(PublicRecord):
     """The ledger that pays for a record."""
 
@@ -103,7 +144,13 @@ class Account(PublicRecord):
     population: str = Field(description="Who is protected: one of these is a user.")
     period: Interval = Field(description="The period that the window is charged to.")
     budget: Price = Field(description="What may be spent on one user in the period, over all views and audiences.")
-    left: Price = Field(description="What was left of it when this record was made.")
+    left: Price = Field(
+        description="What was left of it when this record was made; where the ledger has parts, of what they do not "
+        "take."
+    )
+    parts: Parts | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=_absent, description="The parts of the budget, where it has any."
+    )
 
 
 class Count(PublicRecord):
@@ -175,7 +222,7 @@ class Refusal(_Publication):
     kind: Literal["histogram", "topk"] = Field(description="What the view publishes.")
     level: Level = Field(description="The level that was asked for.")
     reason: Literal["budget"] = Field(description="budget: what the ledger has left does not cover `asked`.")
-    asked: Price = Field(description="What it would have cost at worst; `ledger.left` is smaller in one part.")
+    asked: Price = Field(description="What it would have cost at worst; less than that is left in one entry.")
 
 
 Release = Annotated[HistogramRelease | TopKRelease, Field(discriminator="kind")]
@@ -194,7 +241,7 @@ SCHEMA_NAMES = tuple(_SCHEMAS)
 
 def encode(record: AnyRecord) -> bytes:
     """A record as it is published: JSON in UTF-8, compact, keys sorted. Equal records give equal bytes."""
-    data = record.model_dump(mode="json")
+    data = record.model_dump(mode="json", exclude_none=True)
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import msgspec
 
-from stream_dp.accounting import Cost, Ledger
+from stream_dp.accounting import Cost, Ledger, encode_cost
 from stream_dp.accounting import decode as decode_ledger
+from stream_dp.accounting import encode as encode_ledger
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.sealing import SealedTable
@@ -17,6 +18,7 @@ from stream_dp.windows.effects import Message, Rows
 from stream_dp.windows.rows import (
     BUCKET,
     LEDGER,
+    RESERVATION,
     TABLE,
     WINDOW,
     MergedBucket,
@@ -125,11 +127,63 @@ def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
     return LEDGER + text(view.ledger.name) + moment(view.ledger.period_of(start_ms))
 
 
+def reservation_key(ledger: bytes, call: str) -> bytes:
+    """The row of an open reservation, by the key of its ledger."""
+    return RESERVATION + ledger[len(LEDGER) :] + call.encode()
+
+
+def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
+    """What a reservation changes: the ledger comes first, so that no reservation stands without one."""
+    return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
+
+
+def charged_rows(key: bytes, ledger: Ledger) -> list[tuple[bytes, bytes | None]]:
+    """What the call that was finished last changes: its charge comes first, so that it is in one of both rows."""
+    return [(key, encode_ledger(ledger)), (reservation_key(key, ledger.last), None)]
+
+
+def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
+    """The ledgers among rows, by key, with their open reservations.
+
+    Raises:
+        StateError: one of them is damaged, overdrawn or of another version, or a reservation has no ledger.
+    """
+    stored: dict[bytes, bytes] = {}
+    reservations: dict[bytes, list[tuple[str, bytes]]] = {}
+    for key, value in rows:
+        if key.startswith(LEDGER):
+            stored[key] = value
+        elif key.startswith(RESERVATION):
+            end = len(RESERVATION) + 1 + key[len(RESERVATION)] + len(moment(0))
+            of = LEDGER + key[len(RESERVATION) : end]
+            reservations.setdefault(of, []).append((key[end:].decode(), value))
+    if not reservations.keys() <= stored.keys():
+        raise StateError("something is reserved in a ledger that is not stored")
+    return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}
+
+
+def repairs(key: bytes, stored: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes | None]]:
+    """What brings the rows of a ledger into their form: those of version 1, and an end that a crash left out."""
+    changes: list[tuple[bytes, bytes | None]] = []
+    if encode_ledger(ledger) != stored:
+        changes += [(reservation_key(key, call), encode_cost(cost)) for call, cost in sorted(ledger.reserved.items())]
+        changes.append((key, encode_ledger(ledger)))
+    ended = reservation_key(key, ledger.last)
+    if rows.get(ended) is not None:
+        changes.append((ended, None))
+    return changes
+
+
 def with_budget(ledger: Ledger, budget: Cost) -> Ledger:
-    """A stored ledger under the budget of today's configuration; one below what is taken leaves nothing."""
+    """A stored ledger under the budget of today's configuration; one below what is taken leaves nothing.
+
+    A period keeps the parts that it began with, since a filter promises nothing about caps that react to what it let
+    pass: if they were changed, the smaller of each cap holds until the period ends.
+    """
     taken = ledger.budget - ledger.left
-    enough = Cost(max(budget.epsilon, taken.epsilon), max(budget.delta, taken.delta))
-    return replace(ledger, budget=enough)
+    if (ledger.budget.squares, ledger.budget.rho) != (budget.squares, budget.rho):
+        budget = budget.least(ledger.budget)
+    return replace(ledger, budget=budget.most(taken), known_left=None)
 
 
 def clearance_audience(key: bytes) -> str:
@@ -154,13 +208,6 @@ def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:
     """The exact counts of a window that waits, as far as they have come."""
     prefix = window_key(BUCKET, view, start)
     return [decode(MergedBucket, value) for _, value in rows.scan(prefix, after(prefix))]
-
-
-def stored_ledger(view: ViewPlan, start: int, rows: Rows) -> tuple[bytes, Ledger]:
-    """The ledger that pays for a window, and the key of its row."""
-    key = ledger_key(view, start)
-    stored = rows.get(key)
-    return key, Ledger(view.ledger.budget) if stored is None else with_budget(decode_ledger(stored), view.ledger.budget)
 
 
 def deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from stream_dp.accounting import Ledger
-from stream_dp.accounting import decode as decode_ledger
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.plan import Plan
 from stream_dp.releases.planning import load_plan
 from stream_dp.releases.records import AnyRecord, decode
+from stream_dp.releases.state import read_ledgers
 from stream_dp.runtime.client import MEMORY, Client, Outgoing, connect
 from stream_dp.runtime.keys import load_key
 from stream_dp.runtime.memory import MemoryLog
@@ -26,7 +26,6 @@ from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec
 from stream_dp.runtime.worker import Worker, wall_clock_ms
 from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
-from stream_dp.windows.rows import LEDGER
 
 T = TypeVar("T")
 
@@ -167,8 +166,8 @@ class Application:
     async def ledgers(self) -> Mapping[bytes, Ledger]:
         """The stored ledgers by row key, as the changelog of the release table has them."""
         rows = await self.read(Topics.of(self.plan).changelog(RELEASES))
-        last = {key: value for key, value in rows if key is not None and key.startswith(LEDGER)}
-        return {key: decode_ledger(value) for key, value in last.items() if value is not None}
+        last = {key: value for key, value in rows if key is not None}
+        return read_ledgers((key, value) for key, value in last.items() if value is not None)
 
     async def dead_letters(self, source: str | None = None) -> list[bytes]:
         """The records of a source's dead-letter topic, in the order of each partition."""

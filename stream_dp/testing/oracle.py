@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
@@ -162,8 +163,9 @@ def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:
 
 def cost_of(view: ViewPlan, table: SealedTable, level: int) -> Cost:
     """What a window's releases cost a user if this is the finest level among them: its counts, and the draws made."""
-    cost = Cost(view.levels[level].epsilon, view.delta)
+    at, parts = view.levels[level], view.ledger.parts
+    cost = Cost(Fraction(0), view.delta, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, view.delta)
     if view.topk is None:
         return cost
-    drawn = selection_cost(table.draws, view.topk.epsilon, view.topk.delta)
-    return Cost(cost.epsilon + drawn.epsilon, cost.delta)
+    drawn = selection_cost(table.draws, view.topk.epsilon, view.topk.delta, squared="selection" in parts)
+    return cost + Cost(drawn.epsilon, Fraction(0), drawn.squares)

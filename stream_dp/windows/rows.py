@@ -17,7 +17,7 @@ from stream_dp.errors import StateError
 
 MARKER, JOURNAL = b"m", b"j"
 PARTIAL, MERGED = b"p", b"d"
-BUCKET, VIEW, TABLE, WINDOW, LEDGER, CLEARANCE = b"b", b"v", b"t", b"w", b"l", b"c"
+BUCKET, VIEW, TABLE, WINDOW, LEDGER, RESERVATION, CLEARANCE = b"b", b"v", b"t", b"w", b"l", b"r", b"c"
 
 _TIME = struct.Struct(">Q")
 _SEQUENCE = struct.Struct(">I")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from stream_dp.accounting import Cost, Ledger
-from stream_dp.accounting import decode as decode_ledger
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.releases.engine import Order, ReleaseEngine
 from stream_dp.releases.plan import Plan, ViewPlan
@@ -15,11 +14,12 @@ from stream_dp.releases.planning import build_plan
 from stream_dp.releases.reading import read_config
 from stream_dp.releases.records import AnyRecord, HistogramRelease, Refusal, TopKRelease
 from stream_dp.releases.records import decode as decode_record
-from stream_dp.releases.state import Call, WindowRow, ledger_key
+from stream_dp.releases.state import Call, WindowRow, ledger_key, read_ledgers
 from stream_dp.windows.effects import Message
 from stream_dp.windows.rows import (
     BUCKET,
     LEDGER,
+    RESERVATION,
     WINDOW,
     MergedBucket,
     bucket_key,
@@ -87,6 +87,13 @@ def plan(*changes: tuple[str, str]) -> Plan:
     assert parts.config is not None, faults
     return build_plan(parts.config)
 
+
+PARTS = (
+    'epsilon: "40", delta: "1/5", period: 4s}',
+    'epsilon: "47", delta: "1/5", period: 4s,\n'
+    '    parts: {selection: {epsilon: "6", slack: "1/100"}, zcdp: {epsilon: "39", slack: "1/100"}}}',
+)
+"""A change that parts the ledger: squares up to 5.13, rho up to 21.2, and 2 of epsilon for what is left over."""
 
 ONLY_PAGES = ("  tops:\n" + SHOP.partition("  tops:\n")[2], "")
 """A change that leaves one view."""
@@ -188,8 +195,8 @@ class Desk:
 
     def ledger(self, start: int = 0, view: str = "pages") -> Ledger:
         """The ledger of the period of a window."""
-        stored = self.machine.rows.get(ledger_key(self.plan.views[view], start))
-        return Ledger(self.plan.views[view].ledger.budget) if stored is None else decode_ledger(stored)
+        stored = read_ledgers(self.machine.rows.items()).get(ledger_key(self.plan.views[view], start))
+        return Ledger(self.plan.views[view].ledger.budget) if stored is None else stored
 
     def row(self, view: str, start: int) -> WindowRow:
         return decode(WindowRow, self.machine.rows[window_key(WINDOW, view, start)])
@@ -215,8 +222,8 @@ class Auditor:
     revisions: dict[tuple[str, bytes], int] = field(default_factory=dict)
     shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
     """By ledger: what each window costs at the finest level that was published of it."""
-    checked: list[bytes | None] = field(default_factory=list)
-    """The ledgers at the last point; nothing is to be checked anew until they or the records change."""
+    checked: dict[bytes, bytes] = field(default_factory=dict)
+    """The rows of the ledgers at the last point; nothing is to be checked anew until they or the records change."""
 
     def __call__(self) -> None:
         machine = self.desk.machine
@@ -224,13 +231,14 @@ class Auditor:
         self.seen = len(machine.sent)
         for message in news:
             self._take(message)
-        ledgers = [machine.rows.get(key) for key in self.shown]
-        if ledgers == self.checked and not news:
+        rows = {key: value for key, value in machine.rows.items() if key.startswith((LEDGER, RESERVATION))}
+        if rows == self.checked and not news:
             return
-        self.checked = ledgers
-        for windows, stored in zip(self.shown.values(), ledgers, strict=True):
-            assert stored is not None, "a window was published and no ledger is stored"
-            ledger = decode_ledger(stored)
+        self.checked = rows
+        ledgers = read_ledgers(rows.items())
+        for key, windows in self.shown.items():
+            assert key in ledgers, "a window was published and no ledger is stored"
+            ledger = ledgers[key]
             shown = sum(windows.values(), Cost.ZERO)
             reserved = {(call.view, call.start_ms) for call in map(Call.parse, ledger.reserved)}
             pending = sum((cost for window, cost in windows.items() if window in reserved), Cost.ZERO)
@@ -260,19 +268,22 @@ class Auditor:
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""
         planned = self.desk.plan.views[view]
-        cost = Cost(planned.levels[level].epsilon, planned.delta)
+        at, parts = planned.levels[level], planned.ledger.parts
+        cost = Cost(Fraction(0), planned.delta, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, planned.delta)
         if planned.topk is None:
             return cost
-        return cost + Cost(self.draws[view, start] * (planned.topk.epsilon + planned.topk.delta), Fraction(0))
+        draws, epsilon, delta = self.draws[view, start], planned.topk.epsilon, planned.topk.delta
+        if "selection" in parts:
+            return cost + Cost(draws * delta, Fraction(0), squares=draws * epsilon**2)
+        return cost + Cost(draws * (epsilon + delta), Fraction(0))
 
     def settled(self) -> None:
         """Every window is charged exactly once at its finest level, and each reader's share is what it holds."""
         self()
-        rows = self.desk.machine.rows
-        ledgers = {key: decode_ledger(value) for key, value in rows.items() if key.startswith(LEDGER)}
+        ledgers = read_ledgers(self.desk.machine.rows.items())
         assert self.shown.keys() <= ledgers.keys()
         for key, ledger in ledgers.items():
-            assert ledger.reserved == {}
+            assert not ledger.reserved
             assert ledger.spent == sum(self.shown.get(key, {}).values(), Cost.ZERO)
             shares: dict[str, Cost] = {}
             for (view, start, audience), level in self.held.items():

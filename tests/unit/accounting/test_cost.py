@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from stream_dp.accounting import Cost
+from stream_dp.accounting.cost import ENTRIES
 from stream_dp.errors import ConfigError, StateError
 
 
@@ -29,6 +31,37 @@ def test_order_asks_for_both_parts() -> None:
 def test_taking_more_than_there_is_is_refused(small: str, large: str) -> None:
     with pytest.raises(StateError, match="never negative"):
         cost(small) - cost(large)
+
+
+def test_entries_add_each_on_its_own() -> None:
+    one = Cost(Fraction(1), Fraction(2), Fraction(3), Fraction(4))
+    other = Cost(Fraction(1, 2), Fraction(0), Fraction(1, 3), Fraction(1, 4))
+    assert one + other == Cost(Fraction(3, 2), Fraction(2), Fraction(10, 3), Fraction(17, 4))
+    assert (one + other) - other == one
+    assert one * 3 == one + one + one
+    assert other * 0 == Cost.ZERO
+    assert str(other) == "(epsilon 1/2, delta 0, squares 1/3, rho 1/4)"
+    assert str(cost("1")) == "(epsilon 1, delta 0)"
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_order_and_subtraction_look_at_every_entry(entry: str) -> None:
+    all_one = Cost(*[Fraction(1)] * 4)
+    less = replace(all_one, **{entry: Fraction(99, 100)})
+    assert less <= all_one
+    assert not all_one <= less
+    assert getattr(all_one - less, entry) == Fraction(1, 100)
+    with pytest.raises(StateError, match="never negative"):
+        less - all_one
+    assert less.least(all_one) == less
+    assert less.most(all_one) == all_one
+
+
+def test_how_often_a_cost_goes_into_another_is_decided_by_its_scarcest_entry() -> None:
+    budget = Cost(Fraction(10), Fraction(1), Fraction(7), Fraction(5))
+    assert budget.fits(Cost(Fraction(1), Fraction(0), Fraction(2), Fraction(1))) == 3
+    assert budget.fits(Cost(Fraction(0), Fraction(0), Fraction(0), Fraction(1, 2))) == 10
+    assert budget.fits(Cost.ZERO) is None
 
 
 @pytest.mark.parametrize("delta", [Fraction(-1, 10**9), 1e-9, 0])

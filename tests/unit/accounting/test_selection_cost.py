@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dp.accounting import Cost, selection_cost
+from stream_dp.accounting.composition import squares_epsilon, squares_within
 from stream_dp.errors import ConfigError
 
 TOTALS = json.loads((Path(__file__).parents[2] / "vectors" / "topk.json").read_text(), parse_float=Fraction)[
@@ -38,6 +40,23 @@ def test_a_shorter_output_is_cheaper_in_epsilon_and_pays_the_same_delta() -> Non
     bottom, full = (selection_cost(draws, Fraction("0.1"), Fraction("1e-8")) for draws in (1, 10))
     assert bottom == Cost(Fraction("0.10000001"), Fraction("1e-8"))
     assert full == Cost(Fraction("1.0000001"), Fraction("1e-8"))
+
+
+def test_a_ledger_that_filters_squares_is_charged_them_and_the_hardened_term_in_epsilon() -> None:
+    cost = selection_cost(7, Fraction("0.1"), Fraction("1e-8"), squared=True)
+    assert cost == Cost(Fraction("7e-8"), Fraction("1e-8"), squares=Fraction("0.07"))
+
+
+@pytest.mark.parametrize("row", TOTALS, ids=lambda row: f"k*={row['k_star']}")
+def test_a_filtered_ledger_promises_what_theorem_2_does_by_its_third_term(row: dict[str, Any]) -> None:
+    """topk 3.3 and 3.4: k* eps^2 / 2 + eps sqrt(k* L / 2), and k* delta for the hardened draws."""
+    total = selection_cost(row["k_star"], row["eps"], row["delta"], squared=True)
+    promised = squares_epsilon(total.squares, row["delta_prime"]) + total.epsilon
+    k, eps, log_slack = row["k_star"], float(row["eps"]), -log(row["delta_prime"])
+    third = k * eps**2 / 2 + eps * sqrt(k * log_slack / 2)
+    assert float(promised) == pytest.approx(third + k * float(row["delta"]), rel=1e-12, abs=0)
+    assert promised >= row["hard_eps_star"] - Fraction("1e-12")
+    assert squares_within(promised - total.epsilon, row["delta_prime"]) >= total.squares * (1 - Fraction(1, 2**62))
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,19 @@ from itertools import count
 
 import pytest
 
+from stream_dp.accounting import encode_cost
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.releases.state import ledger_key
-from stream_dp.windows.rows import BUCKET, LEDGER, TABLE, VIEW, WINDOW, text, window_key
+from stream_dp.releases.plan import Plan
+from stream_dp.releases.state import ledger_key, reservation_key
+from stream_dp.windows.rows import BUCKET, LEDGER, RESERVATION, TABLE, VIEW, WINDOW, text, window_key
 from tests.support.machine import newest
-from tests.support.releasing import FINE, ONLY_PAGES, Desk, plan
+from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan
 
 SCARCE = plan(('epsilon: "40"', 'epsilon: "159/10"'), ("period: 4s", "period: 3s"))
 """A period pays for two windows of both views at the start, 12.04, and for one that is sharpened to fine, 2."""
+PARTED = plan(PARTS, ("period: 4s", "period: 3s"))
+"""So does this one: a window costs rho 2.46 at the start, and 8 more when it is sharpened to fine."""
 HOME = {"home": 40, "cart": 12, "rare": 1}
 
 
@@ -43,9 +47,9 @@ def play(desk: Desk) -> Desk:
 class FreshEntropy:
     """Entropy that never repeats, and that must not be asked about a window that is stored."""
 
-    def __init__(self, cuts: list[int], back: int) -> None:
+    def __init__(self, planned: Plan, cuts: list[int], back: int) -> None:
         self.calls = count()
-        self.desk = Desk(SCARCE, self, cuts=cuts, back=back)
+        self.desk = Desk(planned, self, cuts=cuts, back=back)
 
     def __call__(self, context: bytes) -> BitSource:
         (name, start), *others = (
@@ -62,15 +66,18 @@ def releases(desk: Desk) -> dict[tuple[str, int, bytes | None], bytes | None]:
     return newest(desk.published())
 
 
-WHOLE = play(Desk(SCARCE))
+RUNS = {"one account": play(Desk(SCARCE)), "parts": play(Desk(PARTED))}
+WHOLE = RUNS["one account"]
+either = pytest.mark.parametrize("whole", RUNS.values(), ids=RUNS)
 
 
-def test_the_uncut_run_releases_refuses_sharpens_and_begins_a_new_period() -> None:
-    WHOLE.auditor.settled()
+@either
+def test_the_uncut_run_releases_refuses_sharpens_and_begins_a_new_period(whole: Desk) -> None:
+    whole.auditor.settled()
     found = {
         (record.view, record.window.start_ms, record.revision, record.type, record.level.name)
         for view in ("pages", "tops")
-        for record in WHOLE.records(view, "partner")
+        for record in whole.records(view, "partner")
     }
     both = ("pages", "tops")
     assert found == {
@@ -81,33 +88,49 @@ def test_the_uncut_run_releases_refuses_sharpens_and_begins_a_new_period() -> No
         *((view, 2000, 1, "refusal", "fine") for view in both),
         *((view, 3000, 1, "release", "fine") for view in both),
     }
-    assert WHOLE.stage.standing() == set()
+    assert whole.stage.standing() == set()
 
 
-def test_a_run_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one() -> None:
+@either
+def test_a_run_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(whole: Desk) -> None:
     """Every other point; the next test takes all of them."""
-    for cut in range(0, WHOLE.machine.points, 2):
-        desk = play(Desk(SCARCE, cuts=[cut], back=5 * (cut % 4 // 2), compacts=cut % 8 > 3))
+    for cut in range(0, whole.machine.points, 2):
+        desk = play(Desk(whole.plan, cuts=[cut], back=5 * (cut % 4 // 2), compacts=cut % 8 > 3))
         desk.auditor.settled()
-        assert desk.machine.rows == WHOLE.machine.rows
-        assert releases(desk) == releases(WHOLE)
+        assert desk.machine.rows == whole.machine.rows
+        assert releases(desk) == releases(whole)
 
 
-def test_a_run_cut_anywhere_draws_each_stored_window_once() -> None:
+@either
+def test_a_run_cut_anywhere_draws_each_stored_window_once(whole: Desk) -> None:
     """With entropy that never repeats, equal bytes prove that nothing is drawn behind the commit point."""
-    for cut in range(WHOLE.machine.points):
-        desk = play(FreshEntropy([cut], back=5 * ((cut + 1) % 2)).desk)
+    for cut in range(0, whole.machine.points, 1 if whole is WHOLE else 2):
+        desk = play(FreshEntropy(whole.plan, [cut], back=5 * ((cut + 1) % 2)).desk)
         desk.auditor.settled()
-        assert releases(desk).keys() == releases(WHOLE).keys()
+        assert releases(desk).keys() == releases(whole).keys()
 
 
-def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one() -> None:
-    for cut in range(0, WHOLE.machine.points, 7):
+@either
+def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one(whole: Desk) -> None:
+    for cut in range(0, whole.machine.points, 7):
         for second in (0, 1, 3, 6):
-            desk = play(Desk(SCARCE, cuts=[cut, second], back=cut % 4))
+            desk = play(Desk(whole.plan, cuts=[cut, second], back=cut % 4))
             desk.auditor.settled()
-            assert desk.machine.rows == WHOLE.machine.rows
-            assert releases(desk) == releases(WHOLE)
+            assert desk.machine.rows == whole.machine.rows
+            assert releases(desk) == releases(whole)
+
+
+def test_a_crash_between_a_charge_and_the_end_of_its_reservation_charges_once() -> None:
+    """The two are rows of their own; at this cut both stand, and the charge says whose it is."""
+    desk = Desk(PARTED)
+    desk.give("tops", 0, HOME)
+    key, rows = ledger_key(desk.plan.views["tops"], 0), desk.machine.rows
+    before, last = rows[key], desk.ledger().last
+    rows[reservation_key(key, last)] = encode_cost(desk.plan.views["tops"].cost(1))
+    desk.stage.restart()
+    assert rows[key] == before
+    assert not [row for row in rows if row.startswith(RESERVATION)]
+    desk.auditor.settled()
 
 
 def test_a_run_that_is_cut_again_and_again_makes_progress_and_ends_as_an_uncut_one() -> None:
