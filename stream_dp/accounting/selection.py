@@ -27,7 +27,7 @@ def selection_cost(draws: int, epsilon: Fraction, delta: Fraction, *, squared: b
     Args:
         draws: exponential-mechanism draws, at least 1; a private choice of kbar is one more (topk 2.6).
         epsilon: price of one draw, as the mechanism was run with, above 0.
-        delta: of one call, as the mechanism was run with, in (0, 1).
+        delta: of one call, as the mechanism was run with, in [0, 1); 0 for a known domain, which has no bottom.
         squared: whether the ledger has a part for draws, a filter on squares.
 
     Returns:
@@ -40,8 +40,8 @@ def selection_cost(draws: int, epsilon: Fraction, delta: Fraction, *, squared: b
     """
     if draws < 1:
         raise ConfigError(f"a selection makes at least one draw, not {draws}: a lone bottom costs one")
-    if epsilon <= 0 or not 0 < delta < 1:
-        raise ConfigError(f"a draw needs epsilon > 0 and 0 < delta < 1, not {epsilon} and {delta}")
+    if epsilon <= 0 or not 0 <= delta < 1:
+        raise ConfigError(f"a draw needs epsilon > 0 and 0 <= delta < 1, not {epsilon} and {delta}")
     if squared:
         return Cost(draws * delta, delta, squares=draws * epsilon**2)
     return Cost(draws * (epsilon + delta), delta)

@@ -15,6 +15,7 @@ from stream_dp.releases.document import Inexact
 from stream_dp.releases.durations import parse_duration, parse_time
 from stream_dp.releases.plan import Clock, Partitioner, TimeUnit
 from stream_dp.releases.rationals import parse_exact
+from stream_dp.releases.selection import Mechanism
 
 NAME_LENGTH = 63
 _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
@@ -222,10 +223,11 @@ class WindowConfig(Section):
 
 
 class SelectionConfig(Section):
-    """What choosing the keys of a top-k may cost: epsilon for each draw, delta for each window."""
+    """How the keys of a top-k are chosen and what that may cost: epsilon for each draw, delta for each window."""
 
+    mechanism: Mechanism = "gumbel"
     epsilon: Epsilon
-    delta: Annotated[Exact, AfterValidator(_delta)]
+    delta: Annotated[Exact, AfterValidator(_delta)] | None = None
 
 
 class BaseViewConfig(Section):
@@ -255,7 +257,8 @@ class TopKConfig(BaseViewConfig):
 
     kind: Literal["topk"]
     k: Annotated[int, Field(ge=1, le=10_000)]
-    kbar: Annotated[int, Field(ge=1, le=100_000)]
+    kbar: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    catalogue: Annotated[list[Text], Field(min_length=1)] | None = None
     selection: SelectionConfig
 
 

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
-from stream_dp.accounting import Cost, selection_cost
-from stream_dp.select import TopKParameters
+from stream_dp.accounting import Cost
+from stream_dp.releases.selection import Selection
 
 Kind = Literal["histogram", "topk"]
 Clock = Literal["wall", "event"]
@@ -162,7 +162,7 @@ class ViewPlan:
         ledger: the account it is charged to.
         delta: what one window adds to delta: the discovery of unknown keys over the whole ladder
             (`lossless 2.9.5`), or the selection's (`topk 3.4`).
-        topk: parameters of the selection, None for a histogram.
+        topk: how the keys are chosen, None for a histogram.
         fingerprint: 8 bytes over everything that may not change while state of this view exists.
     """
 
@@ -177,7 +177,7 @@ class ViewPlan:
     audiences: Mapping[str, int]
     ledger: LedgerPlan
     delta: Fraction
-    topk: TopKParameters | None
+    topk: Selection | None
     fingerprint: bytes
 
     @property
@@ -192,14 +192,14 @@ class ViewPlan:
 
     @property
     def selection(self) -> Cost:
-        """What choosing the keys costs at worst, k draws (`topk 3.4`); nothing for a histogram."""
-        return Cost.ZERO if self.topk is None else self.keys(self.topk.k)
+        """What choosing the keys costs at worst (`topk 3.4`); nothing for a histogram."""
+        return Cost.ZERO if self.topk is None else self.keys(self.topk.most_draws)
 
     def keys(self, draws: int) -> Cost:
         """What it costs to show keys: a selection of so many draws; for a histogram delta, whatever is shown."""
         if self.topk is None:
             return Cost(Fraction(0), self.delta)
-        return selection_cost(draws, self.topk.epsilon, self.topk.delta, squared="selection" in self.ledger.parts)
+        return self.topk.cost(draws, squared="selection" in self.ledger.parts)
 
     def counts(self, level: int) -> Cost:
         """What the counts of one window cost one user at `levels[level]`, and at any coarser level before it."""
@@ -214,7 +214,7 @@ class ViewPlan:
         The counts plus the whole selection; delta is paid once, whatever the level. Coarser releases of the same
         window come free (`lossless 3.2`), so this is also what a coalition learns whose finest level it is.
         """
-        return self.counts(level) + self.keys(self.topk.k if self.topk is not None else 0)
+        return self.counts(level) + self.keys(self.topk.most_draws if self.topk is not None else 0)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def fingerprint(view: ViewPlan) -> bytes:
             *sorted(view.ledger.parts),
         ],
         str(view.delta),
-        None if topk is None else [topk.k, topk.kbar, str(topk.epsilon), str(topk.delta)],
+        None if topk is None else topk.identity,
     ]
     text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,6 +16,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.lossless.discovery import discovery_delta, minimum_count
 from stream_dp.lossless.discrete_laplace import interval, mean_absolute
 from stream_dp.lossless.levels import WORD, threshold_for
+from stream_dp.releases import selection
 from stream_dp.releases.agreement import dead_letter_topic, disagreements, readers
 from stream_dp.releases.config import (
     AnyViewConfig,
@@ -24,6 +26,7 @@ from stream_dp.releases.config import (
     LevelConfig,
     PartConfig,
     SourceConfig,
+    TopKConfig,
     WindowConfig,
 )
 from stream_dp.releases.document import join
@@ -40,7 +43,7 @@ from stream_dp.releases.plan import (
     fingerprint,
 )
 from stream_dp.releases.reading import Parts, in_file_order, parts_of, read_config
-from stream_dp.select import TopKParameters
+from stream_dp.releases.selection import Mechanism, Selection
 
 CONFIDENCE = Fraction(95, 100)
 """Of the noise intervals in plans and records."""
@@ -50,6 +53,16 @@ COARSEST, FINEST = Fraction(1, 1000), Fraction(40)
 A of `lossless 6.3` gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
 
 _DAY_MS = 86_400_000
+_UNKNOWN_DOMAIN = frozenset({"kbar", "selection.delta"})
+_NEEDED: Mapping[Mechanism, frozenset[str]] = {
+    "gumbel": _UNKNOWN_DOMAIN,
+    "strict": _UNKNOWN_DOMAIN,
+    "chosen-kbar": _UNKNOWN_DOMAIN,
+    "laplace": _UNKNOWN_DOMAIN,
+    "fixed-threshold": frozenset({"selection.delta"}),
+    "known-domain": frozenset({"catalogue"}),
+}
+"""Which of the keys that depend on the mechanism of a selection it needs; the others have no meaning for it."""
 
 
 def load_plan(path: str | Path, environ: Mapping[str, str] | None = None) -> Plan:
@@ -169,15 +182,15 @@ def plan_view(
         ConfigError: a level's epsilon is out of bounds, kbar is below k, or delta is too large for the ladder;
             paths of faults are relative to the view.
     """
-    topk: TopKParameters | None = None
+    topk: Selection | None = None
     share: Fraction | None = None
     kind: Kind
     if isinstance(view, HistogramConfig):
         kind, delta, sensitivity = view.kind, view.delta, view.items_per_user
         share = delta / (len(ladder) * view.items_per_user)
     else:
-        kind, delta, sensitivity = view.kind, view.selection.delta, min(view.k, view.items_per_user)
-        topk = TopKParameters(view.k, view.kbar, view.selection.epsilon, delta, view.items_per_user)
+        topk = plan_selection(view)
+        kind, delta, sensitivity = view.kind, topk.delta, min(view.k, view.items_per_user)
     _check_bounds(ladder, sensitivity)
     thresholds = [threshold_for(level.epsilon / sensitivity) for level in ladder]
     shown = Fraction(0) if share is None else delta / view.items_per_user
@@ -200,6 +213,50 @@ def plan_view(
         fingerprint=b"",
     )
     return replace(planned, fingerprint=fingerprint(planned))
+
+
+def plan_selection(view: TopKConfig) -> Selection:
+    """How a top-k chooses its keys.
+
+    Args:
+        view: its configuration.
+
+    Raises:
+        ConfigError: a key is missing that the mechanism needs, one is there that it has no use for, or a value is
+            outside its range; paths are relative to the view.
+    """
+    k, kbar, catalogue, given = view.k, view.kbar, view.catalogue, view.selection
+    needed = _NEEDED[given.mechanism]
+    values = {"kbar": kbar, "catalogue": catalogue, "selection.delta": given.delta}
+    faults = [
+        Fault(path, f"is required by {given.mechanism}")
+        if path in needed
+        else Fault(path, f"has no meaning for {given.mechanism}; leave it out")
+        for path, value in values.items()
+        if (value is None) == (path in needed)
+    ]
+    if catalogue is not None and (twice := [item for item, number in Counter(catalogue).items() if number > 1]):
+        faults += [Fault("catalogue", f"{item!r} stands twice") for item in twice]
+    if faults:
+        raise ConfigError(faults)
+    try:
+        if catalogue is not None:
+            return selection.known_domain(k, given.epsilon, tuple(catalogue))
+        delta = given.delta or Fraction(0)
+        if given.mechanism == "fixed-threshold":
+            return selection.fixed_threshold(k, given.epsilon, delta)
+        if given.mechanism == "chosen-kbar":
+            return selection.chosen_kbar(k, kbar or 0, given.epsilon, delta)
+        bounded = {"gumbel": selection.gumbel, "strict": selection.strict, "laplace": selection.laplace}
+        return bounded[given.mechanism](k, kbar or 0, given.epsilon, delta, view.items_per_user)
+    except ConfigError as error:
+        inner = {"epsilon", "delta"}
+        raise ConfigError(
+            [
+                Fault(f"selection.{fault.path}" if fault.path in inner else fault.path, fault.message)
+                for fault in error.faults
+            ]
+        ) from None
 
 
 def plan_ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:

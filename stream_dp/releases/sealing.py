@@ -14,7 +14,6 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.lossless.excess import LMR1, NEWEST
 from stream_dp.lossless.sealed import SALT_BYTES, prune, read_columns, seal, snapshot_digest
 from stream_dp.releases.plan import ViewPlan
-from stream_dp.select import candidates, limited_domain_top_k
 from stream_dp.windows.rows import moment
 
 
@@ -56,7 +55,7 @@ def seal_window(
     Args:
         view: the view's plan.
         start_ms: start of the window.
-        counts: the exact bounded counts: of every key for a histogram, of at least the kbar + 1 largest for a top-k.
+        counts: the exact bounded counts: of every key for a histogram, for a top-k of what its selection looks at.
         prf_key: secret of the application's coarser levels.
         entropy: where the salt, the selection and the finest noise come from.
 
@@ -72,10 +71,9 @@ def seal_window(
     finest = view.levels[-1].threshold
     bits = entropy(b"noise" + window)
     if view.topk is not None:
-        rows, h_next = candidates(exact, view.topk.kbar)
-        top = limited_domain_top_k(rows, h_next, view.topk, entropy(b"selection" + window))
-        fine = seal({item: exact[item] for item in top.items}, finest, bits)
-        names, complete, draws = list(top.items), not top.bottom, top.draws
+        chosen = view.topk.choose(exact, entropy(b"selection" + window))
+        fine = seal({item: exact.get(item, 0) for item in chosen.items}, finest, bits)
+        names, complete, draws = list(chosen.items), chosen.complete, chosen.draws
     else:
         ladder = [(level.threshold, level.minimum_count or 1) for level in view.levels]
         sealed = seal(exact, finest, bits)

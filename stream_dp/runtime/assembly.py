@@ -69,7 +69,7 @@ def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
         idle_ms=window.idle_ms,
         items_per_user=view.items_per_user,
         buckets=view.buckets,
-        keep=None if view.topk is None else view.topk.kbar + 1,
+        keep=None if view.topk is None or view.topk.kbar is None else view.topk.kbar + 1,
         retention_ms=window.retention_ms,
     )
 

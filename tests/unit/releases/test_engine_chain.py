@@ -42,7 +42,7 @@ def counted(view: ViewPlan) -> CountedView:
         idle_ms=END,
         items_per_user=view.items_per_user,
         buckets=view.buckets,
-        keep=None if view.topk is None else view.topk.kbar + 1,
+        keep=None if view.topk is None or view.topk.kbar is None else view.topk.kbar + 1,
         retention_ms=view.window.retention_ms,
     )
 
