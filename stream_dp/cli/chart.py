@@ -1,4 +1,4 @@
-"""Curves on logarithmic axes, drawn with the dots of Braille characters."""
+"""Curves drawn with the dots of Braille characters, on logarithmic or on plain axes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol, Self
 
 from rich.text import Text
 
@@ -21,7 +22,7 @@ class Line:
     Attributes:
         label: written at its right end.
         style: of rich.
-        points: (x, y), both positive, at least one, joined in their order.
+        points: (x, y), at least one, joined in their order; both positive on logarithmic axes.
     """
 
     label: str
@@ -40,8 +41,35 @@ def log_log_chart(lines: Sequence[Line], *, width: int, height: int) -> Text:
     Returns:
         `height` rows and two more for the axis, marked at the powers of ten.
     """
-    horizontal = _Axis.around([x for line in lines for x, _ in line.points], 2 * width)
-    vertical = _Axis.around([y for line in lines for _, y in line.points], 4 * height)
+    horizontal = _LogAxis.around([x for line in lines for x, _ in line.points], 2 * width)
+    vertical = _LogAxis.around([y for line in lines for _, y in line.points], 4 * height)
+    return _chart(lines, horizontal, vertical, width, height)
+
+
+def chart(
+    lines: Sequence[Line],
+    *,
+    horizontal: Sequence[tuple[float, str]],
+    vertical: Sequence[tuple[float, str]],
+    width: int,
+    height: int,
+) -> Text:
+    """Draw curves on plain axes; where curves meet, the last one gives the colour.
+
+    Args:
+        lines: the curves, at least one, with points inside the axes.
+        horizontal: the marks of the axis, (value, name), from its low end to its high end.
+        vertical: those of the other one.
+        width: columns of the plot, without the labels around it.
+        height: rows of the plot.
+
+    Returns:
+        `height` rows and two more for the axis.
+    """
+    return _chart(lines, _PlainAxis(horizontal, 2 * width), _PlainAxis(vertical, 4 * height), width, height)
+
+
+def _chart(lines: Sequence[Line], horizontal: _Axis, vertical: _Axis, width: int, height: int) -> Text:
     cells: dict[tuple[int, int], tuple[int, str]] = {}
     labels: dict[int, list[tuple[str, str]]] = {}
     for line in lines:
@@ -51,7 +79,7 @@ def log_log_chart(lines: Sequence[Line], *, width: int, height: int) -> Text:
             mask = cells.get(place, (0, ""))[0]
             cells[place] = (mask | _DOTS[3 - y % 4][x % 2], line.style)
         labels.setdefault(height - 1 - dots[-1][1] // 4, []).append((line.label, line.style))
-    marks = {height - 1 - dot // 4: name for dot, name in vertical.decades()}
+    marks = {height - 1 - dot // 4: name for dot, name in vertical.marks()}
     margin = max(map(len, marks.values()))
     chart = Text()
     for row in range(height):
@@ -67,28 +95,47 @@ def log_log_chart(lines: Sequence[Line], *, width: int, height: int) -> Text:
 
 
 def _bottom(axis: _Axis, margin: int, width: int) -> str:
-    rule, names = ["─"] * width, [" "] * (width + 8)
-    for dot, name in axis.decades():
+    rule, names = ["─"] * width, [" "] * (width + 24)
+    for dot, name in axis.marks():
         rule[dot // 2] = "┴"
         names[dot // 2 : dot // 2 + len(name)] = name
     return f"{'':{margin}} └{''.join(rule)}\n{'':{margin}}  {''.join(names).rstrip()}"
 
 
+class _Axis(Protocol):
+    def dot(self, value: float) -> int: ...
+
+    def marks(self) -> list[tuple[int, str]]: ...
+
+
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _PlainAxis:
+    named: Sequence[tuple[float, str]]
+    dots: int
+
+    def dot(self, value: float) -> int:
+        (low, _), (high, _) = self.named[0], self.named[-1]
+        return round((value - low) / (high - low) * (self.dots - 1))
+
+    def marks(self) -> list[tuple[int, str]]:
+        return [(self.dot(value), name) for value, name in self.named]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogAxis:
     low: float
     high: float
     dots: int
 
     @classmethod
-    def around(cls, values: Sequence[float], dots: int) -> _Axis:
+    def around(cls, values: Sequence[float], dots: int) -> Self:
         low, high = math.log10(min(values)), math.log10(max(values))
         return cls(low, max(high, low + 1), dots)
 
     def dot(self, value: float) -> int:
         return round((math.log10(value) - self.low) / (self.high - self.low) * (self.dots - 1))
 
-    def decades(self) -> list[tuple[int, str]]:
+    def marks(self) -> list[tuple[int, str]]:
         powers = range(math.ceil(self.low - 1e-9), math.floor(self.high + 1e-9) + 1)
         return [(self.dot(10.0**power), f"{10.0**power:g}") for power in powers]
 
