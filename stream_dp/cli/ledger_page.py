@@ -20,7 +20,7 @@ from stream_dp.releases.rationals import decimal_down, decimal_up
 from stream_dp.releases.records import Amount, Price
 
 DIGITS = 4
-CHART_ROWS, CHART_MARGIN, WIDEST = 8, 26, 72
+CHART_ROWS, CHART_MARGIN, WIDEST = 8, 40, 72
 STYLES = {"epsilon": "cyan", "delta": "magenta", "squares": "green", "rho": "yellow"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
@@ -335,7 +335,7 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
 
 def price_words(price: Price) -> str:
     """A price in words: "epsilon 4 and delta 1e-6"."""
-    return " and ".join(f"{name} {amount.decimal}" for name, amount in price if amount is not None)
+    return _and(f"{name} {amount.decimal}" for name, amount in price if amount is not None)
 
 
 def budget_words(ledger: LedgerDescription) -> str:
@@ -344,7 +344,12 @@ def budget_words(ledger: LedgerDescription) -> str:
         return price_words(ledger.budget)
     pure, *parts = ledger.parts
     caps = [("epsilon", pure.cap), ("delta", pure.delta), *((part.unit, part.cap) for part in parts)]
-    return " and ".join(f"{name} {amount.decimal}" for name, amount in caps)
+    return _and(f"{name} {amount.decimal}" for name, amount in caps)
+
+
+def _and(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _many(number: int, one: str, more: str) -> str:
