@@ -91,10 +91,10 @@ class Cost:
         found = [(name, getattr(self, name)) for name in ENTRIES]
         return [(name, value) for at, (name, value) in enumerate(found) if value or at < at_least]
 
-    def fits(self, cost: Cost) -> int | None:
-        """How many times `cost` goes into this one, None if it is free."""
-        entries = ((getattr(self, name), getattr(cost, name)) for name in ENTRIES)
-        return min((have // each for have, each in entries if each), default=None)
+    def fits(self, cost: Cost) -> int:
+        """How many times `cost`, which is not zero, goes into this one."""
+        have = dict(self.entries(at_least=len(ENTRIES)))
+        return min(have[name] // each for name, each in cost.entries())
 
     def least(self, other: Cost) -> Cost:
         """The smaller of both, entry by entry."""

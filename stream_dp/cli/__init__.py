@@ -12,7 +12,7 @@ from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
 
-_COMMANDS = ("demo", "worker", "check", "schema", "grant", "tail", "kafka", "reproduce")
+_COMMANDS = ("demo", "worker", "check", "schema", "grant", "tail", "ledger", "kafka", "reproduce")
 
 
 class _Commands(click.Group):
@@ -38,6 +38,7 @@ def cli() -> None:
     Check a configuration: stream-dp check app.yaml
     Run a worker:          stream-dp worker app.yaml
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
+    See what is left:      stream-dp ledger app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `kafka status` adds 3, not running.

@@ -1,4 +1,4 @@
-"""Curves over a logarithmic axis, drawn with the dots of Braille characters."""
+"""Curves drawn with the dots of Braille characters, on logarithmic or on plain axes."""
 
 from __future__ import annotations
 
@@ -41,16 +41,44 @@ def log_log_chart(lines: Sequence[Line], *, width: int, height: int) -> Text:
     Returns:
         `height` rows and two more for the axis, marked at the powers of ten.
     """
-    return _chart(lines, _Decades.around([y for line in lines for _, y in line.points], 4 * height), width, height)
+    vertical = _Decades.around([y for line in lines for _, y in line.points], 4 * height)
+    return _chart(lines, _decades(lines, width), vertical, width, height)
 
 
 def log_linear_chart(lines: Sequence[Line], *, width: int, height: int) -> Text:
     """The same over decades from left to right and an even scale upwards, marked at round numbers."""
-    return _chart(lines, _Even.around([y for line in lines for _, y in line.points], 4 * height), width, height)
+    vertical = _Even.around([y for line in lines for _, y in line.points], 4 * height)
+    return _chart(lines, _decades(lines, width), vertical, width, height)
 
 
-def _chart(lines: Sequence[Line], vertical: _Axis, width: int, height: int) -> Text:
-    horizontal = _Decades.around([x for line in lines for x, _ in line.points], 2 * width)
+def chart(
+    lines: Sequence[Line],
+    *,
+    horizontal: Sequence[tuple[float, str]],
+    vertical: Sequence[tuple[float, str]],
+    width: int,
+    height: int,
+) -> Text:
+    """Draw curves on plain axes; where curves meet, the last one gives the colour.
+
+    Args:
+        lines: the curves, at least one, with points inside the axes.
+        horizontal: the marks of the axis, (value, name), from its low end to its high end.
+        vertical: those of the other one.
+        width: columns of the plot, without the labels around it.
+        height: rows of the plot.
+
+    Returns:
+        `height` rows and two more for the axis.
+    """
+    return _chart(lines, _Marked(horizontal, 2 * width), _Marked(vertical, 4 * height), width, height)
+
+
+def _decades(lines: Sequence[Line], width: int) -> _Decades:
+    return _Decades.around([x for line in lines for x, _ in line.points], 2 * width)
+
+
+def _chart(lines: Sequence[Line], horizontal: _Axis, vertical: _Axis, width: int, height: int) -> Text:
     cells: dict[tuple[int, int], tuple[int, str]] = {}
     labels: dict[int, list[tuple[str, str]]] = {}
     for line in lines:
@@ -76,7 +104,7 @@ def _chart(lines: Sequence[Line], vertical: _Axis, width: int, height: int) -> T
 
 
 def _bottom(axis: _Axis, margin: int, width: int) -> str:
-    rule, names = ["─"] * width, [" "] * (width + 8)
+    rule, names = ["─"] * width, [" "] * (width + 24)
     for dot, name in axis.marks():
         rule[dot // 2] = "┴"
         names[dot // 2 : dot // 2 + len(name)] = name
@@ -89,6 +117,19 @@ class _Axis(Protocol):
     def dot(self, value: float) -> int: ...
 
     def marks(self) -> list[tuple[int, str]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    named: Sequence[tuple[float, str]]
+    dots: int
+
+    def dot(self, value: float) -> int:
+        (low, _), (high, _) = self.named[0], self.named[-1]
+        return round((value - low) / (high - low) * (self.dots - 1))
+
+    def marks(self) -> list[tuple[int, str]]:
+        return [(self.dot(value), name) for value, name in self.named]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ from rich.text import Text
 from stream_dp.errors import ConfigError
 from stream_dp.releases.describe import (
     LedgerDescription,
+    PartDescription,
     PlanDescription,
     ViewDescription,
     describe,
+    price_words,
 )
 from stream_dp.releases.planning import load_plan
 from stream_dp.releases.rationals import decimal_up
@@ -83,8 +85,8 @@ def _view(view: ViewDescription) -> RenderableType:
     if view.selection is not None:
         lines.insert(
             2,
-            f"Choosing the keys costs epsilon {view.selection.cost.epsilon.decimal} and delta "
-            f"{view.selection.cost.delta.decimal} a window at worst, once for all audiences; a key has to stand about "
+            f"Choosing the keys costs {price_words(view.selection.cost)} a window at worst, once for all audiences; a "
+            f"key has to stand about "
             f"{view.selection.margin} users above every key that is not among the first {view.selection.kbar}.",
         )
     else:
@@ -96,7 +98,8 @@ def _view(view: ViewDescription) -> RenderableType:
 
 
 def _levels(view: ViewDescription) -> Table:
-    headings = ["level", "epsilon", "noise\nscale", "mean\nerror", "95 %\nwithin", "shown\nfrom", "window\ncosts"]
+    headings = ["level", "epsilon", "noise\nscale", "mean\nerror", "95 %\nwithin", "shown\nfrom"]
+    headings.append("window\nrho" if view.levels[0].cost.rho else "window\ncosts")
     table = _table([*headings, "budget\naffords", "audiences"], left={"level", "audiences"})
     for level in view.levels:
         table.add_row(
@@ -106,11 +109,27 @@ def _levels(view: ViewDescription) -> Table:
             level.expected_error,
             f"±{level.noise_interval_95}",
             "-" if level.minimum_count is None else str(level.minimum_count),
-            _short(level.cost.epsilon),
+            _short(level.cost.rho or level.cost.epsilon),
             str(level.windows_afforded),
             ", ".join(level.audiences) or "-",
         )
     return table
+
+
+_USES = {
+    "pure": "for all that adds up",
+    "selection": "for the draws of selections",
+    "zcdp": "for the noise of counts",
+}
+
+
+def _part(part: PartDescription) -> str:
+    windows = ", ".join(f"{count} of {view}" for view, count in part.windows_afforded.items())
+    reach = f"it lasts {part.lasts}; alone, a view gets {windows}" if windows else "no view is charged to it"
+    return (
+        f"Part {part.name}, {_USES[part.name]}: promises epsilon {part.epsilon.decimal} and delta "
+        f"{part.delta.decimal}, admits {part.unit} {part.cap.decimal}, is asked for {part.asked.decimal}; {reach}."
+    )
 
 
 def _short(amount: Amount) -> str:
@@ -127,25 +146,26 @@ def _table(headings: Sequence[str], left: Container[str]) -> Table:
 
 
 def _ledger(ledger: LedgerDescription) -> RenderableType:
-    headings = ["view", "level", "epsilon\na window", "delta\na window", "windows\na period", "budget\naffords"]
+    entries = ["epsilon", "delta", *(part.unit for part in ledger.parts[1:])]
+    headings = ["view", "level", *(f"{entry}\na window" for entry in entries), "windows\na period", "budget\naffords"]
     table = _table(headings, left={"view", "level"})
     for share in ledger.shares:
+        prices = dict(share.cost)
         table.add_row(
             share.view,
             share.level,
-            _short(share.cost.epsilon),
-            _short(share.cost.delta),
+            *("-" if prices[entry] is None else _short(prices[entry]) for entry in entries),
             str(share.windows_asked),
             str(share.windows_afforded),
         )
-    asked, budget = ledger.asked, ledger.budget
+    budget = ledger.budget
     verdict = "the budget pays for all of it" if ledger.affords_schedule else f"the budget lasts {ledger.lasts}"
     lines = [
         f"Protects {ledger.population}: epsilon {budget.epsilon.decimal} and delta {budget.delta.decimal} every "
         f"{ledger.period}, all views and audiences together; then releases are refused.",
         f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (but for delta).",
-        f"At the clearances of the start the schedule asks for epsilon {asked.epsilon.decimal} and delta "
-        f"{asked.delta.decimal}: {verdict}.",
+        *map(_part, ledger.parts),
+        f"At the clearances of the start the schedule asks for {price_words(ledger.asked)}: {verdict}.",
     ]
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2)))

@@ -26,7 +26,8 @@ from stream_dp.runtime.topics import Topics
 REDRAW_SECONDS = 0.2
 
 
-def _moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+def parse_moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """A day or a moment given as an option, in ms."""
     if text is None:
         return None
     try:
@@ -44,7 +45,7 @@ def _moment(_context: click.Context, _parameter: click.Parameter, text: str | No
 )
 @click.option("--until-end", is_flag=True, help="End where the topic ends now, instead of waiting for more.")
 @click.option(
-    "--window", "at_ms", callback=_moment, metavar="TIME", help="Show the window of this day, not the newest."
+    "--window", "at_ms", callback=parse_moment, metavar="TIME", help="Show the window of this day, not the newest."
 )
 def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool, at_ms: int | None) -> None:
     """Follow what an AUDIENCE reads of a VIEW of the application that FILE describes.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
+from stream_dp.accounting.cost import ENTRIES
 from stream_dp.releases.durations import format_duration, format_time
-from stream_dp.releases.plan import LedgerPlan, Plan, ViewPlan
+from stream_dp.releases.plan import PART_ENTRIES, LedgerPlan, Plan, ViewPlan
 from stream_dp.releases.rationals import decimal_up
 from stream_dp.releases.records import Amount, Price
 from stream_dp.select import threshold
@@ -69,6 +71,19 @@ class ViewDescription(BaseModel):
     fingerprint: str = Field(description="Changes whenever the view becomes another question for its state.")
 
 
+class PartDescription(BaseModel):
+    """A part of a ledger's budget: what it promises, and how far it reaches."""
+
+    name: str = Field(description="pure: what no other part takes; selection: draws; zcdp: the noise of counts.")
+    epsilon: Amount = Field(description="What the part adds to the promise's epsilon.")
+    delta: Amount = Field(description="What it adds to the promise's delta.")
+    unit: str = Field(description="What is counted in it: epsilon, squares (of epsilon) or rho.")
+    cap: Amount = Field(description="How much of that a period admits.")
+    asked: Amount = Field(description="How much of that all views ask for in one period, at worst.")
+    lasts: str = Field(description="How far into a period the part reaches, if the others did for ever.")
+    windows_afforded: dict[str, int] = Field(description="By view: windows the part pays for, if it were alone.")
+
+
 class ShareDescription(BaseModel):
     """What one view asks of a ledger."""
 
@@ -86,6 +101,7 @@ class LedgerDescription(BaseModel):
     population: str
     budget: Price
     period: str
+    parts: list[PartDescription] = Field(description="The parts of the budget; empty where it is one.")
     asked: Price = Field(description="What all views ask for in one period, at the clearances of the start.")
     affords_schedule: bool
     lasts: str = Field(description="How far into a period the budget reaches.")
@@ -123,21 +139,16 @@ def describe(plan: Plan) -> PlanDescription:
     )
 
 
-def windows_afforded(budget: Cost, cost: Cost) -> int:
-    """How many times `cost` goes into `budget`; the cost's epsilon is above zero."""
-    fits = budget.epsilon // cost.epsilon
-    return min(fits, budget.delta // cost.delta) if cost.delta else fits
-
-
-def reach_ms(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> int:
+def reach_ms(ledger: LedgerPlan, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
     """How far into a period the ledger pays for every window of all its views, at their starting clearances.
 
     Each view's windows start with the period and every window's worst case is charged. A window counts from its
-    start on, so a view has ceil(t / size) windows up to t.
+    start on, so a view has ceil(t / size) windows up to t. With `only`, the other entries of the budget do not count.
     """
 
     def fits(time_ms: int) -> bool:
-        return _schedule(views, time_ms) <= ledger.budget
+        asked = _schedule(views, time_ms)
+        return all(getattr(asked, name) <= getattr(ledger.budget, name) for name in only)
 
     low, high = 0, ledger.period_ms
     if fits(high):
@@ -156,12 +167,13 @@ def odds_factor(epsilon: Fraction) -> str:
 
 
 def _schedule(views: Sequence[ViewPlan], time_ms: int) -> Cost:
-    epsilon = delta = Fraction(0)
-    for view in views:
-        cost = view.cost(max(view.audiences.values()))
-        windows = -(-time_ms // view.window.size_ms)
-        epsilon, delta = epsilon + windows * cost.epsilon, delta + windows * cost.delta
-    return Cost(epsilon, delta)
+    costs = (view.cost(max(view.audiences.values())) * -(-time_ms // view.window.size_ms) for view in views)
+    return sum(costs, Cost.ZERO)
+
+
+def alone(view: ViewPlan, level: int) -> Cost:
+    """What one window costs by itself, at worst: (epsilon, delta), whatever parts the ledger has."""
+    return replace(view, ledger=replace(view.ledger, parts={})).cost(level)
 
 
 def _view(view: ViewPlan) -> ViewDescription:
@@ -199,7 +211,7 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
         noise_interval_95=level.noise_interval,
         minimum_count=level.minimum_count,
         cost=Price.spent(cost),
-        windows_afforded=windows_afforded(view.ledger.budget, cost),
+        windows_afforded=view.ledger.budget.fits(cost),
         audiences=[name for name, start in view.audiences.items() if start == index],
     )
 
@@ -229,8 +241,8 @@ def _protection(view: ViewPlan) -> str:
 
 def _coalition(view: ViewPlan) -> str:
     finest = max(view.audiences.values())
-    cost = view.cost(finest)
-    top, most = view.levels[-1], view.cost(-1)
+    cost = alone(view, finest)
+    top, most = view.levels[-1], alone(view, -1)
     grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
     return (
         f"Who reads every topic of this view learns no more than level {view.levels[finest].name} alone tells: one "
@@ -246,14 +258,41 @@ def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
     return LedgerDescription(
         name=ledger.name,
         population=ledger.population,
-        budget=Price.spent(ledger.budget),
+        budget=Price.spent(ledger.total),
+        parts=_parts(ledger, views, asked) if ledger.parts else [],
         period=format_duration(ledger.period_ms),
         asked=Price.spent(asked),
         affords_schedule=asked <= ledger.budget,
         lasts=format_duration(reach),
-        odds=odds_factor(ledger.budget.epsilon),
+        odds=odds_factor(ledger.total.epsilon),
         shares=[_share(view, reach) for view in views],
     )
+
+
+def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], asked: Cost) -> list[PartDescription]:
+    """The pure part first; it also has the deltas of all windows."""
+    pure = Cost(ledger.budget.epsilon, ledger.budget.delta)
+    rows: list[tuple[str, Fraction, Fraction, tuple[str, ...]]] = [
+        ("pure", pure.epsilon, pure.delta, ("epsilon", "delta"))
+    ]
+    rows += [(name, part.epsilon, part.slack, (PART_ENTRIES[name],)) for name, part in ledger.parts.items()]
+    return [
+        PartDescription(
+            name=name,
+            epsilon=Amount.up(epsilon),
+            delta=Amount.up(delta),
+            unit=entries[0],
+            cap=Amount.down(getattr(ledger.budget, entries[0])),
+            asked=Amount.up(getattr(asked, entries[0])),
+            lasts=format_duration(reach_ms(ledger, views, entries)),
+            windows_afforded={
+                view.name: min(getattr(ledger.budget, entry) // each for entry, each in used)
+                for view in views
+                if (used := [use for use in view.cost(max(view.audiences.values())).entries() if use[0] in entries])
+            },
+        )
+        for name, epsilon, delta, entries in rows
+    ]
 
 
 def _share(view: ViewPlan, reach: int) -> ShareDescription:
@@ -269,11 +308,17 @@ def _share(view: ViewPlan, reach: int) -> ShareDescription:
 
 def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
     warnings = [
-        f"ledger {ledger.name} does not afford its schedule: a period asks for epsilon {ledger.asked.epsilon.decimal} "
-        f"and delta {ledger.asked.delta.decimal}, its budget is epsilon {ledger.budget.epsilon.decimal} and delta "
-        f"{ledger.budget.delta.decimal}; windows are refused from {ledger.lasts} into each period of {ledger.period} on"
+        f"ledger {ledger.name} does not afford its schedule: a period asks for {price_words(ledger.asked)}, its budget "
+        f"is {budget_words(ledger)}; windows are refused from {ledger.lasts} into each period of {ledger.period} on"
         for ledger in ledgers
         if not ledger.affords_schedule
+    ]
+    used = {(view.ledger.name, name) for view in plan.views.values() for name, _ in view.cost(0).entries()}
+    warnings += [
+        f"ledger {ledger.name}: part {name} takes epsilon {part.epsilon} of the budget, and no view is charged to it"
+        for ledger in plan.ledgers.values()
+        for name, part in ledger.parts.items()
+        if (ledger.name, PART_ENTRIES[name]) not in used
     ]
     unchecked = {view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}
     warnings += [
@@ -286,6 +331,25 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
     if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
         warnings.append("key_file lies inside data_dir: who copies the state gets the key with it")
     return warnings
+
+
+def price_words(price: Price) -> str:
+    """A price in words: "epsilon 4 and delta 1e-6"."""
+    return _and(f"{name} {amount.decimal}" for name, amount in price if amount is not None)
+
+
+def budget_words(ledger: LedgerDescription) -> str:
+    """What a period admits, in words: (epsilon, delta), or the caps of the parts."""
+    if not ledger.parts:
+        return price_words(ledger.budget)
+    pure, *parts = ledger.parts
+    caps = [("epsilon", pure.cap), ("delta", pure.delta), *((part.unit, part.cap) for part in parts)]
+    return _and(f"{name} {amount.decimal}" for name, amount in caps)
+
+
+def _and(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _many(number: int, one: str, more: str) -> str:

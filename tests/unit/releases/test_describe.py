@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.releases.describe import describe, odds_factor, reach_ms, windows_afforded
+from stream_dp.releases.describe import describe, odds_factor, reach_ms
 from stream_dp.releases.plan import Plan
 
 Planner = Callable[..., Plan]
@@ -75,9 +75,9 @@ def test_budget_reaches_to_the_last_moment_before_a_window_it_cannot_pay(planned
 
 def test_delta_can_be_what_runs_out_first() -> None:
     budget = Cost(Fraction(10), Fraction(1, 1000))
-    assert windows_afforded(budget, Cost(Fraction(1), Fraction(1, 3000))) == 3
-    assert windows_afforded(budget, Cost(Fraction(3), Fraction(1, 10**6))) == 3
-    assert windows_afforded(budget, Cost(Fraction(3), Fraction(0))) == 3
+    assert budget.fits(Cost(Fraction(1), Fraction(1, 3000))) == 3
+    assert budget.fits(Cost(Fraction(3), Fraction(1, 10**6))) == 3
+    assert budget.fits(Cost(Fraction(3), Fraction(0))) == 3
 
 
 @pytest.mark.parametrize(

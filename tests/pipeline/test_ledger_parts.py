@@ -1,0 +1,68 @@
+"""A ledger with parts in a running application: what short lists return, and where a part ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from fractions import Fraction
+
+from stream_dp.releases.records import TopKRelease, encode
+from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+
+Launch = Callable[..., Awaitable[Application]]
+MINUTE = 60_000
+TOPK = """
+  NAME-top:
+    kind: topk
+    source: visits
+    item: page
+    k: 4
+    kbar: 5
+    selection: {epsilon: "1", delta: "1e-4"}
+    items_per_user: 3
+    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    ledger: choosers
+    ladder: standard
+    audiences: [internal, public]
+    retention: 1d
+    buckets: 2
+"""
+CHOOSERS = """ledgers:
+  choosers:
+    population: visitors
+    epsilon: "80"
+    delta: "1/100"
+    period: 366d
+    parts: {selection: {epsilon: "14", slack: "1e-3"}, zcdp: {epsilon: "60", slack: "1e-3"}}"""
+WINDOWS = 11
+
+
+async def test_short_lists_pay_for_more_windows_until_the_part_for_draws_is_spent(launch: Launch) -> None:
+    """Squares 14: three windows at worst, four draws each; with one full list and then empty windows, eight."""
+    app = await launch(("views:", "views:" + TOPK.rstrip()), ("ledgers:", CHOOSERS))
+    view = next(iter(app.plan.views.values()))
+    assert view.topk is not None
+    start = view.window.start_ms or 0
+    pages = [f"/page/{number}" for number in range(5)]
+    visitors = [Event(f"u{user}", pages[(user + turn) % 5], start + user) for user in range(300) for turn in range(3)]
+    script: list[Event | Watermark] = [*visitors, Watermark(start + (WINDOWS + 1) * MINUTE)]
+    worker = await app.start()
+    await app.publish(script)
+
+    records = (await app.wait_for_releases(view.name, WINDOWS))["internal"]
+
+    counts = count_script(view, start, script).between(view, start, start + WINDOWS * MINUTE)
+    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
+    published = await app.published(view.name)
+    assert published == {name: [encode(record) for record in rows] for name, rows in expected.items()}
+    assert [record.type for record in records] == ["release"] * 8 + ["refusal"] * 3
+    assert [len(record.items) for record in records if isinstance(record, TopKRelease)] == [4] + [0] * 7
+    budget = view.ledger.budget
+    assert budget.fits(view.cost(1)) == 3
+    (ledger,) = (book for book in (await app.ledgers()).values() if book.budget.squares)
+    assert ledger.spent.squares == 4 + 7
+    assert ledger.spent.delta == 8 * Fraction("1e-4")
+    assert ledger.spent.rho == 8 * view.levels[1].rho
+    assert ledger.spent.epsilon == (4 + 7) * Fraction("1e-4")
+    assert ledger.left.squares < view.selection.squares
+    assert not ledger.reserved
+    assert worker.counters.total("windows_refused", view=view.name) == 3

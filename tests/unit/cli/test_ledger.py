@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from stream_dp.accounting import Cost
+from stream_dp.cli.ledger_books import Books, outlook, read_books
+from stream_dp.cli.ledger_page import burn_down, page
+from stream_dp.releases.plan import Plan
+from stream_dp.releases.planning import load_plan
+from stream_dp.releases.publication import account, refusal_record, release_record
+from stream_dp.releases.records import AnyRecord, encode, topic_key
+from stream_dp.runtime.memory import MemoryLog
+
+Make = Callable[..., Any]
+DAY_MS = 86_400_000
+PARTS = (
+    'epsilon: "30", delta: "1/1000", period: 10d}',
+    'epsilon: "30", delta: "1/1000", period: 10d,\n'
+    '    parts: {selection: {epsilon: "3", slack: "1e-6"}, zcdp: {epsilon: "20", slack: "1e-6"}}}',
+)
+
+
+class Office:
+    """Charges windows as the engine would, and writes down the records in the order of their publication."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.left: dict[int, Cost] = {}
+        self.records: list[AnyRecord] = []
+
+    def release(self, view: str, day: int, draws: int = 2) -> None:
+        """A window at the starting clearances."""
+        planned = self.plan.views[view]
+        ledger = planned.ledger
+        period = ledger.period_of(day * DAY_MS)
+        before, cost = self.left.get(period, ledger.budget), planned.counts(1) + planned.keys(draws)
+        if not planned.cost(1) <= before:
+            for audience, level in planned.audiences.items():
+                common = {"audience": audience, "level": level, "start_ms": day * DAY_MS, "revision": 1}
+                books = account(planned, period, before)
+                self.records.append(refusal_record(planned, **common, asked=planned.cost(1), ledger=books))
+            return
+        self.left[period] = before - cost
+        paid = Cost.ZERO
+        for audience, level in planned.audiences.items():
+            held = planned.counts(level) + planned.keys(draws)
+            self.records.append(
+                release_record(
+                    planned,
+                    audience=audience,
+                    level=level,
+                    start_ms=day * DAY_MS,
+                    revision=1,
+                    items=[],
+                    charged=held - paid,
+                    held=held,
+                    ledger=account(planned, period, self.left[period]),
+                    complete=False,
+                )
+            )
+            paid = held
+
+    def publish(self, log: MemoryLog) -> None:
+        for record in self.records:
+            topic = f"releases.{record.view}.{record.audience}"
+            log.create(topic, 1)
+            log.append(topic, 0, topic_key(record), encode(record))
+
+    def timed(self) -> Iterator[tuple[int, AnyRecord]]:
+        return iter(enumerate(self.records))
+
+    def books(self, day: int = 0) -> Books:
+        return read_books(self.timed())["visitors", self.plan.ledgers["visitors"].period_of(day * DAY_MS)]
+
+
+@pytest.fixture
+def parted(visits_file: Path) -> Plan:
+    """The application with a ledger in parts."""
+    text = visits_file.read_text()
+    assert PARTS[0] in text
+    visits_file.write_text(text.replace(*PARTS))
+    return load_plan(visits_file)
+
+
+def three_days(plan: Plan) -> Office:
+    office = Office(plan)
+    for day in range(3):
+        office.release("pages", day)
+        office.release("searches", day, draws=1 + day)
+    return office
+
+
+@pytest.fixture(params=["visits", "parted"])
+def either(request: pytest.FixtureRequest) -> Plan:
+    plan: Plan = request.getfixturevalue(request.param)
+    return plan
+
+
+def test_what_the_records_charged_is_what_the_newest_says_was_spent(either: Plan) -> None:
+    office = three_days(either)
+    books = office.books()
+    assert books.left == office.left[0]
+    assert books.spent == books.seen == either.ledgers["visitors"].budget - office.left[0]
+    assert books.older == Cost.ZERO
+    assert {key: share.windows for key, share in books.shares.items()} == {
+        (view, audience): 3 for view in ("pages", "searches") for audience in ("public", "staff")
+    }
+    pages = either.views["pages"]
+    assert books.shares["pages", "public"].charged == (pages.counts(0) + pages.keys(0)) * 3
+    assert books.shares["pages", "staff"].charged == (pages.counts(1) - pages.counts(0)) * 3
+    assert books.shares["pages", "staff"].held == pages.cost(1) * 3
+
+
+def test_spending_of_records_that_expired_is_one_line_and_what_is_left_stays(either: Plan) -> None:
+    office = three_days(either)
+    whole = office.books()
+    gone = sum((record.charged.cost for record in office.records[:4] if record.type == "release"), Cost.ZERO)
+    office.records = office.records[4:]
+    books = office.books()
+    assert (books.left, books.spent) == (whole.left, whole.spent)
+    assert books.older == gone
+    assert books.seen + books.older == books.spent
+    assert "records no longer there" in shown(either, books)
+    assert "records no longer there" not in shown(either, whole)
+
+
+def test_records_are_taken_by_the_time_they_were_published_and_by_what_they_left(visits: Plan) -> None:
+    office = three_days(visits)
+    at_once = read_books((0, record) for record in reversed(office.records))
+    assert at_once["visitors", 0].left == office.left[0]
+    assert at_once["visitors", 0].history == [(end, left) for end, left in office.books().history]
+
+
+def test_outlook_counts_windows_at_the_present_level_up_to_the_end_of_the_period(visits: Plan) -> None:
+    """A window of pages costs 1, one of searches 1/5 and at worst 3 draws of 1/10; seven days are to come."""
+    office = three_days(visits)
+    views, lasts = outlook(visits, office.books())
+    left = office.left[0]
+    for name in ("pages", "searches"):
+        assert views[name].cost == visits.views[name].cost(1)
+        assert views[name].level == "fine"
+        assert views[name].windows == left.epsilon // views[name].cost.epsilon
+        assert views[name].to_come == 7
+    assert lasts == 10 * DAY_MS
+
+
+def test_outlook_ends_where_the_first_window_cannot_be_paid_for(visits_file: Path) -> None:
+    visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', 'epsilon: "8"'))
+    plan = load_plan(visits_file)
+    office = three_days(plan)
+    _, lasts = outlook(plan, office.books())
+    both = sum((plan.views[name].cost(1) for name in ("pages", "searches")), Cost.ZERO)
+    assert lasts == (3 + office.left[0].fits(both)) * DAY_MS
+    assert "for windows that begin before" in shown(plan, office.books())
+
+
+def test_a_grant_makes_the_windows_to_come_dearer(visits: Plan, release: Make) -> None:
+    office = three_days(visits)
+    office.records.append(release({}, audience="staff", level=2, day=2, revision=2, left=office.left[0]))
+    views, _ = outlook(visits, office.books())
+    assert (views["pages"].level, views["pages"].cost) == ("finest", visits.views["pages"].cost(2))
+    assert views["searches"].level == "fine"
+
+
+def test_refusals_are_counted_and_leave_what_is_left(visits_file: Path) -> None:
+    visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', 'epsilon: "7/2"'))
+    office = three_days(load_plan(visits_file))
+    books = office.books()
+    assert books.shares["pages", "public"].refused == 1
+    assert books.left == office.left[0]
+    assert books.spent == books.seen
+
+
+def shown(plan: Plan, books: Books, width: int = 100) -> str:
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(page(plan, books, width))
+    return capture.get()
+
+
+def test_page_has_every_part_and_fits_its_terminal(parted: Plan) -> None:
+    books = three_days(parted).books()
+    text = shown(parted, books, 80)
+    assert max(map(len, text.splitlines())) <= 80
+    for name in ("epsilon", "delta", "squares", "rho"):
+        assert f"\n  {name}" in text
+    assert "(epsilon 30, delta 0.001)" in text
+
+
+def test_picture_burns_down_from_full_to_what_is_left(visits: Plan) -> None:
+    office = three_days(visits)
+    picture = burn_down(office.books(), 40).plain
+    percent = 100 * office.left[0].epsilon / 30
+    assert f"epsilon {float(percent):.0f} %" in picture
+    assert "100 %" in picture.splitlines()[0]
+    assert picture.splitlines()[-1].strip() == "1970-01-01                             1970-01-11"
+    assert len(picture.splitlines()) == 10
+
+
+def test_command_shows_the_newest_period_and_names_the_others(
+    call: Make, visits_file: Path, log: MemoryLog, visits: Plan
+) -> None:
+    office = three_days(visits)
+    office.release("pages", 12)
+    office.publish(log)
+    said = call("ledger", visits_file)
+    assert (said.code, said.err) == (0, "")
+    assert "ledger visitors, 1970-01-11 to 1970-01-21" in said.out
+    assert "earlier periods, with --period: 1970-01-01" in said.out
+    assert "what is left pays for all views to the end of the period." in said.out
+    past = call("ledger", visits_file, "--ledger", "visitors", "--period", "1970-01-04")
+    assert "ledger visitors, 1970-01-01 to 1970-01-11" in past.out
+    none = call("ledger", visits_file, "--period", "1980-01-01")
+    assert none.code == 1
+    assert "no record is about a period that holds 1980-01-01; periods: visitors from 1970-01-01" in none.err
+
+
+def test_machine_reads_every_period_exactly(call: Make, visits_file: Path, log: MemoryLog, parted: Plan) -> None:
+    office = three_days(parted)
+    office.release("pages", 12)
+    office.publish(log)
+    said = call("ledger", visits_file, "--json")
+    first, second = json.loads(said.out)["ledgers"]
+    assert (first["period"]["start"], second["period"]["start"]) == ("1970-01-01T00:00:00Z", "1970-01-11T00:00:00Z")
+    assert first["promise"]["epsilon"]["exact"] == "30"
+    assert Fraction(first["left"]["rho"]["exact"]) == office.left[0].rho
+    spent = sum(Fraction(row["charged"].get("rho", {"exact": 0})["exact"]) for row in first["spent_by"])
+    assert spent == Fraction(first["spent"]["rho"]["exact"])
+    assert first["spent_by_older_records"]["epsilon"]["exact"] == "0"
+    assert first["affords"]["views"]["searches"]["windows_to_come"] == 7
+    assert first["history"][-1]["left"]["squares"] == first["left"]["squares"]
+
+
+def test_topics_that_are_not_there_yet_are_left_out(
+    call: Make, visits_file: Path, log: MemoryLog, visits: Plan
+) -> None:
+    office = Office(visits)
+    office.release("pages", 0)
+    office.publish(log)
+    said = call("ledger", visits_file)
+    assert said.code == 0
+    assert "searches" in said.out, "what it will cost is known before it is there"
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (False, "memory:// has no topic releases.pages.public; a worker makes it: `stream-dp worker FILE`"),
+        (True, "the release topics hold no record yet; windows are released when they are over"),
+    ],
+)
+def test_nothing_to_read_says_why(call: Make, visits_file: Path, log: MemoryLog, made: bool, message: str) -> None:
+    if made:
+        log.create("releases.pages.public", 1)
+    said = call("ledger", visits_file)
+    assert (said.code, said.out, said.err.strip()) == (1, "", f"error: {message}")
+
+
+def test_broker_that_does_not_answer_is_a_failure(
+    call: Make, visits_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:1")
+    said = call("ledger", visits_file)
+    assert said.code == 1
+    assert said.err.startswith("error: no Kafka answers at 127.0.0.1:1")
+
+
+def test_unknown_ledger_is_wrong_usage(call: Make, visits_file: Path) -> None:
+    said = call("ledger", visits_file, "--ledger", "visitor")
+    assert (said.code, said.err.strip()) == (2, "error: ledger: no ledger is named 'visitor'; did you mean 'visitors'?")
+
+
+def test_help_teaches(call: Make) -> None:
+    said = call("ledger", "--help")
+    assert said.code == 0
+    for words in ("charged at worst", "--period 2024-03-05", "records expire", "Exit codes"):
+        assert words in said.out
