@@ -79,38 +79,35 @@ class Candidates(Sequence[Row]):
 
         Time: two passes over the table, as arrays, and one more for each of its longest ties that is asked for.
         """
-        counts = [int(self.counts[place]) for place in places]
-        ties = self._ties(set(counts))
+        drawn = self.counts[list(places)]
+        firsts = len(self.counts) - self._rising.searchsorted(drawn, "right")
+        ends = len(self.counts) - self._rising.searchsorted(drawn)
+        counts = drawn.tolist()
+        ties = self._ties(dict(zip(counts, (ends - firsts).tolist(), strict=True)))
         # An item's place among those that tie with it, which stand in the order of their bytes.
-        return [ties[count][place - self.places_above(count)] for place, count in zip(places, counts, strict=True)]
-
-    def places_above(self, count: int) -> int:
-        """How many counts are above this one."""
-        return len(self.counts) - int(self._rising.searchsorted(count, "right"))
+        offsets = (np.array(places, np.int64) - firsts).tolist()
+        return [ties[count][offset] for count, offset in zip(counts, offsets, strict=True)]
 
     def places_not_below(self, counts: NDArray[np.int64]) -> list[int]:
         """For each of these counts how many are as large or larger."""
         places: list[int] = (len(self.counts) - self._rising.searchsorted(counts)).tolist()
         return places
 
-    def _ties(self, counts: set[int]) -> dict[int, list[bytes]]:
-        """All items of the table with each of these counts, sorted."""
+    def _ties(self, sizes: dict[int, int]) -> dict[int, list[bytes]]:
+        """All items of the table with some counts, sorted; so many of them are candidates."""
         found: dict[int, list[bytes]] = {}
-        few = []
-        for count in counts:
-            first, end = self.places_above(count), self.places_above(count - 1)
-            if end - first <= _MANY_TIES and end < len(self.counts):
-                few.append(count)
-                found[count] = []
-            else:  # a long tie, or the last one, of which the table may hold more than are candidates
-                found[count] = self._named(np.flatnonzero(self._table == count))
+        # The last tie may be longer in the table than among the candidates.
+        few = {count for count, size in sizes.items() if size <= _MANY_TIES and count > self.counts[-1]}
         if few:
+            found.update((count, []) for count in few)
             wanted = np.zeros(_HASHED + 1, np.bool_)
-            wanted[np.array(few, np.int64) & _HASHED] = True
+            wanted[np.array(list(few), np.int64) & _HASHED] = True
             rows = np.flatnonzero(wanted.take(self._table & _HASHED))
             for row, count in zip(rows.tolist(), self._table[rows].tolist(), strict=True):
-                if count in counts:
+                if count in few:
                     found[count].append(self._names[row])
+        for count in sizes.keys() - few:
+            found[count] = self._named(np.flatnonzero(self._table == count))
         for items in found.values():
             items.sort()
         return found

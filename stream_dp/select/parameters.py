@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Protocol
 
 from stream_dp.errors import ConfigError, Fault
@@ -172,9 +173,13 @@ def threshold(h_next: int, parameters: Thresholded, precision: int = 64) -> tupl
     epsilon = parameters.epsilon
     lower, upper = (
         h_next + 1 + Fraction(bound * epsilon.denominator, epsilon.numerator << precision)
-        for bound in log(parameters.odds, precision)
+        for bound in _log(parameters.odds, precision)
     )
     return lower, upper
+
+
+_log = lru_cache(maxsize=64)(log)
+"""A selection compares with its threshold many times."""
 
 
 def _count_faults(k: int, kbar: int, items_per_user: int | None, *, bounded: bool = False) -> list[Fault]:

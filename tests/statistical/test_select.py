@@ -24,6 +24,7 @@ from stream_dp.select import (
     Domain,
     FixedThresholdParameters,
     LaplaceParameters,
+    NoisyTopK,
     TopK,
     TopKParameters,
     candidates,
@@ -60,7 +61,7 @@ def listed(row: dict[str, Any]) -> dict[tuple[str, ...], float]:
     return {tuple(one["output"]): float(one["p"]) for one in row["outcomes"]}
 
 
-def symbols(output: TopK) -> tuple[str, ...]:
+def symbols(output: TopK | NoisyTopK) -> tuple[str, ...]:
     return (*(item.decode() for item in output.items), *["_BOT_"] * output.bottom)
 
 

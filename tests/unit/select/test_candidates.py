@@ -105,6 +105,12 @@ def test_counts_that_agree_in_their_low_bits_are_told_apart() -> None:
     assert rows.items_at([0, 599, 300]) == [b"599", b"0", b"299"]
 
 
+def test_a_long_tie_that_agrees_in_its_low_bits_with_a_single_count_is_not_named_twice() -> None:
+    counts = {b"%03d" % i: 5 for i in range(400)} | {b"up": 5 + (1 << 16), b"down": 1}
+    rows, _ = candidates(counts, 1000)
+    assert rows.items_at([0, 1, 2, 400, 401]) == [b"up", b"000", b"001", b"399", b"down"]
+
+
 def test_rows_that_are_compared_are_compared_one_by_one() -> None:
     rows, _ = candidates({b"a": 3, b"b": 2}, 2)
     assert rows == [(b"a", 3), (b"b", 2)]

@@ -157,3 +157,22 @@ def test_an_item_at_the_edge_appears_rarely_in_the_strict_domain_and_with_the_wr
     assert abs(1 - shipped[TopK((), bottom=True)].lower - Fraction(1, 101)) < Fraction("1e-9")
     mutant = laws.oracle_of_rows(*candidates(counts, 50), replace(strict, domain=Domain.POSITIVE))
     assert abs(1 - mutant[TopK((), bottom=True)].lower - Fraction(1, 3)) < Fraction("1e-9")
+
+
+def test_counts_that_move_both_ways_lose_twice_as_much(laws: Any) -> None:
+    """Retractions, or replacing a user, are no neighbours: one draw may cost two epsilon then (topk P12)."""
+    p = TopKParameters(1, 21, Fraction(1, 2), Fraction(1, 10**6))
+
+    def law(first: int, others: int) -> Any:
+        return laws.of_counts({b"a": first, b"z": 1} | {b"%02d" % i: others for i in range(20)}, p)
+
+    one = law(50, 51)
+    assert laws.divergence(one, law(51, 51), lambda _: p.epsilon).upper <= p.delta
+    both_ways = law(51, 50)
+    assert laws.divergence(one, both_ways, lambda _: p.epsilon).lower > 1000 * p.delta
+    assert laws.divergence(one, both_ways, lambda _: 2 * p.epsilon).upper <= p.delta
+
+
+def test_a_selection_says_its_items_and_bottom_and_nothing_else() -> None:
+    """Not how many passed the threshold beyond k, no count, no gap (topk P13, P14)."""
+    assert TopK.__slots__ == ("items", "bottom")
