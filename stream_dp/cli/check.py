@@ -83,17 +83,25 @@ def _view(view: ViewDescription) -> RenderableType:
         view.coalition,
     ]
     if view.selection is not None:
-        lines.insert(
-            2,
-            f"Choosing the keys costs {price_words(view.selection.cost)} a window at worst, once for all audiences; a "
-            f"key has to stand about "
-            f"{view.selection.margin} users above every key that is not among the first {view.selection.kbar}.",
-        )
+        lines.insert(2, _selection(view.selection))
     else:
         lines.insert(2, f"Showing keys nobody named before costs delta {view.delta.decimal} a window.")
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(
         Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})"), *words, Padding(_levels(view), (0, 0, 0, 2))
+    )
+
+
+def _selection(selection: SelectionDescription) -> str:
+    worst = " at worst" if selection.draws else ""
+    price = (
+        f"Choosing the keys ({selection.mechanism}) costs {price_words(selection.cost)} a window{worst}, once for all "
+    )
+    if selection.margin is None:
+        return price + "audiences; the catalogue is public, so no key has to stand out."
+    return (
+        price + f"audiences; a key has to stand about {selection.margin} users above every key that is not among the "
+        f"first {selection.kbar}."
     )
 
 

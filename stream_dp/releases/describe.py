@@ -15,7 +15,7 @@ from stream_dp.releases.durations import format_duration, format_time
 from stream_dp.releases.plan import PART_ENTRIES, LedgerPlan, Plan, ViewPlan
 from stream_dp.releases.rationals import decimal_up
 from stream_dp.releases.records import Amount, Price
-from stream_dp.select import threshold
+from stream_dp.releases.selection import Mechanism
 
 DISPLAY_DIGITS = 3
 
@@ -37,13 +37,15 @@ class LevelDescription(BaseModel):
 class SelectionDescription(BaseModel):
     """How the keys of a top-k are chosen."""
 
+    mechanism: Mechanism
     k: int
-    kbar: int
-    epsilon_per_draw: Amount
-    cost: Price = Field(description="Of one window at worst: k draws. Paid once for all audiences.")
-    margin: str = Field(
-        description="How far, in users, a key must stand above the largest count outside the first kbar to be drawn "
-        "as likely as the end of the list."
+    kbar: int | None = Field(description="How many of the largest counts it looks at; null for a catalogue.")
+    epsilon: Amount = Field(description="Of each draw; of each item of a user (laplace); of each of k keys (fixed).")
+    draws: int = Field(description="Draws that are reserved for a window; 0 where every window has the same price.")
+    cost: Price = Field(description="Of one window at worst. Paid once for all audiences.")
+    margin: str | None = Field(
+        description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
+        "as often as not; null where no key has to."
     )
 
 
@@ -221,11 +223,13 @@ def _selection(view: ViewPlan) -> SelectionDescription | None:
     if topk is None:
         return None
     return SelectionDescription(
+        mechanism=topk.mechanism,
         k=topk.k,
         kbar=topk.kbar,
-        epsilon_per_draw=Amount.up(topk.epsilon),
+        epsilon=Amount.up(topk.epsilon),
+        draws=topk.most_draws,
         cost=Price.spent(view.selection),
-        margin=decimal_up(threshold(0, topk)[1], DISPLAY_DIGITS),
+        margin=None if topk.margin is None else decimal_up(topk.margin, DISPLAY_DIGITS),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.accounting import Cost, selection_cost
+from stream_dp.accounting import Cost
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.publication import account, refusal_record, release_record
@@ -153,12 +153,13 @@ def expected_records(
 
 def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:
     """What of a window's counts reaches the release: all of a histogram's, the largest of each bucket for a top-k."""
-    if view.topk is None:
+    if view.topk is None or view.topk.kbar is None:
         return dict(counts)
+    most = view.topk.kbar + 1
     buckets: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for item, count in counts.items():
         buckets[bucket_of(item, view.buckets)][item] = count
-    return {item: count for bucket in buckets for item, count in largest(bucket, view.topk.kbar + 1).items()}
+    return {item: count for bucket in buckets for item, count in largest(bucket, most).items()}
 
 
 def cost_of(view: ViewPlan, table: SealedTable, level: int) -> Cost:
@@ -167,5 +168,5 @@ def cost_of(view: ViewPlan, table: SealedTable, level: int) -> Cost:
     cost = Cost(Fraction(0), view.delta, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, view.delta)
     if view.topk is None:
         return cost
-    drawn = selection_cost(table.draws, view.topk.epsilon, view.topk.delta, squared="selection" in parts)
+    drawn = view.topk.cost(table.draws, squared="selection" in parts)
     return cost + Cost(drawn.epsilon, Fraction(0), drawn.squares)

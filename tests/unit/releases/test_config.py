@@ -86,7 +86,6 @@ views.busiest.window: is required
 views.busiest.ledger: is required
 views.busiest.ladder: is required
 views.busiest.k: must be a whole number, not 'five'
-views.busiest.kbar: is required
 views.busiest.selection: is required
 views.nothing: must be a mapping of keys, not nothing
 """
