@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from fractions import Fraction
+from math import tanh
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,36 @@ def test_sharpening_costs_the_difference_and_no_delta(planned: Planner) -> None:
     for view in planned().views.values():
         assert view.cost(2) - view.cost(1) == Cost(Fraction(3), Fraction(0))
         assert (view.cost(1) - view.cost(0)) + (view.cost(2) - view.cost(1)) + view.cost(0) == view.cost(2)
+
+
+PARTS = (
+    "period: 366d}",
+    'period: 366d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}}',
+)
+
+
+def test_with_parts_a_window_costs_squares_for_draws_and_rho_for_counts(planned: Planner) -> None:
+    """3 draws at 1/10, and per count e tanh(e / 2) at the coarsest level, e^2 / 2 more for a step to each finer one."""
+    histogram, topk = planned(PARTS).views.values()
+    nothing, delta = Fraction(0), Fraction(1, 10**7)
+    assert topk.selection == Cost(3 * delta, delta, squares=Fraction(3, 100))
+    assert topk.cost(1) == topk.selection + Cost(nothing, nothing, rho=topk.levels[1].rho)
+    assert histogram.cost(2) == Cost(nothing, Fraction(1, 10**6), rho=histogram.levels[2].rho)
+    for view, moved in ((histogram, 5), (topk, 3)):
+        epsilons = [float(level.epsilon) / moved for level in view.levels]
+        expected = [epsilons[0] * tanh(epsilons[0] / 2), epsilons[1] ** 2 / 2, epsilons[2] ** 2 / 2]
+        for at, level in enumerate(view.levels):
+            assert float(level.rho) == pytest.approx(moved * sum(expected[: at + 1]), rel=1e-9, abs=0)
+
+
+def test_parts_are_in_the_fingerprint_by_name_and_not_by_size(planned: Planner) -> None:
+    def prints(*changes: tuple[str, str]) -> list[bytes]:
+        return [view.fingerprint for view in planned(*changes).views.values()]
+
+    larger = (PARTS[0], PARTS[1].replace('"80"', '"81"'))
+    one = (PARTS[0], 'period: 366d, parts: {zcdp: {epsilon: "80", slack: "1e-6"}}}')
+    assert prints(PARTS) == prints(larger)
+    assert len({tuple(prints()), tuple(prints(PARTS)), tuple(prints(one))}) == 3
 
 
 def test_audiences_start_at_their_level_and_views_name_theirs(planned: Planner) -> None:
