@@ -18,6 +18,7 @@ from stream_dp.releases.describe import (
     LedgerDescription,
     PartDescription,
     PlanDescription,
+    SelectionDescription,
     ViewDescription,
     describe,
     price_words,

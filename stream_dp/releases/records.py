@@ -58,7 +58,7 @@ class Amount(PublicRecord):
 
 def _absent(schema: dict[str, Any]) -> None:
     """An optional field is left out where it says nothing; it is never null."""
-    schema.pop("default")
+    del schema["default"], schema["title"]
 
 
 class Price(PublicRecord):

@@ -7,9 +7,6 @@ from stream_dp.select.limited_domain import TopK, limited_domain_top_k
 from stream_dp.select.one_shot import (
     NoisyTopK,
     fixed_threshold_top_k,
-    laplace_delta,
-    laplace_epsilon,
-    laplace_parameter_delta,
     laplace_top_k,
 )
 from stream_dp.select.parameters import (
@@ -35,9 +32,6 @@ __all__ = [
     "chosen_kbar_top_k",
     "fixed_threshold_top_k",
     "known_domain_top_k",
-    "laplace_delta",
-    "laplace_epsilon",
-    "laplace_parameter_delta",
     "laplace_top_k",
     "limited_domain_top_k",
     "threshold",

@@ -14,11 +14,10 @@ from functools import cmp_to_key, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.aes import KEY_BYTES, Aes256
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.comparison import START_PRECISION, Real, exceeds
-from stream_dp.exact.reals import exp_neg, log
+from stream_dp.exact.reals import log
 from stream_dp.select.candidates import MOST_USERS, Row
 from stream_dp.select.limited_domain import checked
 from stream_dp.select.parameters import (
@@ -162,7 +161,7 @@ def laplace_top_k(rows: Sequence[Row], h_next: int, p: LaplaceParameters, bits: 
     Raises:
         StateError: the rows are not what `candidates` returns for these parameters; nothing has been drawn.
 
-    Guarantee: (`laplace_epsilon(p)`, `laplace_delta(p)`)-DP whatever k is. Every call costs this in full: there is no
+    Guarantee: `accounting.laplace_selection_cost`-DP whatever k is. Every call costs this in full: there is no
     bounded range and no paying by length (topk P25). Time: 50 nanoseconds per candidate and 0.1 milliseconds for each
     whose noise brings it near the threshold or the k-th. Source: topk 2.4 (Algorithm 4, Lemmas 6.1 to 6.5).
     """
@@ -221,66 +220,6 @@ def above_threshold(
     bar = NoisyThreshold(h_next, p, Exact(Fraction(0)))
     pairs = zip(rows, noise, strict=True)
     return tuple(sorted(item for (item, count), real in pairs if exceeds(Sum(count, real), bar)))
-
-
-def laplace_epsilon(p: LaplaceParameters) -> Fraction:
-    """What a call of the Laplace variant costs: Delta epsilon (topk Lemma 6.1)."""
-    return p.items_per_user * p.epsilon
-
-
-def laplace_delta(p: LaplaceParameters, precision: int = 128) -> Fraction:
-    """Bound from above the delta that a call of the Laplace variant delivers; some ten times its parameter.
-
-    (e^(Delta epsilon) + 1) (delta / 4) (3 + ln(Delta / delta)), rounded up at 2^-precision of its size.
-
-    Source: topk 2.4, 3.6 (Lemmas 6.1, 6.3; the printed constant 3).
-    """
-    return _delivered(p.epsilon, p.delta, p.items_per_user, precision)
-
-
-def laplace_parameter_delta(epsilon: Fraction, items_per_user: int, delivered: Fraction) -> Fraction:
-    """Find the parameter delta with which a call of the Laplace variant delivers at most a wanted delta.
-
-    Args:
-        epsilon: the variant's epsilon, positive.
-        items_per_user: bound on the counts one user moves, at least 1.
-        delivered: the delta to be delivered, in (0, 1).
-
-    Returns:
-        The largest multiple of 2^-64 of `delivered` for which `laplace_delta` is at most `delivered`.
-
-    Raises:
-        ConfigError: the arguments do not fit `LaplaceParameters`.
-
-    Source: topk 2.4, 3.6, test 10; what is delivered grows with the parameter.
-    """
-    LaplaceParameters(items_per_user, items_per_user, epsilon, delivered, items_per_user)  # checks the arguments
-    fits, too_much = 0, 1 << _WORD_BITS
-    while too_much - fits > 1:
-        middle = (fits + too_much) // 2
-        if (
-            _delivered(epsilon, delivered * Fraction(middle, 1 << _WORD_BITS), items_per_user, 2 * _WORD_BITS)
-            <= delivered
-        ):
-            fits = middle
-        else:
-            too_much = middle
-    if not fits:
-        raise _nothing_fits(epsilon, items_per_user)
-    return delivered * Fraction(fits, 1 << _WORD_BITS)
-
-
-def _nothing_fits(epsilon: Fraction, items_per_user: int) -> ConfigError:
-    return ConfigError([Fault("epsilon", f"{items_per_user} items at epsilon {epsilon} deliver no such delta")])
-
-
-def _delivered(epsilon: Fraction, delta: Fraction, items_per_user: int, precision: int) -> Fraction:
-    # e^-x at a precision that keeps `precision` bits of it.
-    exponent = items_per_user * epsilon
-    point = precision + 2 * (exponent.numerator // exponent.denominator + 1)
-    least, _ = exp_neg(exponent, point)
-    _, most = log(Fraction(items_per_user, delta), precision)
-    return (Fraction(1 << point, least) + 1) * Fraction(delta, 4) * (3 + Fraction(most, 1 << precision))
 
 
 def _larger_first(one: tuple[bytes, Real], other: tuple[bytes, Real]) -> int:

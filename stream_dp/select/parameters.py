@@ -84,7 +84,7 @@ class LaplaceParameters:
         k: items wanted, at least 1.
         kbar: how many of the largest counts the mechanism may look at, at least `k` and `items_per_user`.
         epsilon: what one count that moves costs, in (0, infinity): the noise has scale 1 / epsilon.
-        delta: the parameter of the threshold, in (0, 1); NOT the delta that is delivered (`cost_delta`; topk P25).
+        delta: the parameter of the threshold, in (0, 1); NOT the delta that is delivered (topk P25).
         items_per_user: bound on the counts one user moves.
 
     Raises:

@@ -61,7 +61,7 @@ def test_a_filtered_ledger_promises_what_theorem_2_does_by_its_third_term(row: d
 
 @pytest.mark.parametrize(
     ("draws", "epsilon", "delta"),
-    [(0, "0.1", "1e-8"), (1, "0", "1e-8"), (1, "-1", "1e-8"), (1, "0.1", "0"), (1, "0.1", "1")],
+    [(0, "0.1", "1e-8"), (1, "0", "1e-8"), (1, "-1", "1e-8"), (1, "0.1", "-1"), (1, "0.1", "1")],
 )
 def test_prices_outside_the_theorem_are_refused(draws: int, epsilon: str, delta: str) -> None:
     with pytest.raises(ConfigError):

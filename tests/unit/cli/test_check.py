@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_plan_of_a_right_file_is_printed_in_words_and_numbers(tmp_path: Path) ->
         "moves at most 1 published count of a window",
         "Showing keys nobody named before costs delta 1e-6 a window.",
         "view searches (topk)",
-        "Choosing the keys costs epsilon 1.000001 and delta 1e-7 a window at worst",
+        "Choosing the keys (gumbel) costs epsilon 1.000001 and delta 1e-7 a window at worst",
         "Grants can raise that to level fine, epsilon 2.000001.",
         "ledger visitors",
         "epsilon 16.3333403334 and delta 7.7e-6: the budget pays for all of it.",
@@ -65,6 +66,23 @@ def test_plan_of_a_right_file_is_printed_in_words_and_numbers(tmp_path: Path) ->
     assert ["fine", "1", "3", "2.95", "±9", "-", "2.00001", "14", "-"] in rows
     assert ["pages", "fine", "1", "1e-6", "7", "7"] in rows
     assert result.stderr == ""
+
+
+def test_page_tells_what_each_part_promises_and_affords(tmp_path: Path) -> None:
+    parts = 'parts: {selection: {epsilon: "3", slack: "1e-7"}, zcdp: {epsilon: "20", slack: "1e-7"}}'
+    text = re.sub(r"(period: [0-9a-z]+)\}", rf"\1, {parts}}}", RIGHT)
+    assert parts in text
+    result = CliRunner().invoke(check, [written(tmp_path, text)], env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.stderr
+    page = result.stdout
+    for words in (
+        "Part pure, for all that adds up: promises epsilon 7 and",
+        "Part selection, for the draws of selections: promises epsilon 3 and delta 1e-7, admits squares 0.829",
+        "Part zcdp, for the noise of counts: promises epsilon 20 and delta 1e-7, admits rho 4.311",
+    ):
+        assert words in page
+    described = json.loads(CliRunner().invoke(check, [written(tmp_path, text), "--json"]).stdout)
+    assert [part["name"] for part in described["ledgers"][0]["parts"]] == ["pure", "selection", "zcdp"]
 
 
 def test_page_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from fractions import Fraction
+from math import tanh
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from stream_dp.accounting import Cost
 from stream_dp.lossless.discovery import discovery_delta
 from stream_dp.lossless.levels import WORD
 from stream_dp.releases.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan, fingerprint
-from stream_dp.select import TopKParameters
+from stream_dp.releases.selection import gumbel
 
 Planner = Callable[..., Plan]
 
@@ -110,7 +111,7 @@ def test_topk_costs_its_level_and_k_hardened_draws(planned: Planner) -> None:
     """topk 3.4 with ln(1 + delta) <= delta: 3 (1/10 + 1e-7) + level; delta of the selection alone (lossless A02)."""
     view = planned().views["busiest"]
     draws = Fraction(3_000_003, 10_000_000)
-    assert view.topk == TopKParameters(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5)
+    assert view.topk == gumbel(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5)
     assert all(level.minimum_count is None for level in view.levels)
     assert view.selection == Cost(draws, Fraction(1, 10_000_000))
     assert [view.cost(index).epsilon - draws for index in range(3)] == [Fraction(1, 4), 1, 4]
@@ -121,6 +122,36 @@ def test_sharpening_costs_the_difference_and_no_delta(planned: Planner) -> None:
     for view in planned().views.values():
         assert view.cost(2) - view.cost(1) == Cost(Fraction(3), Fraction(0))
         assert (view.cost(1) - view.cost(0)) + (view.cost(2) - view.cost(1)) + view.cost(0) == view.cost(2)
+
+
+PARTS = (
+    "period: 366d}",
+    'period: 366d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}}',
+)
+
+
+def test_with_parts_a_window_costs_squares_for_draws_and_rho_for_counts(planned: Planner) -> None:
+    """3 draws at 1/10, and per count e tanh(e / 2) at the coarsest level, e^2 / 2 more for a step to each finer one."""
+    histogram, topk = planned(PARTS).views.values()
+    nothing, delta = Fraction(0), Fraction(1, 10**7)
+    assert topk.selection == Cost(3 * delta, delta, squares=Fraction(3, 100))
+    assert topk.cost(1) == topk.selection + Cost(nothing, nothing, rho=topk.levels[1].rho)
+    assert histogram.cost(2) == Cost(nothing, Fraction(1, 10**6), rho=histogram.levels[2].rho)
+    for view, moved in ((histogram, 5), (topk, 3)):
+        epsilons = [float(level.epsilon) / moved for level in view.levels]
+        expected = [epsilons[0] * tanh(epsilons[0] / 2), epsilons[1] ** 2 / 2, epsilons[2] ** 2 / 2]
+        for at, level in enumerate(view.levels):
+            assert float(level.rho) == pytest.approx(moved * sum(expected[: at + 1]), rel=1e-9, abs=0)
+
+
+def test_parts_are_in_the_fingerprint_by_name_and_not_by_size(planned: Planner) -> None:
+    def prints(*changes: tuple[str, str]) -> list[bytes]:
+        return [view.fingerprint for view in planned(*changes).views.values()]
+
+    larger = (PARTS[0], PARTS[1].replace('"80"', '"81"'))
+    one = (PARTS[0], 'period: 366d, parts: {zcdp: {epsilon: "80", slack: "1e-6"}}}')
+    assert prints(PARTS) == prints(larger)
+    assert len({tuple(prints()), tuple(prints(PARTS)), tuple(prints(one))}) == 3
 
 
 def test_audiences_start_at_their_level_and_views_name_theirs(planned: Planner) -> None:

@@ -105,6 +105,32 @@ def test_record_is_read_back_as_it_was_written(records: dict[str, AnyRecord], ki
     assert type(decode(data)) is type(record)
 
 
+def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned: Planner) -> None:
+    parts = 'period: 366d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}}'
+    view = planned(("period: 366d}", parts)).views["busiest"]
+    left = view.ledger.budget - view.cost(0)
+    record = release_record(
+        view,
+        audience="public",
+        level=0,
+        start_ms=START,
+        revision=1,
+        items=[],
+        charged=view.cost(0),
+        held=view.cost(0),
+        ledger=account(view, START, left),
+    )
+    data = json.loads(encode(record))
+    assert decode(encode(record)) == record
+    assert mismatch(data, schema("record"), schema("record")) == []
+    assert record.charged.cost == record.held.cost == view.cost(0)
+    assert set(data["charged"]) == {"epsilon", "delta", "squares", "rho"}
+    assert set(data["ledger"]["parts"]) == {"selection", "zcdp"}
+    assert data["ledger"]["parts"]["zcdp"]["left"]["exact"] == str(left.rho)
+    assert Fraction(data["ledger"]["parts"]["zcdp"]["left"]["decimal"]) <= left.rho
+    assert "null" not in encode(record).decode()
+
+
 def test_equal_records_have_equal_bytes_whatever_the_order_of_their_making(records: dict[str, AnyRecord]) -> None:
     record = records["histogram"]
     fields = dict(reversed(list(record)))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.accounting.laplace_selection import laplace_selection_cost
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.reals import log
@@ -22,9 +23,6 @@ from stream_dp.select import (
     Row,
     candidates,
     fixed_threshold_top_k,
-    laplace_delta,
-    laplace_epsilon,
-    laplace_parameter_delta,
     laplace_top_k,
     threshold,
 )
@@ -173,35 +171,13 @@ def test_an_empty_table_gives_bottom_alone_or_an_empty_set() -> None:
     assert fixed_threshold_top_k([], 0, FixedThresholdParameters(2, HALF, TWENTIETH), KeyedBits(b"k", b"")) == ()
 
 
-def test_what_is_delivered_is_the_formula_rounded_up(vectors: dict[str, Any]) -> None:
+def test_the_threshold_is_made_with_less_than_what_is_delivered(vectors: dict[str, Any]) -> None:
+    """P25: the tail of a difference of two Laplace numbers, e^-t (2 + t) / 4 at t = ln(Delta / delta), exceeds it."""
     for row in vectors["laplace_delta"]:
         p = LaplaceParameters(1, row["Delta"], Fraction(row["eps"]), row["delta"], row["Delta"])
-        delivered = laplace_delta(p)
-        assert laplace_epsilon(p) == Fraction(row["eps_total"])
-        assert abs(delivered / row["delta_total"] - 1) < CLOSE
-        assert laplace_delta(p, 200) <= delivered
-        # The parameter is not what is delivered (P25): two candidates alone exceed it.
-        assert row["delta"] < row["pair_tail_exact_times_Delta"] < row["delta_bar_paper"] < delivered
-        # The tail of a difference of two Laplace numbers behind this: e^-t (2 + t) / 4 at t = ln(Delta / delta).
         odds, logarithm = p.odds, Fraction(log(p.odds, 96)[0], 1 << 96)
         assert abs(row["Delta"] * (2 + logarithm) / (4 * odds) / row["pair_tail_exact_times_Delta"] - 1) < CLOSE
-
-
-def test_the_parameter_for_a_wanted_delta_is_found_and_never_too_large(vectors: dict[str, Any]) -> None:
-    for row in vectors["laplace_inverse_delta"]:
-        epsilon, bound, target = Fraction(row["eps"]), row["Delta"], row["target_delta_total"]
-        delta = laplace_parameter_delta(epsilon, bound, target)
-        assert abs(delta / row["delta_param"] - 1) < CLOSE
-        assert laplace_delta(LaplaceParameters(1, bound, epsilon, delta, bound)) <= target
-        more = delta + target * Fraction(1, 1 << 60)
-        assert laplace_delta(LaplaceParameters(1, bound, epsilon, more, bound)) > target
-
-
-def test_no_parameter_for_a_delta_is_a_fault_with_a_name() -> None:
-    with pytest.raises(ConfigError, match="deliver no such delta"):
-        laplace_parameter_delta(Fraction(50), 1, Fraction(1, 10**6))
-    with pytest.raises(ConfigError, match="delta"):
-        laplace_parameter_delta(Fraction(1), 1, Fraction(2))
+        assert row["delta"] < row["pair_tail_exact_times_Delta"] < laplace_selection_cost(row["Delta"], p.epsilon, p.delta).delta
 
 
 # The law of the variant by quadrature, for audits of small tables.
@@ -264,8 +240,9 @@ def test_neighbours_of_the_laplace_variant_stay_within_what_it_delivers_and_muta
         for one in (counts, counts | {item: counts[item] + 1 for item in moved}):
             rows, h_next = candidates(one, p.kbar)
             pair.append(laplace_law(list(rows), float(threshold(h_next, p)[0]), 0.5, p.k))
-        found = excess(pair[0], pair[1], float(laplace_epsilon(p)))
-        assert found <= laplace_delta(p) + 1e-6
+        cost = laplace_selection_cost(p.items_per_user, p.epsilon, p.delta)
+        found = excess(pair[0], pair[1], float(cost.epsilon))
+        assert found <= cost.delta + 1e-6
         worst = max(worst, found / float(p.delta))
     assert worst > 1  # more than its parameter: that is not what is delivered (P25)
 
@@ -336,10 +313,3 @@ def test_the_fixed_threshold_gives_its_items_in_the_order_of_their_bytes() -> No
     p = FixedThresholdParameters(3, Fraction(1), Fraction(1, 1000))
     for run in range(20):
         assert fixed_threshold_top_k(rows, h_next, p, KeyedBits(b"k", b"%d" % run)) == (b"a", b"m", b"z")
-
-
-def test_gumbel_or_laplace_is_a_matter_of_k_and_of_the_users_bound(vectors: dict[str, Any]) -> None:
-    for row in vectors["gumbel_vs_laplace_choice"]:
-        p = LaplaceParameters(row["k"], max(row["k"], row["Delta"]), Fraction(row["eps"]), TWENTIETH, row["Delta"])
-        assert laplace_epsilon(p) == Fraction(row["laplace_eps"])
-        assert (laplace_epsilon(p) < row["gumbel_eps_basic"]) == (row["Delta"] < row["k"])
