@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stream_dp.accounting.laplace_selection import laplace_selection_cost
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.reals import log
 from stream_dp.select import (
@@ -177,7 +177,11 @@ def test_the_threshold_is_made_with_less_than_what_is_delivered(vectors: dict[st
         p = LaplaceParameters(1, row["Delta"], Fraction(row["eps"]), row["delta"], row["Delta"])
         odds, logarithm = p.odds, Fraction(log(p.odds, 96)[0], 1 << 96)
         assert abs(row["Delta"] * (2 + logarithm) / (4 * odds) / row["pair_tail_exact_times_Delta"] - 1) < CLOSE
-        assert row["delta"] < row["pair_tail_exact_times_Delta"] < laplace_selection_cost(row["Delta"], p.epsilon, p.delta).delta
+        assert (
+            row["delta"]
+            < row["pair_tail_exact_times_Delta"]
+            < laplace_selection_cost(row["Delta"], p.epsilon, p.delta).delta
+        )
 
 
 # The law of the variant by quadrature, for audits of small tables.
