@@ -2,129 +2,148 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from stream_dp.errors import ConfigError, Fault, StateError
+
+ENTRIES = ("epsilon", "delta", "squares", "rho")
+"""Names of the entries, in their order."""
 
 _ZERO = Fraction(0)
 
 
-@dataclass(frozen=True, slots=True)
 class Cost:
-    """An exact, non-negative vector of what a user pays; entries add, each on its own.
+    """An exact, non-negative vector of what a user pays; entries add, each on its own. Immutable.
 
     `a <= b` asks for every entry, so it is a partial order: `not a <= b` does not mean `b <= a`. There is no `<`.
     Denominators stay bounded: every sum divides by the least common multiple of the denominators of the costs
     that the configuration can produce, however many windows are added.
 
+    An entry is kept as an integer and a denominator that need not be in lowest terms, since a running sum then meets
+    the same denominators again and again and has nothing to reduce: most of the time of a sum of `Fraction` is that.
+
     What the entries promise, and how they are turned into one (epsilon, delta), is in `stream_dp.accounting.ledger`.
-
-    Attributes:
-        epsilon: pure epsilon, at least 0.
-        delta: chance of bad events, at least 0.
-        squares: sum of the squared epsilons of exponential-mechanism draws, at least 0.
-        rho: zero-concentrated differential privacy (zCDP), at least 0.
-
-    Raises:
-        ConfigError: an entry is negative or is not a Fraction (a float has already lost what was meant).
     """
 
     ZERO: ClassVar[Cost]
+    __slots__ = ("_amounts", "_units")
 
-    epsilon: Fraction
-    delta: Fraction
-    squares: Fraction = _ZERO
-    rho: Fraction = _ZERO
+    _amounts: tuple[int, ...]
+    _units: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        for value in (self.epsilon, self.delta, self.squares, self.rho):
-            if not isinstance(value, Fraction) or value.numerator < 0:
-                raise ConfigError(self._faults())
+    def __init__(self, epsilon: Fraction, delta: Fraction, squares: Fraction = _ZERO, rho: Fraction = _ZERO) -> None:
+        """Make a cost.
 
-    def _faults(self) -> list[Fault]:
-        return [
+        Args:
+            epsilon: pure epsilon, at least 0.
+            delta: chance of bad events, at least 0.
+            squares: sum of the squared epsilons of exponential-mechanism draws, at least 0.
+            rho: zero-concentrated differential privacy (zCDP), at least 0.
+
+        Raises:
+            ConfigError: an entry is negative or is not a Fraction (a float has already lost what was meant).
+        """
+        entries = (epsilon, delta, squares, rho)
+        if faults := [
             Fault(name, f"must be an exact fraction of at least 0, not {value!r}")
-            for name in ENTRIES
-            if not isinstance(value := getattr(self, name), Fraction) or value < 0
-        ]
+            for name, value in zip(ENTRIES, entries, strict=True)
+            if not isinstance(value, Fraction) or value < 0
+        ]:
+            raise ConfigError(faults)
+        self._amounts = tuple([entry.numerator for entry in entries])
+        self._units = tuple([entry.denominator for entry in entries])
+
+    @classmethod
+    def _of(cls, parts: Iterable[tuple[int, int]]) -> Self:
+        made = cls.__new__(cls)
+        made._amounts, made._units = zip(*parts, strict=True)
+        return made
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Pure epsilon."""
+        return Fraction(self._amounts[0], self._units[0])
+
+    @property
+    def delta(self) -> Fraction:
+        """Chance of bad events."""
+        return Fraction(self._amounts[1], self._units[1])
+
+    @property
+    def squares(self) -> Fraction:
+        """Sum of the squared epsilons of draws."""
+        return Fraction(self._amounts[2], self._units[2])
+
+    @property
+    def rho(self) -> Fraction:
+        """ZCDP."""
+        return Fraction(self._amounts[3], self._units[3])
+
+    def __iter__(self) -> Iterator[Fraction]:
+        return iter((self.epsilon, self.delta, self.squares, self.rho))
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            _sum(self.epsilon, other.epsilon),
-            _sum(self.delta, other.delta),
-            _sum(self.squares, other.squares),
-            _sum(self.rho, other.rho),
-        )
+        return Cost._of([(a + b, unit) for a, b, unit in _aligned(self, other)])
 
     def __sub__(self, other: Cost) -> Cost:
-        if not other <= self:
+        parts = [(a - b, unit) for a, b, unit in _aligned(self, other)]
+        if min(parts)[0] < 0:
             raise StateError(f"cannot take {other} from {self}: a privacy cost is never negative")
-        return self.less(other)
-
-    def less(self, other: Cost) -> Cost:
-        """`self - other` where `other <= self` is known."""
-        return Cost(
-            _difference(self.epsilon, other.epsilon),
-            _difference(self.delta, other.delta),
-            _difference(self.squares, other.squares),
-            _difference(self.rho, other.rho),
-        )
+        return Cost._of(parts)
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(self.epsilon * times, self.delta * times, self.squares * times, self.rho * times)
+        return Cost(*(entry * times for entry in self))
 
     def __le__(self, other: Cost) -> bool:
-        return (
-            _at_most(self.epsilon, other.epsilon)
-            and _at_most(self.delta, other.delta)
-            and _at_most(self.squares, other.squares)
-            and _at_most(self.rho, other.rho)
-        )
+        return all(a <= b for a, b, _ in _aligned(self, other))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cost):
+            return NotImplemented
+        return all(a == b for a, b, _ in _aligned(self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
     def __str__(self) -> str:
         return f"({', '.join(f'{name} {value}' for name, value in self.entries(at_least=2))})"
 
+    def __repr__(self) -> str:
+        return f"Cost{tuple(map(str, self))}"
+
     def entries(self, at_least: int = 0) -> list[tuple[str, Fraction]]:
         """The entries that are not 0, and the first `at_least` in any case, by name."""
-        found = [(name, getattr(self, name)) for name in ENTRIES]
-        return [(name, value) for at, (name, value) in enumerate(found) if value or at < at_least]
+        return [(n, v) for at, (n, v) in enumerate(zip(ENTRIES, self, strict=True)) if v or at < at_least]
 
     def fits(self, cost: Cost) -> int:
         """How many times `cost`, which is not zero, goes into this one."""
-        have = dict(self.entries(at_least=len(ENTRIES)))
-        return min(have[name] // each for name, each in cost.entries())
+        return min(a // b for a, b, _ in _aligned(self, cost) if b)
 
     def least(self, other: Cost) -> Cost:
         """The smaller of both, entry by entry."""
-        return Cost(*(min(getattr(self, name), getattr(other, name)) for name in ENTRIES))
+        return Cost._of([(min(a, b), unit) for a, b, unit in _aligned(self, other)])
 
     def most(self, other: Cost) -> Cost:
         """The larger of both, entry by entry."""
-        return Cost(*(max(getattr(self, name), getattr(other, name)) for name in ENTRIES))
+        return Cost._of([(max(a, b), unit) for a, b, unit in _aligned(self, other)])
 
 
-ENTRIES = ("epsilon", "delta", "squares", "rho")
-"""Names of the entries, in their order."""
+def _aligned(one: Cost, other: Cost) -> list[tuple[int, int, int]]:
+    """The entries of both over common denominators."""
+    parts = []
+    for a, u, b, v in zip(one._amounts, one._units, other._amounts, other._units, strict=True):
+        if u == v:
+            parts.append((a, b, u))
+        elif u % v == 0:
+            parts.append((a, b * (u // v), u))
+        elif v % u == 0:
+            parts.append((a * (v // u), b, v))
+        else:
+            unit = v * Fraction(u, v).numerator  # the least common multiple
+            parts.append((a * (unit // u), b * (unit // v), unit))
+    return parts
+
 
 Cost.ZERO = Cost(_ZERO, _ZERO)
-
-
-# Most entries of most costs are 0, and an addition of fractions takes longer than everything around it.
-
-
-def _sum(a: Fraction, b: Fraction) -> Fraction:
-    if not b.numerator:
-        return a
-    return a + b if a.numerator else b
-
-
-def _difference(a: Fraction, b: Fraction) -> Fraction:
-    if not b.numerator:
-        return a
-    return _ZERO if a is b else a - b
-
-
-def _at_most(a: Fraction, b: Fraction) -> bool:
-    return a is b or not a.numerator or a <= b

@@ -142,7 +142,7 @@ def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Refusal:
         return Refusal(cost, left)
     reserved = ledger.reserved.set(call, cost)
     last = "" if call == ledger.last else ledger.last
-    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, last, known_left=left.less(cost))
+    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, last, known_left=left - cost)
 
 
 def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -> Ledger:
@@ -166,7 +166,8 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -
     held = _held(ledger, call)
     if not cost <= held:
         raise StateError(f"call {call} came to {cost} but had only {held} reserved")
-    if cost.delta != held.delta:
+    refund = held - cost
+    if refund.delta:
         raise StateError(f"call {call} came to delta {cost.delta} of {held.delta}: delta is never returned")
     report = ledger.readers
     if readers:
@@ -178,7 +179,7 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -
         ledger.reserved.delete(call),
         report,
         call,
-        known_left=ledger.left + held.less(cost),
+        known_left=ledger.left + refund,
     )
 
 

@@ -58,7 +58,7 @@ class Amount(PublicRecord):
 
 def _absent(schema: dict[str, Any]) -> None:
     """An optional field is left out where it says nothing; it is never null."""
-    del schema["default"], schema["title"]
+    del schema["default"]
 
 
 class Price(PublicRecord):

@@ -1,10 +1,10 @@
 """Microseconds per charge of the ledger, beside OpenDP's privacy filter, in one run: `python -m tests.bench.ledger`.
 
 A charge here is a `reserve` and a `commit`, with every entry of the vector in use and a refund; timed are the last
-ones, when so many calls were charged or are open already. A charge of OpenDP's filter is one query to the queryable that
-`make_privacy_filter` makes of `make_fully_adaptive_composition`; it also draws one Laplace number, so the same queries
-to the composition without the filter are timed beside it, and the ratio is taken both ways. Times are those of one
-processor core (its own time: others on the machine count less), the best of a few runs.
+ones, when so many calls were charged or are open already. A charge of OpenDP's filter is one query to the queryable
+that `make_privacy_filter` makes of `make_fully_adaptive_composition`; it also draws one Laplace number, so the same
+queries to the composition without the filter are timed beside it, and the ratio is taken both ways. Times are those of
+one processor core (its own time: others on the machine count less), the best of a few runs.
 
 OpenDP's filter does more than add: each query may be a mechanism that goes on answering. It recomputes the loss of all
 its queries for every new one, and it keeps nothing on a disk; nor do the steps that are timed here.

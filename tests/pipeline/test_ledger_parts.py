@@ -65,4 +65,8 @@ async def test_short_lists_pay_for_more_windows_until_the_part_for_draws_is_spen
     assert ledger.spent.epsilon == (4 + 7) * Fraction("1e-4")
     assert ledger.left.squares < view.selection.squares
     assert not ledger.reserved
-    assert worker.counters.total("windows_refused", view=view.name) == 3
+
+    async def counted() -> bool:
+        return worker.counters.total("windows_refused", view=view.name) == 3
+
+    assert await app.eventually(counted)  # counted behind the publication

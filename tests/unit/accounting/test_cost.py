@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
@@ -47,7 +48,7 @@ def test_entries_add_each_on_its_own() -> None:
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_order_and_subtraction_look_at_every_entry(entry: str) -> None:
     all_one = Cost(*[Fraction(1)] * 4)
-    less = replace(all_one, **{entry: Fraction(99, 100)})
+    less = Cost(*(Fraction(99 if name == entry else 100, 100) for name in ENTRIES))
     assert less <= all_one
     assert not all_one <= less
     assert getattr(all_one - less, entry) == Fraction(1, 100)
@@ -55,6 +56,29 @@ def test_order_and_subtraction_look_at_every_entry(entry: str) -> None:
         less - all_one
     assert less.least(all_one) == less
     assert less.most(all_one) == all_one
+
+
+def test_equal_costs_are_equal_whatever_they_were_added_up_from() -> None:
+    third = cost("1/3", "1/7")
+    summed = third + third + third
+    assert summed == cost("1", "3/7")
+    assert hash(summed) == hash(cost("1", "3/7"))
+    assert (summed.epsilon, summed.delta) == (Fraction(1), Fraction(3, 7))
+    assert summed != cost("1", "4/7")
+    assert summed != 1
+
+
+@given(*[st.tuples(*[st.fractions(min_value=0, max_denominator=10**6)] * 4)] * 2)
+def test_every_operation_is_that_of_fractions(one: tuple[Fraction, ...], other: tuple[Fraction, ...]) -> None:
+    a, b = Cost(*one), Cost(*other)
+    assert tuple(a + b) == tuple(x + y for x, y in zip(one, other, strict=True))
+    assert tuple((a + b) - b) == one
+    assert (a <= b) == all(x <= y for x, y in zip(one, other, strict=True))
+    assert (a == b) == (one == other)
+    assert tuple(a.least(b)) == tuple(map(min, one, other))
+    assert tuple(a.most(b)) == tuple(map(max, one, other))
+    if any(other):
+        assert a.fits(b) == min(x // y for x, y in zip(one, other, strict=True) if y)
 
 
 def test_how_often_a_cost_goes_into_another_is_decided_by_its_scarcest_entry() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -15,7 +14,7 @@ from stream_dp.exact.bits import BitSource
 from stream_dp.releases import engine, pricing
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.sealing import SealedTable
-from tests.support.releasing import PARTS, Desk, keyed, plan
+from tests.support.releasing import DELTA, PARTS, Desk, keyed, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 PLANS = {"one account": plan(), "parts": plan(PARTS)}
@@ -52,7 +51,7 @@ def replace_draws(table: SealedTable, draws: int) -> SealedTable:
 @either
 def test_a_delta_that_is_returned_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """P18: an empty list returns its delta, so that lone bottoms would never end."""
-    mispriced(monkeypatch, lambda right: lambda *args: replace(right(*args), delta=Fraction(0)))
+    mispriced(monkeypatch, lambda right: lambda *args: right(*args) - Cost(Fraction(0), DELTA))
     desk = Desk(PLANS[name])
     with pytest.raises(StateError, match="delta is never returned"):
         desk.give("tops", 0, {})

@@ -209,7 +209,7 @@ def test_schema_describes_every_field(name: str) -> None:
 def mismatch(value: Any, node: dict[str, Any], root: dict[str, Any], path: str = "") -> list[str]:
     """Where a value departs from the part of JSON Schema that the records use; unknown keywords are a mismatch."""
     if "$ref" in node:
-        rest = {key: body for key, body in node.items() if key not in {"$ref", "description"}}
+        rest = {key: body for key, body in node.items() if key not in {"$ref", "description", "title"}}
         assert not rest, f"{path}: {rest}"
         return mismatch(value, root["$defs"][node["$ref"].rpartition("/")[2]], root, path)
     known = {"$defs", "$schema", "$id", "title", "description", "type", "properties", "required", "items", "const",
