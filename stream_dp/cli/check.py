@@ -100,9 +100,16 @@ def _selection(selection: SelectionDescription) -> str:
     )
     if selection.margin is None:
         return price + "audiences; the catalogue is public, so no key has to stand out."
+    stands = (
+        f"{price}audiences. A key that stands {selection.margin} users above every key that is not among the first "
+        f"{selection.kbar} is shown as often as not"
+    )
+    if selection.outlook is None:
+        return stands + "."
     return (
-        price + f"audiences; a key has to stand about {selection.margin} users above every key that is not among the "
-        f"first {selection.kbar}."
+        f"{stands}, one that stands {selection.outlook.usually} above nine times in ten. Where the k-th stands "
+        f"{selection.outlook.all_found} above, all {selection.k} come in 95 % of the windows. No key that is shown "
+        f"lies more than {selection.outlook.shortfall} users below the k-th, in 95 % as well."
     )
 
 

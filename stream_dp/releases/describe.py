@@ -15,7 +15,7 @@ from stream_dp.releases.durations import format_duration, format_time
 from stream_dp.releases.plan import PART_ENTRIES, LedgerPlan, Plan, ViewPlan
 from stream_dp.releases.rationals import decimal_up
 from stream_dp.releases.records import Amount, Price
-from stream_dp.releases.selection import Mechanism
+from stream_dp.releases.selection import Mechanism, Outlook
 
 DISPLAY_DIGITS = 3
 
@@ -34,6 +34,15 @@ class LevelDescription(BaseModel):
     audiences: list[str] = Field(description="Who starts at this level.")
 
 
+class OutlookDescription(BaseModel):
+    """What a selection can be expected to find, in users, rounded up."""
+
+    usually: str = Field(description="With this margin a key is shown nine times in ten.")
+    all_found: str = Field(description="With this margin of the k-th count, k keys are shown in 95 % of windows.")
+    shortfall: str = Field(description="No key is shown whose count is further below the k-th largest, in 95 %.")
+    noise: str = Field(description="Chance that a window in which all counts are equal shows anything.")
+
+
 class SelectionDescription(BaseModel):
     """How the keys of a top-k are chosen."""
 
@@ -47,6 +56,7 @@ class SelectionDescription(BaseModel):
         description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
         "as often as not; null where no key has to."
     )
+    outlook: OutlookDescription | None = Field(description="What it can be expected to find; null where nothing can.")
 
 
 class ViewDescription(BaseModel):
@@ -230,6 +240,16 @@ def _selection(view: ViewPlan) -> SelectionDescription | None:
         draws=topk.most_draws,
         cost=Price.spent(view.selection),
         margin=None if topk.margin is None else decimal_up(topk.margin, DISPLAY_DIGITS),
+        outlook=None if topk.outlook is None else _outlook(topk.outlook),
+    )
+
+
+def _outlook(outlook: Outlook) -> OutlookDescription:
+    return OutlookDescription(
+        usually=decimal_up(outlook.usually, DISPLAY_DIGITS),
+        all_found=decimal_up(outlook.all_found, DISPLAY_DIGITS),
+        shortfall=decimal_up(outlook.shortfall, DISPLAY_DIGITS),
+        noise=decimal_up(outlook.noise, DISPLAY_DIGITS),
     )
 
 

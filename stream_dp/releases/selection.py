@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Self
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.accounting.laplace_selection import (
@@ -33,6 +33,10 @@ from stream_dp.select import (
     limited_domain_top_k,
     threshold,
 )
+from stream_dp.select.utility import chance_of_noise, lead_for_all, lead_for_inclusion, shortfall
+
+NINE_IN_TEN, ONE_IN_TWENTY = Fraction(9, 10), Fraction(1, 20)
+"""Of the statements in `Outlook`."""
 
 Mechanism = Literal["gumbel", "strict", "chosen-kbar", "laplace", "fixed-threshold", "known-domain"]
 
@@ -52,6 +56,33 @@ class Chosen:
     draws: int
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a selection with Gumbel noise can be expected to find; in users, rounded up (topk 4).
+
+    Attributes:
+        usually: the lead over the count that follows the first kbar with which a key is shown nine times in ten.
+        all_found: the lead of the k-th largest count with which k keys are shown in 95 % of the windows.
+        shortfall: in 95 % of the windows no key is shown whose count is further below the k-th largest.
+        noise: the chance that a window in which all counts are equal shows anything.
+    """
+
+    usually: Fraction
+    all_found: Fraction
+    shortfall: Fraction
+    noise: Fraction
+
+    @classmethod
+    def of(cls, p: TopKParameters) -> Self:
+        """The statements about a selection's parameters."""
+        return cls(
+            lead_for_inclusion(p, NINE_IN_TEN),
+            lead_for_all(p, ONE_IN_TWENTY),
+            shortfall(p, ONE_IN_TWENTY),
+            chance_of_noise(p),
+        )
+
+
 @dataclass(frozen=True)
 class Selection:
     """How a view chooses its keys, and what that costs.
@@ -65,6 +96,7 @@ class Selection:
         catalogue: the keys of a known domain, sorted; empty for an unknown one.
         margin: how far a key must stand above the count that follows the first kbar to be shown as often as not, in
             users, rounded up; None for a catalogue.
+        outlook: what it can be expected to find, None where nothing general can be said.
         most_draws: what is reserved, in draws; 0 where a call has one price.
         by_call: that price.
         choose: selects from the exact counts: of at least the kbar + 1 largest, of all for a catalogue.
@@ -80,6 +112,7 @@ class Selection:
     choose: Callable[[Mapping[bytes, int], BitSource], Chosen] = field(compare=False, repr=False)
     by_call: Cost | None = None
     catalogue: tuple[str, ...] = ()
+    outlook: Outlook | None = None
 
     def cost(self, draws: int, *, squared: bool) -> Cost:
         """What so many draws cost, bottom included; `squared` where the ledger has a part for draws."""
@@ -112,7 +145,8 @@ def _by_draws(mechanism: Mechanism, p: TopKParameters) -> Selection:
     def choose(counts: Mapping[bytes, int], bits: BitSource) -> Chosen:
         return _drawn(limited_domain_top_k(*candidates(counts, p.kbar, p.domain), p, bits))
 
-    return Selection(mechanism, p.k, p.kbar, p.epsilon, p.delta, threshold(0, p)[1], p.k, choose)
+    margin, outlook = threshold(0, p)[1], Outlook.of(p)
+    return Selection(mechanism, p.k, p.kbar, p.epsilon, p.delta, margin, p.k, choose, outlook=outlook)
 
 
 def chosen_kbar(k: int, kbar: int, epsilon: Fraction, delta: Fraction) -> Selection:

@@ -131,6 +131,43 @@ async def test_top_k_and_histogram_of_one_source_equal_the_oracle(launch: Launch
         assert await app.published(view.name) == encoded(expected)
 
 
+MECHANISMS = {
+    "laplace": 'kbar: 5\n    selection: {mechanism: laplace, epsilon: "1", delta: "1e-4"}',
+    "chosen": 'kbar: 9\n    selection: {mechanism: chosen-kbar, epsilon: "1", delta: "1e-4"}',
+    "listed": 'catalogue: [/page/1, /page/3, /page/0, /no]\n    selection: {mechanism: known-domain, epsilon: "1"}',
+}
+
+
+async def test_other_selections_on_one_ledger_equal_the_oracle(launch: Launch) -> None:
+    """Only the kbar + 1 largest of each bucket travel, of a catalogue all that was counted."""
+    plain = 'kbar: 5\n    selection: {epsilon: "1", delta: "1e-4"}'
+    assert plain in TOPK
+    views = "".join(
+        TOPK.replace(plain, given).replace("NAME-top", f"NAME-{name}").rstrip() for name, given in MECHANISMS.items()
+    )
+    app = await launch(("views:", "views:" + views), ("ledgers:", CHOOSERS))
+    plans = [view for view in app.plan.views.values() if view.topk is not None]
+    start = start_of(plans[0])
+    script = [*crowd(start, 4, seed=5), Watermark(start + 5 * MINUTE)]
+    await app.start()
+    await app.publish(script)
+
+    spent = Fraction(0)
+    for view in plans:
+        found = await app.wait_for_releases(view.name, 2)
+        counts = count_script(view, start, script).between(view, start, start + 4 * MINUTE)
+        expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
+        for audience, records in found.items():
+            # What was left then depends on which of the views was charged first.
+            assert [record.model_dump(exclude={"ledger"}) for record in records] == [
+                record.model_dump(exclude={"ledger"}) for record in expected[audience]
+            ]
+        assert all(record.items for records in found.values() for record in records)
+        spent += sum(Fraction(record.charged.epsilon.exact) for records in found.values() for record in records)
+    ledgers = [ledger for key, ledger in (await app.ledgers()).items() if b"choosers" in key]
+    assert [ledger.spent.epsilon for ledger in ledgers] == [spent]
+
+
 async def test_grant_publishes_every_window_sharper_for_the_difference(launch: Launch) -> None:
     app = await launch()
     view = only_view(app)
