@@ -161,8 +161,8 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
     The least of rho alpha + ln(1 - 1/alpha) - ln(alpha slack) / (alpha - 1) over alpha > 1. Its derivative is
     rho - ln(1 / (alpha slack)) / (alpha - 1)^2, which changes sign once, and any alpha near there gives a bound. Since
     the Renyi filter of every order holds with adaptively chosen steps, so does this one where the sum of their rhos
-    stays at most rho. It bounds the pair (epsilon, slack), not the chance that the loss exceeds epsilon; filters of
-    other kinds whose steps come between those of this one add up with it by concurrent composition.
+    stays at most rho. It bounds the pair (epsilon, slack), not the chance that the loss exceeds epsilon; how it adds up
+    with filters of other kinds whose steps come between those of this one is shown in `accounting.ledger`.
 
     Args:
         rho: at least 0.
@@ -171,8 +171,7 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
     Raises:
         ConfigError: an argument is out of range.
 
-    Source: Canonne, Kamath and Steinke 2020, Proposition 12; Feldman and Zrnic 2021 for the filter; Lyu
-    2022 and Vadhan and Zhang 2023 for concurrent composition.
+    Source: Canonne, Kamath and Steinke 2020, Proposition 12; Feldman and Zrnic 2021 for the filter.
     """
     _check_slack(slack)
     _at_least_0(rho=rho)

@@ -136,6 +136,7 @@ def _commands(outcome: Outcome, choice: Choice, *, kept: bool) -> Iterator[tuple
     if stopped:
         yield command_line("kafka", "up"), "the same topics again"
     yield command_line("tail", run.file, view.name, PARTNER), "what partner reads"
+    yield command_line("ledger", run.file), "what was spent, by whom, and what is left"
     if not kept:
         yield command_line("worker", run.file), "in another terminal, for the next line"
     public, level = outcome.scene.audiences[0], view.levels[1].name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from stream_dp.accounting.curves import discrete_laplace_rho
 from stream_dp.accounting.pay_what_you_get import pay_what_you_get, size
 from stream_dp.accounting.rounding import exp_up
 from stream_dp.cli import topk_numbers
+from stream_dp.releases.describe import describe
+from stream_dp.releases.planning import load_plan
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "budgets.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -82,3 +85,17 @@ def test_what_the_hardened_statement_and_the_tight_mean_change() -> None:
     assert f"{float(3 - tight.epsilon):.2f}" == "0.34"
     assert "5e-6 for 86,400 draws" in TEXT
     assert "by 0.34 of 3" in TEXT
+
+
+def test_the_configuration_in_the_document_affords_what_it_says(tmp_path: Path) -> None:
+    (written,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    file = tmp_path / "site.yaml"
+    file.write_text(
+        "name: site\nbroker: memory://\ndata_dir: ./state\nkey_file: ./site.key\n"
+        "sources:\n  reads: {topic: reads, partitions: 4}\n" + written
+    )
+    (ledger,) = describe(load_plan(file, {})).ledgers
+
+    (share,) = ledger.shares
+    assert (share.windows_afforded, share.windows_asked) == (1159, 1440)
+    assert "1,159 of 1,440" in TEXT
