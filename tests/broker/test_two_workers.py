@@ -43,7 +43,7 @@ class Stream:
             self.script += [*part, Watermark(at + MINUTE + 10_000)]
 
     async def assert_released(self) -> None:
-        """All windows are there, byte for byte what the oracle says, each charged once."""
+        """All windows are there, byte for byte what the oracle says; those that the budget pays for charged once."""
         await self.app.wait_for_releases(self.view.name, self.windows)
         counts = count_script(self.view, self.start, self.script)
         windows = counts.between(self.view, self.start, self.start + self.windows * MINUTE)
@@ -51,7 +51,7 @@ class Stream:
         found = await self.app.published(self.view.name)
         assert found == {name: [encode(row) for row in rows] for name, rows in expected.items()}
         (ledger,) = (await self.app.ledgers()).values()
-        assert ledger.spent.epsilon == 2 * self.windows
+        assert ledger.spent.epsilon == min(2 * self.windows, ledger.budget.epsilon)
         assert not ledger.reserved
 
 
@@ -118,3 +118,32 @@ async def test_worker_that_stood_still_for_longer_than_its_lease_ends_itself(
         await stream.go_on(1)
         await stream.assert_released()
         assert first.terminate() == 0
+
+
+async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    """Five windows are paid for; two before the first worker is killed, and the sixth is refused by the second."""
+    text = visits(("partitions: 3", "partitions: 4"), ('epsilon: "100"', 'epsilon: "10"'), ("1/100", "1/2"))
+    async with application(text, tmp_path / "app", broker=kafka, noise_key=NOISE_KEY) as app:
+        stream = Stream(app)
+        first, second = (spawn(app, name, "--session-seconds", str(SESSION_SECONDS)) for name in ("one", "two"))
+        first.start()
+        await stream.go_on(2)
+        await stream.assert_released()
+        first.signal(signal.SIGKILL)
+        assert first.wait(5) == -signal.SIGKILL
+
+        second.start()
+        await stream.go_on(4)
+        await stream.assert_released()
+        second.signal(signal.SIGKILL)
+        assert second.wait(5) == -signal.SIGKILL
+
+        first.start()
+        await stream.go_on(2)
+        await stream.assert_released()
+        assert first.terminate() == 0
+        releases = await app.releases(stream.view.name)
+        for records in releases.values():
+            assert [record.type for record in records] == ["release"] * 5 + ["refusal"] * 3
