@@ -13,19 +13,16 @@ its queries for every new one, and it keeps nothing on a disk; nor do the steps 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
 
-from rich.console import Console
 from rich.table import Table
 
 from stream_dp.accounting import Cost, Ledger, Refusal, commit, encode, encode_cost, release, reserve
+from tests.bench.figures import show
 
 PEER_ENTRIES = 4_000
 """More takes OpenDP minutes: its time grows with the square."""
@@ -152,21 +149,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
     asked = parser.parse_args()
     figures = [*measure(asked.peer_entries), *measure_peer(asked.peer_entries), *measure(asked.entries)]
-    versions = {name: _version(name) for name in ("immutables", "opendp")}
-    if asked.json:
-        load = os.getloadavg()
-        print(json.dumps({"versions": versions, "load": load, "figures": [asdict(figure) for figure in figures]}))
-        return
-    console = Console()
-    console.print(report(figures))
-    console.print(", ".join(f"{name} {found}" for name, found in versions.items()))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    show(figures, report(figures), ("immutables", "opendp"), as_json=asked.json)
 
 
 if __name__ == "__main__":

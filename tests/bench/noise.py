@@ -9,18 +9,14 @@ figures are only a measure of how fast numbers come at all.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits
@@ -30,6 +26,7 @@ from stream_dp.lossless.bulk_noise import bulk_noise
 from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import threshold_for
 from stream_dp.lossless.sealed import read_columns, seal
+from tests.bench.figures import show
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(2)]
 SEALED = threshold_for(Fraction(3))
@@ -144,21 +141,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
     asked = parser.parse_args()
     figures = measure(asked.keys, asked.rounds)
-    versions = {name: _version(name) for name in ("numpy", "cryptography", "opendp")}
-    if asked.json:
-        load = os.getloadavg()
-        print(json.dumps({"versions": versions, "load": load, "figures": [asdict(figure) for figure in figures]}))
-        return
-    console = Console()
-    console.print(report(figures))
-    console.print(", ".join(f"{name} {found}" for name, found in versions.items()))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    show(figures, report(figures), ("numpy", "cryptography", "opendp"), as_json=asked.json)
 
 
 if __name__ == "__main__":

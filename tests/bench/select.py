@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
 
-from rich.console import Console
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits
 from stream_dp.select import TopKParameters, candidates, limited_domain_top_k
+from tests.bench.figures import show
 
 EPSILON, DELTA = Fraction(1, 10), Fraction(1, 10**6)
 KEYS = (100_000, 1_000_000)
@@ -143,21 +140,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
     asked = parser.parse_args()
     figures = measure(tuple(asked.keys))
-    versions = {name: _version(name) for name in ("numpy", "cryptography", "opendp")}
-    if asked.json:
-        load = os.getloadavg()
-        print(json.dumps({"versions": versions, "load": load, "figures": [asdict(figure) for figure in figures]}))
-        return
-    console = Console()
-    console.print(report(figures))
-    console.print(", ".join(f"{name} {found}" for name, found in versions.items()))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    show(figures, report(figures), ("numpy", "cryptography", "opendp"), as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -7,25 +7,10 @@ from fractions import Fraction
 
 from stream_dp.releases.records import TopKRelease, encode
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from tests.pipeline.test_releases import TOPK
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
-TOPK = """
-  NAME-top:
-    kind: topk
-    source: visits
-    item: page
-    k: 4
-    kbar: 5
-    selection: {epsilon: "1", delta: "1e-4"}
-    items_per_user: 3
-    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
-    ledger: choosers
-    ladder: standard
-    audiences: [internal, public]
-    retention: 1d
-    buckets: 2
-"""
 CHOOSERS = """ledgers:
   choosers:
     population: visitors
@@ -38,7 +23,7 @@ WINDOWS = 11
 
 async def test_short_lists_pay_for_more_windows_until_the_part_for_draws_is_spent(launch: Launch) -> None:
     """Squares 14: three windows at worst, four draws each; with one full list and then empty windows, eight."""
-    app = await launch(("views:", "views:" + TOPK.rstrip()), ("ledgers:", CHOOSERS))
+    app = await launch(("views:", "views:" + TOPK.replace("size: 2m", "size: 1m").rstrip()), ("ledgers:", CHOOSERS))
     view = next(iter(app.plan.views.values()))
     assert view.topk is not None
     start = view.window.start_ms or 0
