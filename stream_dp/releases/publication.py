@@ -99,7 +99,8 @@ def release_record(
     }
     if view.topk is not None:
         ranked = [RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in enumerate(items, start=1)]
-        return TopKRelease(**common, kind="topk", k=view.topk.k, complete=complete, items=ranked)
+        how = None if view.topk.mechanism == "gumbel" else view.topk.mechanism
+        return TopKRelease(**common, kind="topk", k=view.topk.k, complete=complete, selection=how, items=ranked)
     if at.minimum_count is None:
         raise StateError(f"level {at.name!r} of histogram {view.name!r} has no minimum count")
     counts = [Count(item=item, count=count) for item, count in sorted(items, key=lambda row: (-row[1], row[0]))]

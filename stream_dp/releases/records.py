@@ -17,6 +17,7 @@ from stream_dp.accounting import Cost
 from stream_dp.errors import StateError
 from stream_dp.releases.durations import format_time
 from stream_dp.releases.rationals import decimal_down, decimal_up, exact_text, parse_exact
+from stream_dp.releases.selection import Mechanism
 
 SCHEMA_VERSION: Final = 1
 NEIGHBOURS = (
@@ -211,6 +212,12 @@ class TopKRelease(_Release):
     k: int = Field(ge=1, description="How many keys were asked for.")
     complete: bool = Field(
         description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
+    )
+    selection: Mechanism | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=_absent,
+        description="How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
+        "are a set: their order is that of the keys and means nothing.",
     )
     items: list[RankedCount] = Field(description="The keys selected, best first.")
 

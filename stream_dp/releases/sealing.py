@@ -65,16 +65,19 @@ def seal_window(
     Guarantee: with every release read from it, `view.cost(finest level)`-DP. Source: lossless 6.4, 6.7, topk 2.2.
     """
     window = noise_window(view, start_ms)
-    exact = {item.encode(): counts[item] for item in sorted(counts)}  # in the order of the bytes too: sorted once
     salt = entropy(b"salt" + window).bits(8 * SALT_BYTES).to_bytes(SALT_BYTES)
-    digest = snapshot_digest(exact, salt)
     finest = view.levels[-1].threshold
     bits = entropy(b"noise" + window)
     if view.topk is not None:
-        chosen = view.topk.choose(exact, entropy(b"selection" + window))
-        fine = seal({item: exact.get(item, 0) for item in chosen.items}, finest, bits)
-        names, complete, draws = list(chosen.items), chosen.complete, chosen.draws
+        chosen = view.topk.choose(counts, entropy(b"selection" + window))
+        # What is frozen of a top-k is what was chosen; nothing is ever noised again under this salt.
+        exact = {item.encode(): counts.get(item, 0) for item in chosen.items}
+        digest = snapshot_digest(exact, salt)
+        fine = seal(exact, finest, bits)
+        names, complete, draws = list(exact), chosen.complete, chosen.draws
     else:
+        exact = {item.encode(): counts[item] for item in sorted(counts)}  # in the order of the bytes too: sorted once
+        digest = snapshot_digest(exact, salt)
         ladder = [(level.threshold, level.minimum_count or 1) for level in view.levels]
         sealed = seal(exact, finest, bits)
         fine = prune(sealed, prf_key=prf_key, window=window, digest=digest, ladder=ladder, construction=NEWEST)

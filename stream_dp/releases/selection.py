@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.accounting.laplace_selection import (
@@ -33,6 +33,7 @@ from stream_dp.select import (
     limited_domain_top_k,
     threshold,
 )
+from stream_dp.select.candidates import Item
 from stream_dp.select.utility import chance_of_noise, lead_for_all, lead_for_inclusion, shortfall
 
 NINE_IN_TEN, ONE_IN_TWENTY = Fraction(9, 10), Fraction(1, 20)
@@ -51,7 +52,7 @@ class Chosen:
         draws: what is charged, 0 where a call has one price.
     """
 
-    items: tuple[bytes, ...]
+    items: tuple[str, ...]
     complete: bool
     draws: int
 
@@ -109,7 +110,7 @@ class Selection:
     delta: Fraction
     margin: Fraction | None
     most_draws: int
-    choose: Callable[[Mapping[bytes, int], BitSource], Chosen] = field(compare=False, repr=False)
+    choose: Callable[[Mapping[str, int], BitSource], Chosen] = field(compare=False, repr=False)
     by_call: Cost | None = None
     catalogue: tuple[str, ...] = ()
     outlook: Outlook | None = None
@@ -142,7 +143,7 @@ def strict(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user
 
 
 def _by_draws(mechanism: Mechanism, p: TopKParameters) -> Selection:
-    def choose(counts: Mapping[bytes, int], bits: BitSource) -> Chosen:
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
         return _drawn(limited_domain_top_k(*candidates(counts, p.kbar, p.domain), p, bits))
 
     margin, outlook = threshold(0, p)[1], Outlook.of(p)
@@ -155,9 +156,9 @@ def chosen_kbar(k: int, kbar: int, epsilon: Fraction, delta: Fraction) -> Select
         raise ConfigError([Fault("kbar", f"must be above k = {k}, so that there is something to choose, not {kbar}")])
     p = ChosenKbarParameters(k + 1, kbar, epsilon, delta)
 
-    def choose(counts: Mapping[bytes, int], bits: BitSource) -> Chosen:
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
         chosen = chosen_kbar_top_k(*candidates(counts, kbar), p, bits)
-        return Chosen(chosen.top.items, not chosen.top.bottom, chosen.draws)
+        return Chosen(_text(chosen.top.items), not chosen.top.bottom, chosen.draws)
 
     return Selection("chosen-kbar", k, kbar, epsilon, delta, threshold(0, p.selection(kbar))[1], k + 1, choose)
 
@@ -176,9 +177,9 @@ def laplace(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_use
     parameter = laplace_selection_delta(delta, items_per_user, epsilon)
     p = LaplaceParameters(k, kbar, epsilon, parameter, items_per_user)
 
-    def choose(counts: Mapping[bytes, int], bits: BitSource) -> Chosen:
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
         top = laplace_top_k(*candidates(counts, kbar), p, bits)
-        return Chosen(top.items, not top.bottom, 0)
+        return Chosen(_text(top.items), not top.bottom, 0)
 
     price = Cost(laplace_selection_cost(items_per_user, epsilon, parameter).epsilon, delta)
     return Selection("laplace", k, kbar, epsilon, delta, threshold(0, p)[1], 0, choose, price)
@@ -194,9 +195,9 @@ def fixed_threshold(k: int, epsilon: Fraction, delta: Fraction) -> Selection:
     """
     p = FixedThresholdParameters(k, epsilon, delta * Fraction(1, k))
 
-    def choose(counts: Mapping[bytes, int], bits: BitSource) -> Chosen:
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
         items = fixed_threshold_top_k(*candidates(counts, k, Domain.STRICT), p, bits)
-        return Chosen(items, len(items) == k, 0)
+        return Chosen(_text(items), len(items) == k, 0)
 
     price = fixed_threshold_cost(k, epsilon, p.delta)
     return Selection("fixed-threshold", k, k, epsilon, delta, threshold(0, p)[1], 0, choose, price)
@@ -209,14 +210,18 @@ def known_domain(k: int, epsilon: Fraction, catalogue: tuple[str, ...]) -> Selec
     """
     if k > len(catalogue):
         raise ConfigError([Fault("k", f"must be at most the {len(catalogue)} items of the catalogue, not {k}")])
-    keys = sorted(item.encode() for item in catalogue)
-
-    def choose(counts: Mapping[bytes, int], bits: BitSource) -> Chosen:
-        return _drawn(known_domain_top_k({key: counts.get(key, 0) for key in keys}, k, epsilon, bits))
 
     listed = tuple(sorted(catalogue))
+
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+        return _drawn(known_domain_top_k({key: counts.get(key, 0) for key in listed}, k, epsilon, bits))
+
     return Selection("known-domain", k, None, epsilon, Fraction(0), None, k, choose, catalogue=listed)
 
 
 def _drawn(top: TopK) -> Chosen:
-    return Chosen(top.items, not top.bottom, top.draws)
+    return Chosen(_text(top.items), not top.bottom, top.draws)
+
+
+def _text(items: tuple[Item, ...]) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", items)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +14,21 @@ from numpy.typing import NDArray
 from stream_dp.errors import StateError
 from stream_dp.select.parameters import Domain
 
-Row = tuple[bytes, int]
+Item = bytes | str
+"""The name of an item: bytes, or text, which stands in the same order as its UTF-8; one of the two in a table."""
+Row = tuple[Item, int]
 """An item and the number of users who have it."""
+Name = TypeVar("Name", bytes, str)
 
 MOST_USERS = 1 << 62
 """Counts are below this, so that differences fit 64 bits."""
 
+_NOT_A_COUNT = "a count must be a whole number of users below 2^62; one of them is not"
 _HASHED = (1 << 16) - 1
 _MANY_TIES = 256
 
 
-def rank(row: Row) -> tuple[int, bytes]:
+def rank(row: Row) -> tuple[int, Item]:
     """Sort key of the one order used everywhere: count descending, then item bytes ascending.
 
     The tie rule depends on nothing but the items themselves; arrival order, offsets or insertion order would
@@ -45,7 +49,7 @@ class Candidates(Sequence[Row]):
 
     __slots__ = ("_names", "_rising", "_table", "counts")
 
-    def __init__(self, names: Sequence[bytes], table: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+    def __init__(self, names: Sequence[Item], table: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Set what `candidates` has found.
 
         Args:
@@ -74,7 +78,7 @@ class Candidates(Sequence[Row]):
         counts = np.array([count for _, count in rows], np.int64)
         return cls([item for item, _ in rows], counts, counts)
 
-    def items_at(self, places: Sequence[int]) -> list[bytes]:
+    def items_at(self, places: Sequence[int]) -> list[Item]:
         """The items at places of the order.
 
         Time: two passes over the table, as arrays, and one more for each of its longest ties that is asked for.
@@ -93,9 +97,9 @@ class Candidates(Sequence[Row]):
         places: list[int] = (len(self.counts) - self._rising.searchsorted(counts)).tolist()
         return places
 
-    def _ties(self, sizes: dict[int, int]) -> dict[int, list[bytes]]:
+    def _ties(self, sizes: dict[int, int]) -> dict[int, list[Item]]:
         """All items of the table with some counts, sorted; so many of them are candidates."""
-        found: dict[int, list[bytes]] = {}
+        found: dict[int, list[Item]] = {}
         # The last tie may be longer in the table than among the candidates.
         few = {count for count, size in sizes.items() if size <= _MANY_TIES and count > self.counts[-1]}
         if few:
@@ -112,7 +116,7 @@ class Candidates(Sequence[Row]):
             items.sort()
         return found
 
-    def _named(self, rows: NDArray[np.int64]) -> list[bytes]:
+    def _named(self, rows: NDArray[np.int64]) -> list[Item]:
         if len(rows) == len(self._names):
             return list(self._names)
         return [self._names[rows[0]]] if len(rows) == 1 else list(itemgetter(*rows.tolist())(self._names))
@@ -150,7 +154,7 @@ class Candidates(Sequence[Row]):
         return Candidates(self._names, self._table, self.counts[:kbar]), int(self.counts[kbar])
 
 
-def candidates(counts: Mapping[bytes, int], kbar: int, domain: Domain = Domain.POSITIVE) -> tuple[Candidates, int]:
+def candidates(counts: Mapping[Name, int], kbar: int, domain: Domain = Domain.POSITIVE) -> tuple[Candidates, int]:
     """Find the kbar largest counts and h_next, the count that follows them; of the kbar those in the domain.
 
     Merging shards is this same function. Let every shard send its own best kbar + 1 rows, that is
@@ -189,16 +193,11 @@ def candidates(counts: Mapping[bytes, int], kbar: int, domain: Domain = Domain.P
     return Candidates(list(counts), table, highest[::-1]), h_next
 
 
-def _as_array(counts: Mapping[bytes, int]) -> NDArray[np.int64]:
+def _as_array(counts: Mapping[Name, int]) -> NDArray[np.int64]:
     try:
         table = np.frombuffer(struct.pack(f"={len(counts)}q", *counts.values()), np.int64)
     except struct.error:
-        raise _not_a_count(counts) from None
+        raise StateError(_NOT_A_COUNT) from None
     if len(table) and not 0 <= table.min() <= table.max() < MOST_USERS:
-        raise _not_a_count(counts)
+        raise StateError(_NOT_A_COUNT)
     return table
-
-
-def _not_a_count(counts: Mapping[bytes, int]) -> StateError:
-    item = next(item for item, count in counts.items() if not isinstance(count, int) or not 0 <= count < MOST_USERS)
-    return StateError(f"a count must be a whole number of users below 2^62; item {item.hex()} does not hold one")

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.bits import BitSource
-from stream_dp.select.candidates import candidates
+from stream_dp.select.candidates import Name, candidates
 from stream_dp.select.limited_domain import TopK, peel
 from stream_dp.select.parameters import Domain
 from stream_dp.select.peeling import Peeling
 
 
-def known_domain_top_k(counts: Mapping[bytes, int], k: int, epsilon: Fraction, bits: BitSource) -> TopK:
+def known_domain_top_k(counts: Mapping[Name, int], k: int, epsilon: Fraction, bits: BitSource) -> TopK:
     """Select k items of a catalogue, in order, without their counts.
 
     Neighbours add or remove one user, who moves any number of counts, each by at most 1 and all in one direction. The

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.select.candidates import Candidates, Row
+from stream_dp.select.candidates import Candidates, Item, Row
 from stream_dp.select.parameters import Domain, TopKParameters
 from stream_dp.select.peeling import BOTTOM, Bottom, Peeling
 
@@ -21,7 +21,7 @@ class TopK:
         bottom: whether bottom was drawn, i.e. fewer than k items stand out; it is an output and it costs a draw.
     """
 
-    items: tuple[bytes, ...]
+    items: tuple[Item, ...]
     bottom: bool
 
     @property

@@ -18,7 +18,7 @@ from stream_dp.exact.aes import KEY_BYTES, Aes256
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.comparison import START_PRECISION, Real, exceeds
 from stream_dp.exact.reals import log
-from stream_dp.select.candidates import MOST_USERS, Row
+from stream_dp.select.candidates import MOST_USERS, Item, Row
 from stream_dp.select.limited_domain import checked
 from stream_dp.select.parameters import (
     Domain,
@@ -116,7 +116,7 @@ class NoisyTopK:
         bottom: whether fewer than k items were above the threshold.
     """
 
-    items: tuple[bytes, ...]
+    items: tuple[Item, ...]
     counts: tuple[int, ...]
     bottom: bool
 
@@ -180,7 +180,7 @@ def laplace_top_k(rows: Sequence[Row], h_next: int, p: LaplaceParameters, bits: 
 
 def fixed_threshold_top_k(
     rows: Sequence[Row], h_next: int, p: FixedThresholdParameters, bits: BitSource
-) -> tuple[bytes, ...]:
+) -> tuple[Item, ...]:
     """Select, among the k largest counts that are larger than the next, those whose noisy count is above a threshold.
 
     Neighbours add or remove one user, who moves any number of counts, each by at most 1. The threshold h_bot =
@@ -208,7 +208,7 @@ def fixed_threshold_top_k(
 
 def above_threshold(
     rows: Sequence[Row], noise: Sequence[Real], h_next: int, p: FixedThresholdParameters
-) -> tuple[bytes, ...]:
+) -> tuple[Item, ...]:
     """The decision of `fixed_threshold_top_k`, from noise that has been drawn.
 
     Args:
@@ -222,7 +222,7 @@ def above_threshold(
     return tuple(sorted(item for (item, count), real in pairs if exceeds(Sum(count, real), bar)))
 
 
-def _larger_first(one: tuple[bytes, Real], other: tuple[bytes, Real]) -> int:
+def _larger_first(one: tuple[Item, Real], other: tuple[Item, Real]) -> int:
     if exceeds(one[1], other[1]):
         return -1
     return 1 if exceeds(other[1], one[1]) else 0

@@ -19,9 +19,11 @@ from fractions import Fraction
 
 from rich.table import Table
 
-from stream_dp.exact.bits import SystemBits
+from stream_dp.exact.bits import SystemBits, system_entropy
+from stream_dp.releases.sealing import seal_window
 from stream_dp.select import TopKParameters, candidates, limited_domain_top_k
 from tests.bench.figures import show
+from tests.support.releasing import plan
 
 EPSILON, DELTA = Fraction(1, 10), Fraction(1, 10**6)
 KEYS = (100_000, 1_000_000)
@@ -60,12 +62,24 @@ def measure(keys: tuple[int, ...]) -> list[Figure]:
             counts = table_of(shape, size)
             for what, run in _ours(shape, counts):
                 figures.append(_timed(what, size, run, CALLS.get(size, 100)))
+        for what, run in _window(table_of("zipf", size)):
+            figures.append(_timed(what, size, run, CALLS.get(size, 100)))
         if size == OPENDP_KEYS:
             figures += [_timed(what, size, run, OPENDP_CALLS) for what, run in _opendp(table_of("zipf", size))]
     return figures
 
 
 Task = tuple[str, Callable[[], object]]
+
+
+def _window(counts: dict[bytes, int]) -> Iterator[Task]:
+    """What the release engine does with a closed window: choose, and seal the counts of what was chosen."""
+    (view,) = [view for view in plan(("kbar: 3", "kbar: 1000000"), ("k: 2", "k: 10")).views.values() if view.topk]
+    named = {item.decode(): count for item, count in counts.items()}
+    yield (
+        "stream-dp, zipf, k=10, kbar=all, window chosen and sealed",
+        lambda: seal_window(view, 0, named, prf_key=bytes(32), entropy=system_entropy),
+    )
 
 
 def _ours(shape: str, counts: dict[bytes, int]) -> Iterator[Task]:

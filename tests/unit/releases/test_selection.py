@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -13,6 +14,8 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.releases.describe import describe
 from stream_dp.releases.plan import Plan, ViewPlan
+from stream_dp.releases.publication import account, release_record
+from stream_dp.releases.records import decode, encode
 from stream_dp.releases.sealing import read_window, seal_window
 from stream_dp.releases.selection import Selection
 
@@ -93,6 +96,26 @@ def test_what_a_window_costs_at_worst(view: Callable[..., ViewPlan]) -> None:
     for mechanism in ("laplace", "fixed-threshold"):
         plan = view(mechanism)
         assert plan.keys(0) == plan.selection, "there is no refund"
+
+
+@pytest.mark.parametrize("mechanism", ["gumbel", *WRITTEN])
+def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[..., ViewPlan], mechanism: str) -> None:
+    plan = view(mechanism)
+    record = release_record(
+        plan,
+        audience="public",
+        level=0,
+        start_ms=0,
+        revision=1,
+        items=[("a", 5)],
+        charged=Cost.ZERO,
+        held=Cost.ZERO,
+        ledger=account(plan, 0, Cost.ZERO),
+        complete=False,
+    )
+    data = json.loads(encode(record))
+    assert data.get("selection") == (None if mechanism == "gumbel" else mechanism)
+    assert decode(encode(record)) == record
 
 
 def test_draws_go_to_the_part_for_them_and_prices_of_calls_do_not(view: Callable[..., ViewPlan]) -> None:

@@ -31,7 +31,7 @@ def test_items_nobody_has_are_not_there_and_missing_rows_leave_h_next_at_zero(co
 
 @pytest.mark.parametrize("count", [-1, 1.0, float("nan"), "1", 1 << 62, 1 << 63])
 def test_a_count_that_is_no_number_of_users_is_refused(count: Any) -> None:
-    with pytest.raises(StateError, match="whole number of users below 2\\^62; item 62"):
+    with pytest.raises(StateError, match="whole number of users below 2\\^62; one of them is not"):
         candidates({b"a": 1, b"b": count}, 1)
 
 
