@@ -1,7 +1,8 @@
 # stream-dp: every target makes and uses the virtual environment .venv of this checkout.
 #
 #   make demo                              live demo (DEMO_ARGS=--keep-running leaves it up)
-#   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses)
+#   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
+#                                          one after another; by default two files at a time, each with a Kafka)
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
 
 SHELL := /bin/sh
@@ -12,6 +13,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 DEMO_ARGS ?=
 TEST_ARGS ?=
+TEST_JOBS ?= -n 2 --dist loadfile
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -32,7 +34,7 @@ demo: $(VENV)/demo.stamp
 
 test: lint
 	@echo "test: pytest"
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+	@$(BIN)/python -m pytest $(TEST_JOBS) $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	@echo "lint: ruff check"
