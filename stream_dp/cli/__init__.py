@@ -31,7 +31,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands)
 @click.version_option(__version__, prog_name="stream-dp")
 def cli() -> None:
-    r"""Differentially private releases of a Kafka topic of user events.
+    """Differentially private releases of a Kafka topic of user events.
 
     \b
     See it work:           stream-dp demo

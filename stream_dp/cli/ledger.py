@@ -31,7 +31,7 @@ from stream_dp.runtime.topics import Topics
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: every period that records tell of.")
 def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) -> None:
-    r"""Show what the ledgers of the application that FILE describes have spent and have left.
+    """Show what the ledgers of the application that FILE describes have spent and have left.
 
     Everything is read from the release topics, which are public: every record says what it charged and what was left
     then. So this needs a broker, and no access to a worker or its state, and it tells nothing a reader could not add

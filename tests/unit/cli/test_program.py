@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from stream_dp.cli import cli
 from stream_dp.cli.program import command_line, program, short_path
 
 
@@ -58,3 +61,15 @@ def test_shell_reads_a_command_line_back_word_for_word(
         ["/bin/sh", "-c", f'printf "%s\\n" {line}'], capture_output=True, text=True, check=True, env={"HOME": str(home)}
     )
     assert words.stdout.splitlines()[1:] == ["tail", str(file), "a view"]
+
+
+COMMANDS = [[name] for name in cli.list_commands(click.Context(cli))]
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS, ["reproduce", "lossless"], ["reproduce", "topk"]], ids=str)
+def test_help_keeps_its_lines_apart(command: list[str]) -> None:
+    said = CliRunner().invoke(cli, [*command, "--help"])
+
+    assert said.exit_code == 0
+    assert "\\b" not in said.output, "a paragraph that click should leave as it is"
+    assert "\b" not in said.output
