@@ -21,18 +21,30 @@ def largest(within: Callable[[Fraction], bool]) -> Fraction:
     Returns:
         A positive m 2^e with 2^63 <= m < 2^64.
 
-    Time: about 64 calls of `within`, and one for every power of two between 1 and the result.
+    Time: about 64 calls of `within`, and twice the logarithm of the result's exponent.
     """
-    exponent = 0
-    while within(_dyadic(1, exponent)):
-        exponent += 1
-    while not within(_dyadic(1, exponent)):
-        exponent -= 1
-    found, unit = 1 << SIGNIFICANT_BITS - 1, exponent - SIGNIFICANT_BITS + 1
+    found, unit = 1 << SIGNIFICANT_BITS - 1, _exponent(within) - SIGNIFICANT_BITS + 1
     for bit in reversed(range(SIGNIFICANT_BITS - 1)):
         if within(_dyadic(found | 1 << bit, unit)):
             found |= 1 << bit
     return _dyadic(found, unit)
+
+
+def _exponent(within: Callable[[Fraction], bool]) -> int:
+    """The largest e with `within` true of 2^e: in steps that double, then by halves."""
+    step = 1
+    if within(Fraction(1)):
+        while within(_dyadic(1, step)):
+            step *= 2
+        low, high = step // 2, step
+    else:
+        while not within(_dyadic(1, -step)):
+            step *= 2
+        low, high = -step, -(step // 2)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(_dyadic(1, middle)) else (low, middle)
+    return low
 
 
 def check_target(epsilon: Fraction) -> None:

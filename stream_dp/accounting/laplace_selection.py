@@ -29,13 +29,25 @@ def laplace_selection_cost(items_per_user: int, epsilon: Fraction, delta: Fracti
 
     Source: topk 2.4, 3.6 (Durfee and Rogers 2019, Lemmas 6.1, 6.3; the constant 3 is not tight, 2 would be).
     """
+    _check(items_per_user, epsilon, delta)
+    total = items_per_user * epsilon
+    return Cost(total, _factor(total) * _tail(items_per_user, delta))
+
+
+def _check(items_per_user: int, epsilon: Fraction, delta: Fraction) -> None:
     if items_per_user < 1 or epsilon <= 0 or not 0 < delta < 1:
         raise ConfigError(
             "a Laplace selection needs at least one item per user, epsilon > 0 and 0 < delta < 1, "
             f"not {items_per_user}, {epsilon} and {delta}"
         )
-    tail = delta * Fraction(1, 4) * (3 + log_up(Fraction(items_per_user, delta)))
-    return Cost(items_per_user * epsilon, (exp_up(items_per_user * epsilon) + 1) * tail)
+
+
+def _factor(total: Fraction) -> Fraction:
+    return exp_up(total) + 1
+
+
+def _tail(items_per_user: int, delta: Fraction) -> Fraction:
+    return delta * Fraction(1, 4) * (3 + log_up(Fraction(items_per_user, delta)))
 
 
 def laplace_selection_delta(delivered: Fraction, items_per_user: int, epsilon: Fraction) -> Fraction:
@@ -54,9 +66,9 @@ def laplace_selection_delta(delivered: Fraction, items_per_user: int, epsilon: F
 
     Source: topk 2.4.
     """
-    if not 0 < delivered < 1:
-        raise ConfigError(f"the delta of a selection must lie between 0 and 1, not {delivered}")
-    return largest(lambda d: d < delivered and laplace_selection_cost(items_per_user, epsilon, d).delta <= delivered)
+    _check(items_per_user, epsilon, delivered)
+    tail = Fraction(delivered, _factor(items_per_user * epsilon))
+    return largest(lambda delta: delta < delivered and _tail(items_per_user, delta) <= tail)
 
 
 def fixed_threshold_cost(k: int, epsilon: Fraction, delta: Fraction, slack: Fraction = Fraction(0)) -> Cost:

@@ -38,3 +38,18 @@ def test_only_numbers_that_were_seen_to_keep_the_bound_are_returned() -> None:
 def test_a_target_that_nothing_keeps_is_refused(epsilon: Fraction) -> None:
     with pytest.raises(ConfigError):
         check_target(epsilon)
+
+
+@pytest.mark.parametrize("exponent", [-20_000, -65, -3, -1, 0, 1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("mantissa", [1 << 63, (1 << 63) + 1, (1 << 64) - 1])
+def test_the_largest_number_is_found_in_few_steps_however_far_it_is(exponent: int, mantissa: int) -> None:
+    bound = Fraction(mantissa) * Fraction(2) ** exponent
+    asked = 0
+
+    def within(number: Fraction) -> bool:
+        nonlocal asked
+        asked += 1
+        return number <= bound
+
+    assert largest(within) == bound
+    assert asked < 64 + 35
