@@ -90,12 +90,11 @@ def _by_aes(
 ) -> list[list[int]]:
     streams = AddressedWords(key, *table, *step)
     addresses = streams.addresses(items)
-    base_plus, base_minus = bulk_clocks(streams, addresses, finest)
-    columns = []
-    for threshold in thresholds:
+    noise = {}
+    for threshold in {finest, *thresholds}:  # several readers may have one level, and some the finest
         plus, minus = bulk_clocks(streams, addresses, threshold)
-        columns.append((plus - base_plus - minus + base_minus).tolist())
-    return columns
+        noise[threshold] = plus - minus
+    return [(noise[threshold] - noise[finest]).tolist() for threshold in thresholds]
 
 
 _Construction = Callable[
