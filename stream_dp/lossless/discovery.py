@@ -105,7 +105,7 @@ def passing_gate(
     """The readings of the keys that exist: those whose reading at the coarsest level reaches the gate.
 
     Args:
-        readings: for every key its reading at every level, coarse to fine, as `sealed.read_levels` gives them.
+        readings: for every key its reading at every level, coarse to fine; `sealed.read_levels` has them by level.
         levels: A of those levels, coarse to fine.
         minimum: tau of the gate.
 

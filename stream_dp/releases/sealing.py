@@ -12,7 +12,7 @@ import msgspec
 
 from stream_dp.exact.bits import Entropy
 from stream_dp.lossless.excess import LMR1, NEWEST
-from stream_dp.lossless.sealed import SALT_BYTES, prune, read_columns, seal, snapshot_digest
+from stream_dp.lossless.sealed import SALT_BYTES, prune, read_levels, seal, snapshot_digest
 from stream_dp.releases.plan import ViewPlan
 from stream_dp.windows.rows import moment
 
@@ -100,7 +100,7 @@ def read_window(view: ViewPlan, start_ms: int, table: SealedTable, levels: list[
         One reading per level: for a histogram the keys that reach the level's minimum count.
     """
     fine = {item.encode(): value for item, value in zip(table.items, table.values, strict=True)}
-    columns = read_columns(
+    columns = read_levels(
         fine,
         prf_key=prf_key,
         window=noise_window(view, start_ms),

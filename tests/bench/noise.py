@@ -25,7 +25,7 @@ from stream_dp.lossless.bulk_clocks import bulk_clocks
 from stream_dp.lossless.bulk_noise import bulk_noise
 from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import threshold_for
-from stream_dp.lossless.sealed import read_columns, seal
+from stream_dp.lossless.sealed import read_levels, seal
 from tests.bench.figures import show
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(2)]
@@ -71,7 +71,7 @@ def _tasks(keys: int) -> Iterator[Task]:
     yield "seal, whole", "3", keys, lambda: seal(counts, SEALED, SystemBits())
 
     def whole(table: dict[bytes, int], construction: str, *levels: int) -> Callable[[], object]:
-        return lambda: read_columns(
+        return lambda: read_levels(
             table,
             prf_key=bytes(32),
             window=b"bench",

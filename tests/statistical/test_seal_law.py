@@ -19,7 +19,7 @@ from stream_dp.lossless.bulk_noise import bulk_noise
 from stream_dp.lossless.discrete_laplace import bridge_pmf
 from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.sealed import read_columns, seal
+from stream_dp.lossless.sealed import read_levels, seal
 from tests.support.chance import laplace_cells, p_value
 
 pytestmark = pytest.mark.statistical
@@ -41,7 +41,7 @@ def sealed(epsilon: Fraction) -> dict[bytes, int]:
 
 
 def read(fine: dict[bytes, int], epsilon: Fraction, construction: str) -> list[int]:
-    (values,) = read_columns(
+    (values,) = read_levels(
         fine,
         prf_key=bytes(range(32)),
         window=b"window",

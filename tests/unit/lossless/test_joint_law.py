@@ -1,7 +1,7 @@
 """Vector D07 on the shipped code: what every coalition of readers learns, from enumerated randomness.
 
 Levels are 3/8, 1/4 and 1/8. Words of the coarser levels are three bits long (64-bit words whose other bits are zero),
-and all streams of them up to a length are enumerated through `read_columns`; `seal` is run on all uniform numbers to 16
+and all streams of them up to a length are enumerated through `read_levels`; `seal` is run on all uniform numbers to 16
 bits. What longer ones would add is known exactly, and every statement below carries it. The same check rejects noise
 that is drawn independently per level.
 """
@@ -127,7 +127,7 @@ class EveryStream:
 
 
 def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: int) -> Law:
-    """Excess of `read_columns` over the finest level from one side, the other one's clocks all being zero."""
+    """Excess of `read_levels` over the finest level from one side, the other one's clocks all being zero."""
     streams = [
         (*below, last)
         for length in range(LONGEST)
@@ -136,7 +136,7 @@ def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: int) -> Law:
         if last >= COARSE
     ]
     monkeypatch.setattr(excess, "AddressedWords", EveryStream(streams, enumerated_side))
-    columns = sealed.read_columns(
+    columns = sealed.read_levels(
         {i.to_bytes(2): 0 for i in range(len(streams))},
         prf_key=bytes(32),
         window=b"w",

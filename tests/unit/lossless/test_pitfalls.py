@@ -15,7 +15,8 @@ from stream_dp.lossless.discovery import passing_gate
 from stream_dp.lossless.discrete_laplace import DiscreteLaplace, bridge_pmf, mean_absolute, pmf, tail
 from stream_dp.lossless.levels import threshold_for
 from stream_dp.lossless.multiple_release import MultipleRelease
-from stream_dp.lossless.sealed import prune, read_levels, seal
+from stream_dp.lossless.sealed import prune, seal
+from tests.support.readings import read_rows
 
 F = Fraction
 LAPLACE = DiscreteLaplace()
@@ -137,7 +138,7 @@ def test_t6_the_coarse_release_is_the_same_under_other_fine_thresholds(
     def released(minimum: list[int]) -> dict[bytes, int]:
         ladder = list(zip(LADDER, [coarse, *minimum], strict=True))
         stored = prune(fine, ladder=ladder, **SECRETS)
-        table = read_levels(stored, thresholds=[LADDER[0]], finest=LADDER[-1], **SECRETS)
+        table = read_rows(stored, thresholds=[LADDER[0]], finest=LADDER[-1], **SECRETS)
         return {key: value for key, (value,) in table.items() if value >= coarse}
 
     assert released(one) == released(other)
@@ -145,7 +146,7 @@ def test_t6_the_coarse_release_is_the_same_under_other_fine_thresholds(
 
 def test_t6_a_gate_is_decided_by_the_coarsest_level_alone() -> None:
     fine = seal(COUNTS, LADDER[-1], KeyedBits(b"t6", b"gate"))
-    table = read_levels(fine, thresholds=LADDER, finest=LADDER[-1], **SECRETS)
+    table = read_rows(fine, thresholds=LADDER, finest=LADDER[-1], **SECRETS)
     shifted = {key: (row[0], row[1] - 50, row[2] + 50) for key, row in table.items()}
 
     passing = passing_gate(table, levels=LADDER, minimum=3)
@@ -164,7 +165,7 @@ def test_changed_counts_under_an_old_digest_betray_the_change_and_under_their_ow
     changed = {b"a": 11, b"b": 20}
 
     def read(table: dict[bytes, int], digest: bytes) -> dict[bytes, tuple[int, ...]]:
-        return read_levels(table, prf_key=key, window=window, digest=digest, thresholds=LADDER, finest=LADDER[-1])
+        return read_rows(table, prf_key=key, window=window, digest=digest, thresholds=LADDER, finest=LADDER[-1])
 
     before, reused, own = read(fine, bytes(32)), read(changed, bytes(32)), read(changed, bytes(31) + b"1")
 

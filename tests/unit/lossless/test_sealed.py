@@ -13,7 +13,8 @@ from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.lossless.bulk_noise import bulk_noise
 from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.lossless.sealed import prune, read_levels, seal, snapshot_digest
+from stream_dp.lossless.sealed import prune, seal, snapshot_digest
+from tests.support.readings import read_rows
 
 LADDER = [threshold_for(Fraction(epsilon)) for epsilon in ("1/10", "1/4", "1/2", "1", "2")]
 FINEST = LADDER[-1]
@@ -34,7 +35,7 @@ def read(
     finest: int = FINEST,
     construction: str = LMR3,
 ) -> dict[bytes, tuple[int, ...]]:
-    return read_levels(
+    return read_rows(
         fine,
         prf_key=key,
         window=window,

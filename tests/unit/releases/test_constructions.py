@@ -10,10 +10,10 @@ import pytest
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.excess import LMR1, LMR3
-from stream_dp.lossless.sealed import read_levels
 from stream_dp.releases.plan import Plan, ViewPlan
 from stream_dp.releases.sealing import SealedTable, noise_window, read_window, seal_window
 from stream_dp.windows.rows import decode, encode
+from tests.support.readings import read_rows
 
 Planner = Callable[..., Plan]
 
@@ -35,7 +35,7 @@ def sealed(view: ViewPlan) -> SealedTable:
 def by_definition(view: ViewPlan, table: SealedTable, construction: str) -> list[list[tuple[str, int]]]:
     fine = dict(zip((item.encode() for item in table.items), table.values, strict=True))
     thresholds = [level.threshold for level in view.levels]
-    rows = read_levels(
+    rows = read_rows(
         fine,
         prf_key=KEY,
         window=noise_window(view, START_MS),
