@@ -174,7 +174,8 @@ def outlook(plan: Plan, books: Books) -> tuple[dict[str, Outlook], int]:
         By view; and the time up to which it affords every window of all its views, at most the end of the period.
     """
     views = [view for view in plan.views.values() if view.ledger.name == books.account.name]
-    costs = [view.cost(present_level(view, books)) for view in views]
+    levels = [present_level(view, books) for view in views]
+    costs = [view.cost(level) for view, level in zip(views, levels, strict=True)]
     starts = [_next_start(view, books) for view in views]
     end = books.account.period.end_ms
 
@@ -182,8 +183,8 @@ def outlook(plan: Plan, books: Books) -> tuple[dict[str, Outlook], int]:
         return max(0, -(-(time_ms - starts[at]) // views[at].window.size_ms))
 
     found = {
-        view.name: Outlook(view.levels[present_level(view, books)].name, cost, books.left.fits(cost), begun(at, end))
-        for at, (view, cost) in enumerate(zip(views, costs, strict=True))
+        view.name: Outlook(view.levels[levels[at]].name, costs[at], books.left.fits(costs[at]), begun(at, end))
+        for at, view in enumerate(views)
     }
     low, high = min(starts, default=end), end
     while low < high:

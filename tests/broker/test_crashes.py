@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.records import decode, encode
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Script, Watermark, application, count_script, expected_records
+from tests.support.views import only_view, start_of
 
 pytestmark = pytest.mark.broker
 
@@ -33,16 +33,6 @@ DEATHS = [
     "send release:1",
 ]
 """Where the process dies by itself, one per life; in between the test kills it at some moment."""
-
-
-def only_view(app: Application) -> ViewPlan:
-    (view,) = app.plan.views.values()
-    return view
-
-
-def start_of(view: ViewPlan) -> int:
-    assert view.window.start_ms is not None
-    return view.window.start_ms
 
 
 def visits_of(start_ms: int, window: int) -> list[Event]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from stream_dp.releases.records import encode
 from stream_dp.testing import Application, Event, Watermark, application, count_script, expected_records
+from tests.support.views import only_view, start_of
 
 pytestmark = pytest.mark.broker
 
@@ -27,9 +29,8 @@ class Stream:
 
     def __init__(self, app: Application) -> None:
         self.app = app
-        (self.view,) = app.plan.views.values()
-        assert self.view.window.start_ms is not None
-        self.start = self.view.window.start_ms
+        self.view = only_view(app)
+        self.start = start_of(self.view)
         self.script: list[Event | Watermark] = []
         self.windows = 0
 
@@ -55,6 +56,23 @@ class Stream:
         assert not ledger.reserved
 
 
+Pair = Callable[..., AbstractAsyncContextManager[tuple[Application, Stream, Any, Any]]]
+
+
+@pytest.fixture
+def pair(kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any) -> Pair:
+    """Makes an application with its stream and two workers that are not started yet, under a budget of epsilon."""
+
+    @asynccontextmanager
+    async def make(epsilon: str = "1000") -> AsyncIterator[tuple[Application, Stream, Any, Any]]:
+        text = visits(("partitions: 3", "partitions: 4"), ('epsilon: "100"', f'epsilon: "{epsilon}"'), ("1/100", "1/2"))
+        async with application(text, tmp_path / "app", broker=kafka, noise_key=NOISE_KEY) as app:
+            first, second = (spawn(app, name, "--session-seconds", str(SESSION_SECONDS)) for name in ("one", "two"))
+            yield app, Stream(app), first, second
+
+    return make
+
+
 async def both_count(app: Application, stream: Stream, first: Any, second: Any) -> None:
     """Feed the workers until both of them count events."""
     before = [worker.counters()["events_consumed"] for worker in (first, second)]
@@ -70,13 +88,8 @@ async def both_count(app: Application, stream: Stream, first: Any, second: Any) 
     await app.eventually(counting, within_s=60)
 
 
-async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(
-    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
-) -> None:
-    text = visits(("partitions: 3", "partitions: 4"), ('epsilon: "100"', 'epsilon: "1000"'), ("1/100", "1/2"))
-    async with application(text, tmp_path / "app", broker=kafka, noise_key=NOISE_KEY) as app:
-        stream = Stream(app)
-        first, second = (spawn(app, name, "--session-seconds", str(SESSION_SECONDS)) for name in ("one", "two"))
+async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(pair: Pair) -> None:
+    async with pair() as (app, stream, first, second):
         first.start()
         await stream.go_on(1)
         await stream.assert_released()
@@ -95,13 +108,8 @@ async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(
         assert [first.terminate(), second.terminate()] == [0, 0]
 
 
-async def test_worker_that_stood_still_for_longer_than_its_lease_ends_itself(
-    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
-) -> None:
-    text = visits(("partitions: 3", "partitions: 4"), ('epsilon: "100"', 'epsilon: "1000"'), ("1/100", "1/2"))
-    async with application(text, tmp_path / "app", broker=kafka, noise_key=NOISE_KEY) as app:
-        stream = Stream(app)
-        first, second = (spawn(app, name, "--session-seconds", str(SESSION_SECONDS)) for name in ("one", "two"))
+async def test_worker_that_stood_still_for_longer_than_its_lease_ends_itself(pair: Pair) -> None:
+    async with pair() as (app, stream, first, second):
         first.start()
         second.start()
         await both_count(app, stream, first, second)
@@ -120,14 +128,9 @@ async def test_worker_that_stood_still_for_longer_than_its_lease_ends_itself(
         assert first.terminate() == 0
 
 
-async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(
-    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
-) -> None:
+async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(pair: Pair) -> None:
     """Five windows are paid for; two before the first worker is killed, and the sixth is refused by the second."""
-    text = visits(("partitions: 3", "partitions: 4"), ('epsilon: "100"', 'epsilon: "10"'), ("1/100", "1/2"))
-    async with application(text, tmp_path / "app", broker=kafka, noise_key=NOISE_KEY) as app:
-        stream = Stream(app)
-        first, second = (spawn(app, name, "--session-seconds", str(SESSION_SECONDS)) for name in ("one", "two"))
+    async with pair(epsilon="10") as (app, stream, first, second):
         first.start()
         await stream.go_on(2)
         await stream.assert_released()

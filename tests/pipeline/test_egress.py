@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Raw, Watermark
-from tests.pipeline.test_releases import CHOOSERS, TOPK, start_of
+from tests.support.views import CHOOSERS, TOPK, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from stream_dp.releases.records import TopKRelease, encode
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
-from tests.pipeline.test_releases import TOPK
+from tests.support.views import TOPK
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000

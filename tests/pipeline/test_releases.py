@@ -6,40 +6,13 @@ import random
 from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
-from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.records import AnyRecord, encode
 from stream_dp.releases.sealing import read_window, seal_window
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
+from tests.support.views import CHOOSERS, TOPK, only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
-TOPK = """
-  NAME-top:
-    kind: topk
-    source: visits
-    item: page
-    k: 4
-    kbar: 5
-    selection: {epsilon: "1", delta: "1e-4"}
-    items_per_user: 3
-    window: {size: 2m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
-    ledger: choosers
-    ladder: standard
-    audiences: [internal, public]
-    retention: 1d
-    buckets: 2
-"""
-CHOOSERS = 'ledgers:\n  choosers: {population: visitors, epsilon: "200", delta: "1/100", period: 366d}'
-
-
-def only_view(app: Application) -> ViewPlan:
-    (view,) = app.plan.views.values()
-    return view
-
-
-def start_of(view: ViewPlan) -> int:
-    assert view.window.start_ms is not None
-    return view.window.start_ms
 
 
 def crowd(start_ms: int, minutes: int, seed: int) -> list[Event]:

@@ -13,36 +13,27 @@ import pytest
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.releases.plan import ViewPlan
 from stream_dp.releases.records import encode
 from stream_dp.runtime import memory
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application, Event, Script, Watermark, count_script, expected_records, plan_from
 from stream_dp.windows.rows import TABLE, WINDOW
+from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 in_memory = pytest.mark.parametrize("broker", ["memory"], indirect=True)
 
 
-def only_view(app: Application) -> ViewPlan:
-    (view,) = app.plan.views.values()
-    return view
-
-
 def visits_of_minute(app: Application, minute: int) -> list[Event]:
     """400 visits of 200 users, some of them repeated, some too many."""
-    start = only_view(app).window.start_ms
-    assert start is not None
-    at = start + minute * MINUTE
+    at = start_of(only_view(app)) + minute * MINUTE
     return [Event(f"u{number % 200}", f"/{number * number % 7}", at + 100 * number) for number in range(400)]
 
 
 def mark(app: Application, minute: int) -> Watermark:
-    start = only_view(app).window.start_ms
-    assert start is not None
-    return Watermark(start + minute * MINUTE)
+    return Watermark(start_of(only_view(app)) + minute * MINUTE)
 
 
 def leave_behind(app: Application) -> None:
@@ -56,8 +47,7 @@ def leave_behind(app: Application) -> None:
 async def assert_released(app: Application, script: Script, windows: int) -> None:
     """Every audience has the oracle's record of every window, byte for byte, nothing else, charged once."""
     view = only_view(app)
-    start = view.window.start_ms
-    assert start is not None
+    start = start_of(view)
     await app.wait_for_releases(view.name, windows)
     counts = count_script(view, start, script).between(view, start, start + windows * MINUTE)
     expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
@@ -199,14 +189,20 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
     await assert_released(app, script, 2)
 
 
-@in_memory
-async def test_changed_view_is_refused_before_it_touches_anything(launch: Launch) -> None:
+async def after_a_release(launch: Launch) -> tuple[Application, list[Event | Watermark]]:
+    """An application whose worker has released one window and stopped, and what it read."""
     app = await launch()
     script = [*visits_of_minute(app, 0), mark(app, 2)]
     await app.start()
     await app.publish(script)
     await assert_released(app, script, 1)
     await app.stop()
+    return app, script
+
+
+@in_memory
+async def test_changed_view_is_refused_before_it_touches_anything(launch: Launch) -> None:
+    app, script = await after_a_release(launch)
     text = (app.plan.key_file.parent / "application.yaml").read_text()
     changed = plan_from(text.replace("items_per_user: 2", "items_per_user: 3"), app.plan.key_file.parent)
     await app.publish([*visits_of_minute(app, 1), mark(app, 3)])
@@ -223,12 +219,7 @@ async def test_changed_view_is_refused_before_it_touches_anything(launch: Launch
 
 @in_memory
 async def test_another_key_file_is_refused_and_the_former_one_goes_on(launch: Launch) -> None:
-    app = await launch()
-    script = [*visits_of_minute(app, 0), mark(app, 2)]
-    await app.start()
-    await app.publish(script)
-    await assert_released(app, script, 1)
-    await app.stop()
+    app, script = await after_a_release(launch)
     key = app.plan.key_file.read_bytes()
     app.plan.key_file.write_bytes(bytes(32))
     await app.publish([mark(app, 3)])
@@ -261,12 +252,7 @@ async def test_crash_reaches_whoever_waits_for_a_release(launch: Launch) -> None
 
 @in_memory
 async def test_after_a_release_no_row_that_still_stands_holds_a_count_or_a_user(launch: Launch) -> None:
-    app = await launch()
-    script = [*visits_of_minute(app, 0), mark(app, 2)]
-    await app.start()
-    await app.publish(script)
-    await assert_released(app, script, 1)
-    await app.stop()
+    app, _ = await after_a_release(launch)
     topics = Topics.of(app.plan)
     changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
 

@@ -15,22 +15,17 @@ from stream_dp.testing import (
     count_script,
     expected_records,
 )
+from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 WALL = ("clock: event", "clock: wall")
 
 
-def start_of(app: Application) -> int:
-    (view,) = app.plan.views.values()
-    assert view.window.start_ms is not None
-    return view.window.start_ms
-
-
 async def test_windows_close_as_the_clock_passes_their_grace_and_equal_the_oracle(launch: Launch) -> None:
     app = await launch(WALL)
-    (view,) = app.plan.views.values()
-    start = start_of(app)
+    view = only_view(app)
+    start = start_of(view)
     clock = ManualClock(start)
     worker = await app.start(clock_ms=clock)
     first = [Event(f"u{number}", f"/{number % 3}", start + number) for number in range(400)]
@@ -60,8 +55,8 @@ async def test_windows_close_as_the_clock_passes_their_grace_and_equal_the_oracl
 
 async def test_a_clock_that_is_set_back_opens_no_closed_window_again(launch: Launch) -> None:
     app = await launch(WALL)
-    (view,) = app.plan.views.values()
-    start = start_of(app)
+    view = only_view(app)
+    start = start_of(view)
     clock = ManualClock(start + 3 * MINUTE + 10_000)
     worker = await app.start(clock_ms=clock)
     await app.wait_for_releases(view.name, 3)
@@ -81,8 +76,8 @@ async def test_a_clock_that_is_set_back_opens_no_closed_window_again(launch: Lau
 async def test_events_wait_for_no_tick_and_a_backlog_is_counted_before_its_windows_close(launch: Launch) -> None:
     """A worker that was away for an hour counts what arrived in time, though its clock is past every window."""
     app = await launch(WALL)
-    (view,) = app.plan.views.values()
-    start = start_of(app)
+    view = only_view(app)
+    start = start_of(view)
     script = [Event(f"u{number}", "/", start + number * MINUTE // 40) for number in range(400)]
     await app.publish(script)
     await app.start(clock_ms=ManualClock(start + 60 * MINUTE))
@@ -99,8 +94,8 @@ async def test_an_event_clock_without_watermarks_goes_on_with_the_wall_clock_aft
     launch: Launch,
 ) -> None:
     app = await launch(("idle: 1d", "idle: 1m"))
-    (view,) = app.plan.views.values()
-    start = start_of(app)
+    view = only_view(app)
+    start = start_of(view)
     clock = ManualClock(start + 24 * 60 * MINUTE)
     worker = await app.start(clock_ms=clock)
     mark = {"stream-dp-watermark": str(start + 5 * MINUTE).encode()}

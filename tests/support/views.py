@@ -1,0 +1,36 @@
+"""The views of small applications: a second view to add to that of the `visits` fixture, and what is often asked."""
+
+from __future__ import annotations
+
+from stream_dp.releases.plan import ViewPlan
+from stream_dp.testing import Application
+
+TOPK = """
+  NAME-top:
+    kind: topk
+    source: visits
+    item: page
+    k: 4
+    kbar: 5
+    selection: {epsilon: "1", delta: "1e-4"}
+    items_per_user: 3
+    window: {size: 2m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    ledger: choosers
+    ladder: standard
+    audiences: [internal, public]
+    retention: 1d
+    buckets: 2
+"""
+CHOOSERS = 'ledgers:\n  choosers: {population: visitors, epsilon: "200", delta: "1/100", period: 366d}'
+
+
+def only_view(app: Application) -> ViewPlan:
+    """The view of an application that has one."""
+    (view,) = app.plan.views.values()
+    return view
+
+
+def start_of(view: ViewPlan) -> int:
+    """The start of a view's first window, where it is configured."""
+    assert view.window.start_ms is not None
+    return view.window.start_ms
