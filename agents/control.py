@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.runtime.orders import check_grant, encode_order
+from stream_dp.control.grants import check_grant, encode_order
 from stream_dp.runtime.worker import Worker
-from stream_dp.windows.effects import Count
+from stream_dp.windows.effects import Increment
 
 
 async def control(stream: Any, worker: Worker) -> None:
@@ -15,4 +15,4 @@ async def control(stream: Any, worker: Worker) -> None:
             order = check_grant(record.key, record.value, record.offset, worker.plan)
             if order is not None:
                 await worker.send(worker.fan_out(order.audience.encode(), encode_order(order)))
-                worker.counters.add(Count("grants", 1))
+                worker.counters.add(Increment("grants", 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stream_dp.control.grants import decode_order
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.runtime.orders import decode_order
 from stream_dp.runtime.worker import Worker
 
 

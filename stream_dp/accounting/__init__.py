@@ -7,13 +7,13 @@ What sets of releases cost is in `coalitions`, how costs compose in `composition
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.ledger import (
     Ledger,
-    Refusal,
+    Overdraft,
+    cancel,
     commit,
     decode,
     encode,
     encode_cost,
     forfeit,
-    release,
     reserve,
 )
 from stream_dp.accounting.selection import selection_cost
@@ -21,13 +21,13 @@ from stream_dp.accounting.selection import selection_cost
 __all__ = [
     "Cost",
     "Ledger",
-    "Refusal",
+    "Overdraft",
+    "cancel",
     "commit",
     "decode",
     "encode",
     "encode_cost",
     "forfeit",
-    "release",
     "reserve",
     "selection_cost",
 ]

@@ -11,6 +11,9 @@ from stream_dp.errors import ConfigError, Fault, StateError
 ENTRIES = ("epsilon", "delta", "squares", "rho")
 """Names of the entries, in their order."""
 
+PART_ENTRIES = {"selection": "squares", "zcdp": "rho"}
+"""The entry of a cost that each part of a ledger caps."""
+
 _ZERO = Fraction(0)
 
 

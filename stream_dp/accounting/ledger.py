@@ -2,11 +2,11 @@
 
 The caller stores what a step changes together with what the step is about, and acts only on what is stored:
 
-1. `reserve` before anything is read or drawn, and store it. A `Refusal` is a normal outcome and may be published:
+1. `reserve` before anything is read or drawn, and store it. An `Overdraft` is a normal outcome and may be published:
    it is a function of past outputs and of configuration alone.
 2. Draw. Store the output and the `commit` in one step; only then publish the output.
 3. After a crash, an open reservation without a stored output is `forfeit` in full, unless it is certain that
-   nothing was drawn (`release`). A stored output is published again, never drawn again and never charged again.
+   nothing was drawn (`cancel`). A stored output is published again, never drawn again and never charged again.
 
 So at every stored state `spent + reserved` covers all that anyone can have seen, and it never exceeds the budget.
 
@@ -103,7 +103,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Overdraft:
     """The ledger cannot cover a call; nothing was charged.
 
     Attributes:
@@ -115,7 +115,7 @@ class Refusal:
     left: Cost
 
 
-def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Refusal:
+def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Overdraft:
     """Set a call's worst case aside, before it reads or draws anything.
 
     Args:
@@ -124,7 +124,7 @@ def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Refusal:
         cost: the most the call can come to.
 
     Returns:
-        The ledger with the reservation (the same ledger if the call already holds it), or a `Refusal` if any entry
+        The ledger with the reservation (the same ledger if the call already holds it), or a `Overdraft` if any entry
         does not suffice. A refused call may ask again for less.
 
     Raises:
@@ -139,7 +139,7 @@ def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Refusal:
         return ledger
     left = ledger.left
     if not cost <= left:
-        return Refusal(cost, left)
+        return Overdraft(cost, left)
     reserved = ledger.reserved.set(call, cost)
     last = "" if call == ledger.last else ledger.last
     return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, last, known_left=left - cost)
@@ -183,7 +183,7 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -
     )
 
 
-def release(ledger: Ledger, call: str) -> Ledger:
+def cancel(ledger: Ledger, call: str) -> Ledger:
     """Drop the reservation of a call for which, beyond doubt, nothing was drawn.
 
     Args:

@@ -13,8 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.errors import ConfigError
-from stream_dp.releases.describe import (
+from stream_dp.config.explanation import (
     LedgerDescription,
     PartDescription,
     PlanDescription,
@@ -23,9 +22,10 @@ from stream_dp.releases.describe import (
     describe,
     price_words,
 )
-from stream_dp.releases.planning import load_plan
-from stream_dp.releases.rationals import decimal_up
-from stream_dp.releases.records import Amount
+from stream_dp.config.planning import load_plan
+from stream_dp.errors import ConfigError
+from stream_dp.exact.rationals import decimal_up
+from stream_dp.records.models import Amount
 
 FAULTY = 2
 COLUMN_DIGITS = 6

@@ -11,15 +11,15 @@ from typing import Literal
 import click
 from rich.console import Console
 
-from stream_dp.cli.program import command_line, hush_libraries
+from stream_dp.cli.command_line import command_line, hush_libraries
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import load_plan
+from stream_dp.control.grants import Grant, check_grant
 from stream_dp.errors import BrokerError
-from stream_dp.releases.durations import format_duration
-from stream_dp.releases.plan import Plan, ViewPlan
-from stream_dp.releases.planning import load_plan
-from stream_dp.releases.rationals import decimal_up
+from stream_dp.exact.rationals import decimal_up
 from stream_dp.runtime.client import Client, Outgoing, connect
-from stream_dp.runtime.orders import Grant, check_grant
 from stream_dp.runtime.topics import Topics
+from stream_dp.windows.durations import format_duration
 
 DIGITS = 6
 Direction = Literal["finer", "coarser", "same"]

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from stream_dp.cli.numbers import printable, spent
-from stream_dp.cli.shelf import AnyRelease
+from stream_dp.records.history import AnyRelease
 
 NOT_SHOWN = "not shown"
 SOLID, WHISKER = "▆", "─"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from stream_dp.releases.durations import format_time
-from stream_dp.releases.rationals import decimal_down, decimal_up, parse_exact
-from stream_dp.releases.records import Amount
+from stream_dp.exact.rationals import decimal_down, decimal_up, parse_exact
+from stream_dp.records.models import Amount
+from stream_dp.windows.durations import format_time
 
 DIGITS = 6
 _CENT = 100

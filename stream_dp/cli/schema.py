@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.syntax import Syntax
 
-from stream_dp.releases import records
+from stream_dp.records import codec as records
 
 
 @click.command()

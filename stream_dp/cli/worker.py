@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 import uvloop
 
+from stream_dp.agents import AGENTS
+from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
-from stream_dp.releases.planning import load_plan
 from stream_dp.runtime.client import MEMORY
 from stream_dp.runtime.running import run_worker
 
@@ -48,4 +49,4 @@ def worker(file: Path, data_dir: Path | None, replication: int, verbose: bool) -
             "broker: memory:// lives inside one process, so a worker of its own would have nothing to read; "
             "`stream-dp demo` runs on it, and `stream-dp kafka up` starts a real Kafka"
         )
-    uvloop.run(run_worker(plan, replication=replication))
+    uvloop.run(run_worker(plan, AGENTS, replication=replication))

@@ -16,18 +16,25 @@ empty or not: the data trigger, delay and suppress nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from stream_dp.accounting import Ledger, Refusal, commit, release, reserve
+from stream_dp.accounting import Ledger, Overdraft, cancel, commit, reserve
+from stream_dp.config.plan import ViewPlan
+from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
-from stream_dp.releases.plan import ViewPlan
+from stream_dp.kinds.sealing import SealedTable, read_window, seal_window
+from stream_dp.records.codec import AnyRecord, topic_key
+from stream_dp.records.codec import encode as encode_record
 from stream_dp.releases.pricing import difference, price, sealed_cost
 from stream_dp.releases.publication import account, refusal_record, release_record
-from stream_dp.releases.records import AnyRecord, topic_key
-from stream_dp.releases.records import encode as encode_record
-from stream_dp.releases.sealing import SealedTable, read_window, seal_window
-from stream_dp.releases.state import (
+from stream_dp.releases.rows import (
+    BUCKET,
+    CLEARANCE,
+    LEDGER,
     NOTHING,
+    RESERVATION,
+    TABLE,
+    VIEW,
+    WINDOW,
     Call,
     ClearanceRow,
     Given,
@@ -47,38 +54,13 @@ from stream_dp.releases.state import (
     stored_window,
     with_budget,
 )
-from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Publish, Rows, Send, Step
-from stream_dp.windows.merging import drop_except
-from stream_dp.windows.rows import (
-    BUCKET,
-    CLEARANCE,
-    LEDGER,
-    RESERVATION,
-    TABLE,
-    VIEW,
-    WINDOW,
-    MergedBucket,
-    after,
-    bucket_key,
-    decode,
-    encode,
-    summed,
-    text,
-    window_key,
-    window_start,
-)
+from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Publish, Rows, Send, Step
+from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key, window_start
+from stream_dp.windows.merge_rows import MergedBucket
+from stream_dp.windows.merging import drop_except, summed
 
 SHARPENED_AT_ONCE = 32
 """Windows that one commit sharpens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A checked grant: an audience may see this level from now on. `number` rises from grant to grant."""
-
-    number: int
-    audience: str
-    level: str
 
 
 class ReleaseEngine:
@@ -161,7 +143,7 @@ class ReleaseEngine:
             if view is None:
                 continue  # a view that is no longer configured keeps what it had reserved
             if row is None or not call.stored(row):
-                ledger = release(ledger, str(call))
+                ledger = cancel(ledger, str(call))
                 changes.append((reservation_key(key, str(call)), None))
             else:
                 paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
@@ -228,12 +210,12 @@ class ReleaseEngine:
         key, ledger = self._ledger(view, start)
         call = Call(view.name, start)
         reserved = reserve(ledger, str(call), view.cost(finest))
-        if isinstance(reserved, Refusal):
+        if isinstance(reserved, Overdraft):
             row = WindowRow(refused=True, given={}, outbox=[])
             for audience, level in levels.items():
                 row.outbox.append(self._refusal(view, audience, level, start, 1, reserved))
             yield from self._store(view, start, row, [], [], rows)
-            yield Count("windows_refused", 1, (("view", view.name),))
+            yield Increment("windows_refused", 1, (("view", view.name),))
             return
         yield Commit(reserved_rows(key, reserved, str(call)))
         self._ledgers[key] = reserved
@@ -245,7 +227,7 @@ class ReleaseEngine:
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
         self._ledgers[key] = paid
         yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
-        yield Count("windows_released", 1, (("view", view.name),))
+        yield Increment("windows_released", 1, (("view", view.name),))
 
     def _store(
         self,
@@ -317,8 +299,8 @@ class ReleaseEngine:
                 refused += row.turned_down.get(audience) == order.number
             yield Commit(changed)
             yield from self._publish(view.name, batch)
-            yield Count("windows_sharpened", len(batch) - refused, (("view", view.name),))
-            yield Count("sharpenings_refused", refused, (("view", view.name),))
+            yield Increment("windows_sharpened", len(batch) - refused, (("view", view.name),))
+            yield Increment("sharpenings_refused", refused, (("view", view.name),))
 
     def _sharpened(
         self,
@@ -338,7 +320,7 @@ class ReleaseEngine:
         cost = difference(view, table, finest, max(finest, level))
         reserved = reserve(ledger, str(call), cost)
         at = window_key(WINDOW, view.name, start)
-        if isinstance(reserved, Refusal):
+        if isinstance(reserved, Overdraft):
             row.outbox = [self._refusal(view, audience, level, start, given.revision + 1, reserved)]
             row.turned_down[audience] = order.number
             return [(at, encode(row))]
@@ -363,7 +345,7 @@ class ReleaseEngine:
         """One record per audience, coarse to fine, each charged with what it adds to the finest before it."""
         audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
         readings = read_window(view, start, table, [levels[audience] for audience in audiences], self._prf_key)
-        books = account(view, view.ledger.period_of(start), ledger.left)
+        ledger_account = account(view, view.ledger.period_of(start), ledger.left)
         records = []
         for audience, reading in zip(audiences, readings, strict=True):
             level = levels[audience]
@@ -376,7 +358,7 @@ class ReleaseEngine:
                 items=reading.items,
                 charged=difference(view, table, finest, max(finest, level)),
                 held=sealed_cost(view, table, level),
-                ledger=books,
+                ledger=ledger_account,
                 complete=reading.complete,
             )
             finest = max(finest, level)
@@ -384,11 +366,17 @@ class ReleaseEngine:
         return records
 
     def _refusal(
-        self, view: ViewPlan, audience: str, level: int, start: int, revision: int, refusal: Refusal
+        self, view: ViewPlan, audience: str, level: int, start: int, revision: int, refusal: Overdraft
     ) -> tuple[str, bytes, bytes]:
-        books = account(view, view.ledger.period_of(start), refusal.left)
+        ledger_account = account(view, view.ledger.period_of(start), refusal.left)
         record = refusal_record(
-            view, audience=audience, level=level, start_ms=start, revision=revision, asked=refusal.asked, ledger=books
+            view,
+            audience=audience,
+            level=level,
+            start_ms=start,
+            revision=revision,
+            asked=refusal.asked,
+            ledger=ledger_account,
         )
         return self._addressed(record)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stream_dp.accounting import Cost
-from stream_dp.releases.plan import ViewPlan
-from stream_dp.releases.sealing import SealedTable
-from stream_dp.releases.state import Call, WindowRow
+from stream_dp.config.plan import ViewPlan
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.releases.rows import Call, WindowRow
 
 
 def sealed_cost(view: ViewPlan, table: SealedTable, level: int) -> Cost:

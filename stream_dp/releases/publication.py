@@ -6,19 +6,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from stream_dp.accounting import Cost
+from stream_dp.accounting.cost import PART_ENTRIES
+from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.errors import StateError
-from stream_dp.releases.plan import PART_ENTRIES, LedgerPlan, ViewPlan
-from stream_dp.releases.records import (
+from stream_dp.records.models import (
     NEIGHBOURS,
     SCHEMA_VERSION,
     Account,
+    AccountPart,
+    AccountParts,
     Amount,
-    Count,
     HistogramRelease,
     Interval,
+    ItemCount,
     Level,
-    Part,
-    Parts,
     Price,
     RankedCount,
     Refusal,
@@ -40,9 +41,9 @@ def account(view: ViewPlan, period_start_ms: int, left: Cost) -> Account:
     )
 
 
-def _parts(ledger: LedgerPlan, left: Cost) -> Parts | None:
+def _parts(ledger: LedgerPlan, left: Cost) -> AccountParts | None:
     found = {
-        name: Part(
+        name: AccountPart(
             epsilon=Amount.up(part.epsilon),
             slack=Amount.up(part.slack),
             budget=Amount.up(part.cap),
@@ -50,7 +51,7 @@ def _parts(ledger: LedgerPlan, left: Cost) -> Parts | None:
         )
         for name, part in ledger.parts.items()
     }
-    return Parts(**found) if found else None
+    return AccountParts(**found) if found else None
 
 
 def release_record(
@@ -103,7 +104,7 @@ def release_record(
         return TopKRelease(**common, kind="topk", k=view.topk.k, complete=complete, selection=how, items=ranked)
     if at.minimum_count is None:
         raise StateError(f"level {at.name!r} of histogram {view.name!r} has no minimum count")
-    counts = [Count(item=item, count=count) for item, count in sorted(items, key=lambda row: (-row[1], row[0]))]
+    counts = [ItemCount(item=item, count=count) for item, count in sorted(items, key=lambda row: (-row[1], row[0]))]
     return HistogramRelease(**common, kind="histogram", minimum_count=at.minimum_count, items=counts)
 
 

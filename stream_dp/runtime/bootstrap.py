@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.releases.plan import Plan
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.topics import Topics
 

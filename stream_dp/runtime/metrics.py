@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stream_dp.windows.effects import Count
+from stream_dp.windows.effects import Increment
 
 
 class Counters:
@@ -13,8 +13,8 @@ class Counters:
     def __init__(self) -> None:
         self._totals: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
 
-    def add(self, count: Count) -> None:
-        """Carry out a `Count`."""
+    def add(self, count: Increment) -> None:
+        """Carry out a `Increment`."""
         self._totals[count.name, count.labels] += count.amount
 
     def total(self, name: str, **labels: str) -> int:

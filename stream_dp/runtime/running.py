@@ -8,16 +8,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, StreamDPError
-from stream_dp.releases.plan import Plan
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, connect
 from stream_dp.runtime.keys import load_key
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.worker import Agent, Worker
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -25,11 +25,12 @@ REPORT_SECONDS = 10.0
 STOP_SECONDS = 30.0
 
 
-async def run_worker(plan: Plan, *, replication: int = 1, **options: Any) -> None:
+async def run_worker(plan: Plan, agents: Mapping[str, Agent], *, replication: int = 1, **options: Any) -> None:
     """Run a worker until SIGINT or SIGTERM. A worker that crashes ends its process: nothing else is safe.
 
     Args:
         plan: the checked configuration.
+        agents: by name (`stream_dp.agents.AGENTS`).
         replication: copies of every created topic.
         options: passed on to `Worker`.
 
@@ -40,7 +41,10 @@ async def run_worker(plan: Plan, *, replication: int = 1, **options: Any) -> Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with connect(plan.broker) as client, running(plan, client, replication=replication, **options) as worker:
+    async with (
+        connect(plan.broker) as client,
+        running(plan, client, agents, replication=replication, **options) as worker,
+    ):
         log.info("worker of %s is running: %d views on %s", plan.name, len(plan.views), plan.broker)
         while not stop.is_set():
             await _first(stop.wait(), worker.crashed(), asyncio.sleep(REPORT_SECONDS))
@@ -67,10 +71,12 @@ def _end(reason: BaseException) -> None:
 
 
 @asynccontextmanager
-async def running(plan: Plan, client: Client, *, replication: int = 1, **options: Any) -> AsyncIterator[Worker]:
+async def running(
+    plan: Plan, client: Client, agents: Mapping[str, Agent], *, replication: int = 1, **options: Any
+) -> AsyncIterator[Worker]:
     """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
     starts = await prepare(plan, client, replication=replication)
-    worker = Worker(plan, starts, prf_key=load_key(plan.key_file), **options)
+    worker = Worker(plan, starts, agents, prf_key=load_key(plan.key_file), **options)
     await worker.app.start()
     try:
         yield worker

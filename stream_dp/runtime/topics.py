@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from stream_dp.releases.plan import Plan
-from stream_dp.windows.rows import moment, text
+from stream_dp.config.plan import Plan
+from stream_dp.windows.keys import moment, text
 
 COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
 """The tables of the ingest, merge and release agents."""

@@ -1,7 +1,7 @@
 """A worker: the Faust application of a plan, and the host that its agents run on.
 
-The agents are found as entry points of the group `stream_dp.agents`; each is an async function of a stream and the
-host. The host turns steps into acts: rows into changelog and RocksDB, messages into Kafka.
+An agent is an async function of a stream and the host; `stream_dp.agents.AGENTS` has them. The host turns steps into
+acts: rows into changelog and RocksDB, messages into Kafka.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -22,21 +21,21 @@ import mode
 from faust.transport.drivers import TRANSPORTS
 from faust.types import TP
 
+from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.releases.plan import Plan, SourcePlan
 from stream_dp.runtime import kafka, memory
-from stream_dp.runtime.assembly import Routes, counted_view, dead_letter, event_format, partitioner
 from stream_dp.runtime.client import MEMORY, kafka_address
 from stream_dp.runtime.coalescing import ChunkSchema
+from stream_dp.runtime.factory import Routes, counted_view, dead_letter, event_format, partitioner
 from stream_dp.runtime.keys import key_id
 from stream_dp.runtime.lease import Lease
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Commit, Count, Erase, Message, Publish, Send, Step
+from stream_dp.windows.effects import Commit, Erase, Increment, Message, Publish, Send, Step
 from stream_dp.windows.events import EventDecoder
 from stream_dp.windows.merging import BucketMerger
 
@@ -93,25 +92,25 @@ class Worker:
         self,
         plan: Plan,
         starts: Mapping[str, int],
+        agents: Mapping[str, Agent],
         *,
         prf_key: bytes,
         log: memory.MemoryLog | None = None,
         entropy: Entropy = system_entropy,
         clock_ms: Callable[[], int] = wall_clock_ms,
         tick_seconds: float = TICK_SECONDS,
-        agents: Mapping[str, Agent] | None = None,
     ) -> None:
         """Build the application; `app.start()` runs it.
 
         Args:
             plan: the checked configuration.
             starts: start of each view's first window, from `prepare`.
+            agents: the agents by name (`stream_dp.agents.AGENTS`).
             prf_key: the application's secret, from `load_key`.
             log: the embedded log, for `memory://`.
             entropy: where fresh noise comes from.
             clock_ms: the wall clock.
             tick_seconds: time between two ticks.
-            agents: the agents by name; None for the installed ones.
         """
         self.plan = plan
         self.topics = Topics.of(plan)
@@ -137,7 +136,7 @@ class Worker:
             outlet=self._routes.merged,
             withdrawal=self._routes.withdraw_partial,
         )
-        self._register(agents if agents is not None else installed_agents())
+        self._register(agents)
         self.app.timer(tick_seconds)(self._tick)
         self.app.timer(max(1.0, plan.erase_within_ms / 16_000))(self._beat)
         self.app.on_partitions_revoked.connect(self._forget)
@@ -268,7 +267,7 @@ class Worker:
                     await self.send(messages)
                 case Erase(first, last):
                     await asyncio.to_thread(table.erase, partition, first, last)
-                case Count():
+                case Increment():
                     self.counters.add(effect)
 
     async def send(self, messages: Sequence[Message], *, timestamp_ms: int | None = None) -> None:
@@ -408,8 +407,3 @@ class Worker:
 def instance_id(plan: Plan) -> str:
     """A name of this worker that survives a restart: its machine and its data folder."""
     return f"{plan.name}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
-
-
-def installed_agents() -> Mapping[str, Agent]:
-    """The agents that the installed packages offer under the entry point group `stream_dp.agents`."""
-    return {entry.name: entry.load() for entry in entry_points(group="stream_dp.agents")}

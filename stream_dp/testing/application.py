@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from stream_dp.accounting import Ledger
+from stream_dp.agents import AGENTS
+from stream_dp.config.plan import Plan
+from stream_dp.config.planning import load_plan
+from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
-from stream_dp.releases.plan import Plan
-from stream_dp.releases.planning import load_plan
-from stream_dp.releases.records import AnyRecord, decode
-from stream_dp.releases.state import read_ledgers
+from stream_dp.records.codec import AnyRecord, decode
+from stream_dp.releases.rows import read_ledgers
 from stream_dp.runtime.client import MEMORY, Client, Outgoing, connect
 from stream_dp.runtime.keys import load_key
 from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.orders import Grant
 from stream_dp.runtime.running import running
 from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec
 from stream_dp.runtime.worker import Worker, wall_clock_ms
@@ -98,6 +99,7 @@ class Application:
         context = running(
             plan or self.plan,
             self.client,
+            AGENTS,
             log=self.log,
             entropy=self.entropy,
             clock_ms=clock_ms,

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stream_dp.accounting import Cost
+from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
-from stream_dp.releases.plan import ViewPlan
+from stream_dp.kinds.sealing import SealedTable, read_window, seal_window
+from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.publication import account, refusal_record, release_record
-from stream_dp.releases.records import AnyRecord
-from stream_dp.releases.sealing import SealedTable, read_window, seal_window
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
+from stream_dp.windows.keys import bucket_of
 from stream_dp.windows.merging import largest
-from stream_dp.windows.rows import bucket_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.errors import ConfigError
-from stream_dp.releases.plan import Plan, SourcePlan
-from stream_dp.runtime.assembly import partitioner
 from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.factory import partitioner
 from stream_dp.windows.events import WATERMARK_HEADER
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stream_dp.windows.count_rows import JournalRow
 from stream_dp.windows.events import Decoded
-from stream_dp.windows.rows import JournalRow
 from stream_dp.windows.views import CountedView
 
 _NO_MORE = (1 << 63, -(1 << 63))

@@ -12,25 +12,12 @@ from dataclasses import dataclass, field
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.bounding import OpenWindow, bound_chunk
-from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
+from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, ViewMark, journal_key
+from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
+from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
+from stream_dp.windows.merge_rows import Partial
 from stream_dp.windows.merging import drop_except
-from stream_dp.windows.rows import (
-    JOURNAL,
-    MARKER,
-    JournalRow,
-    Marker,
-    Partial,
-    ViewMark,
-    after,
-    bucket_of,
-    decode,
-    encode,
-    journal_key,
-    text,
-    window_key,
-    window_start,
-)
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 Outlet = Callable[[Partial], Message]
@@ -156,9 +143,9 @@ class PartitionCounter:
         """Count consecutive records of the partition; hand on every window that they close."""
         last = records[-1].offset
         fresh = [record for record in records if record.offset > self._offset]
-        yield Count("events_consumed", len(records))
+        yield Increment("events_consumed", len(records))
         if len(fresh) < len(records):
-            yield Count("events_replayed", len(records) - len(fresh))
+            yield Increment("events_replayed", len(records) - len(fresh))
         if not fresh:
             return
         decoded = self._decoder.decode(fresh)
@@ -223,7 +210,7 @@ class PartitionCounter:
             if reason not in ("duplicate", "clipped"):
                 letters.append(self._dead_letters(self._partition, offset, reason))
         for (reason, view), amount in sorted(tally.items()):
-            yield Count("events_refused", amount, (("reason", reason), ("view", view)))
+            yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
         if letters:
             yield Send(letters)
 
@@ -273,7 +260,7 @@ class PartitionCounter:
                 mark.purging = [(start, state.windows.pop(start).rows) for start in starts if start in state.windows]
                 mark.open_from_ms = stop
                 yield Commit([self._marker()])
-                yield Count("windows_closed", len(starts), (("view", view.name),))
+                yield Increment("windows_closed", len(starts), (("view", view.name),))
                 yield from self._purge(state)
 
     def _partials(self, state: _ViewState, start: int) -> Iterator[Message]:

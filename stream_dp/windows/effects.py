@@ -54,7 +54,7 @@ class Erase:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class Increment:
     """Add to a counter of the pipeline; names and labels never depend on the content of an event."""
 
     name: str
@@ -62,7 +62,7 @@ class Count:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-Effect = Commit | Send | Erase | Count
+Effect = Commit | Send | Erase | Increment
 Step = Iterator[Effect]
 
 

@@ -9,21 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
-from stream_dp.windows.effects import Commit, Count, Effect, Erase, Message, Rows, Send, Step
-from stream_dp.windows.rows import (
-    MERGED,
-    PARTIAL,
-    MergedBucket,
-    Partial,
-    after,
-    bucket_key,
-    decode,
-    encode,
-    partial_key,
-    summed,
-    text,
-    window_key,
-)
+from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send, Step
+from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key
+from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, partial_key
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 Outlet = Callable[[MergedBucket], Message]
@@ -93,11 +81,11 @@ class BucketMerger:
             yield Commit(list(stored.items()))
         if taken:
             yield Send([self._withdrawal(partial) for partial in taken])
-        yield Count("partials_repeated", len(taken) - len(stored))
+        yield Increment("partials_repeated", len(taken) - len(stored))
         yield from self._finish(touched, rows)
 
     def _finished(self, partial: Partial, rows: Rows) -> bool:
-        key = bucket_key(MERGED, partial.view, partial.start_ms, partial.bucket)
+        key = bucket_key(FINISHED, partial.view, partial.start_ms, partial.bucket)
         return partial.view not in self._views or rows.get(key) is not None
 
     @staticmethod
@@ -122,7 +110,7 @@ class BucketMerger:
             if view.keep is not None:
                 counts = largest(counts, view.keep)
             messages.append(self._outlet(MergedBucket(first.view, first.start_ms, first.bucket, counts)))
-            puts.append((bucket_key(MERGED, first.view, first.start_ms, first.bucket), b""))
+            puts.append((bucket_key(FINISHED, first.view, first.start_ms, first.bucket), b""))
             deletes += [(partial_key(p.view, p.start_ms, p.bucket, p.partition), None) for p in found]
             windows[first.view, first.start_ms] = None
         yield Send(messages)
@@ -139,7 +127,7 @@ class BucketMerger:
         for view, start in newest.items():
             once = self._views[view]
             horizon = start - max(once.retention_ms, 2 * HANDED_ON_AT_ONCE * once.size_ms)
-            for key, _ in rows.scan(MERGED + text(view), window_key(MERGED, view, horizon)):
+            for key, _ in rows.scan(FINISHED + text(view), window_key(FINISHED, view, horizon)):
                 yield key, None
 
 
@@ -155,3 +143,12 @@ def largest(counts: Mapping[str, int], keep: int) -> dict[str, int]:
     """The `keep` largest counts, exact, ties by item; the merged top of disjoint tables is the top of their union."""
     rows = nsmallest(keep, counts.items(), key=lambda row: (-row[1], row[0]))
     return dict(rows)
+
+
+def summed(parts: list[Mapping[str, int]]) -> dict[str, int]:
+    """Exact sum of count tables."""
+    total: dict[str, int] = {}
+    for part in parts:
+        for item, count in part.items():
+            total[item] = total.get(item, 0) + count
+    return total

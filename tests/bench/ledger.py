@@ -21,7 +21,7 @@ from fractions import Fraction
 
 from rich.table import Table
 
-from stream_dp.accounting import Cost, Ledger, Refusal, commit, encode, encode_cost, release, reserve
+from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, encode, encode_cost, reserve
 from tests.bench.figures import show
 
 PEER_ENTRIES = 4_000
@@ -75,7 +75,7 @@ def measure(entries: int) -> list[Figure]:
             "refuse": lambda name, broke=broke: reserve(broke, name, WORST),
             "commit": lambda name, waiting=waiting: commit(waiting, name, CAME_TO, {}),
             "commit, three audiences told": lambda name, waiting=waiting: commit(waiting, name, CAME_TO, AUDIENCES),
-            "release": lambda name, waiting=waiting: release(waiting, name),
+            "cancel": lambda name, waiting=waiting: cancel(waiting, name),
             "encode what changed": lambda _, waiting=waiting: (encode(waiting), encode_cost(WORST)),
             "reserve and commit": lambda name, ledger=ledger: _both(ledger, name),
         }
@@ -111,7 +111,7 @@ def _both(ledger: Ledger, name: str) -> Ledger:
     return commit(_admitted(reserve(ledger, name, WORST)), name, CAME_TO, {})
 
 
-def _admitted(outcome: Ledger | Refusal) -> Ledger:
+def _admitted(outcome: Ledger | Overdraft) -> Ledger:
     assert isinstance(outcome, Ledger)
     return outcome
 

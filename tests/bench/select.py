@@ -20,7 +20,7 @@ from fractions import Fraction
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits, system_entropy
-from stream_dp.releases.sealing import seal_window
+from stream_dp.kinds.sealing import seal_window
 from stream_dp.select import TopKParameters, candidates, limited_domain_top_k
 from tests.bench.figures import show
 from tests.support.releasing import plan

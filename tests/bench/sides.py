@@ -20,8 +20,8 @@ from typing import Any
 import faust
 import uvloop
 
-from stream_dp.releases.plan import Plan
-from stream_dp.releases.planning import load_plan
+from stream_dp.config.plan import Plan
+from stream_dp.config.planning import load_plan
 from stream_dp.runtime import running
 from stream_dp.runtime.worker import Chunk, Worker
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.releases.records import decode, encode
+from stream_dp.records.codec import decode, encode
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Script, Watermark, application, count_script, expected_records
 from tests.support.views import only_view, start_of

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.shelf import AnyRelease
-from stream_dp.releases.planning import load_plan
-from stream_dp.releases.records import AnyRecord, Refusal, decode
+from stream_dp.config.planning import load_plan
+from stream_dp.records.codec import AnyRecord, decode
+from stream_dp.records.history import AnyRelease
+from stream_dp.records.models import Refusal
 from stream_dp.runtime.localkafka.process import carries
 
 pytestmark = pytest.mark.broker

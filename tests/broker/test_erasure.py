@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.releases.plan import SourcePlan
+from stream_dp.config.plan import SourcePlan
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.releases.records import encode
+from stream_dp.records.codec import encode
 from stream_dp.testing import Application, Event, Watermark, application, count_script, expected_records
 from tests.support.views import only_view, start_of
 

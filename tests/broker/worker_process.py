@@ -26,13 +26,14 @@ from typing import Any
 
 import uvloop
 
+from stream_dp.agents import AGENTS
+from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import system_entropy
-from stream_dp.releases.planning import load_plan
 from stream_dp.runtime import worker as worker_module
 from stream_dp.runtime.running import run_worker
 from stream_dp.runtime.tables import DurableTable
-from stream_dp.runtime.worker import Agent, Worker, installed_agents
+from stream_dp.runtime.worker import Agent, Worker
 from stream_dp.testing import keyed_entropy
 from stream_dp.windows.effects import Message
 
@@ -54,10 +55,10 @@ def main() -> None:
     if given.die_before:
         die_before(*given.die_before.rsplit(":", 1))
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
-    agents = {name: reporting(body, given.status) for name, body in installed_agents().items()}
+    agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
     try:
         entropy = system_entropy if given.fresh_noise else keyed_entropy(NOISE_KEY)
-        uvloop.run(run_worker(plan, entropy=entropy, tick_seconds=0.1, agents=agents))
+        uvloop.run(run_worker(plan, agents, entropy=entropy, tick_seconds=0.1))
     except ConfigError as error:
         sys.exit(f"configuration: {error}")
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from stream_dp.cli.demo import demo
 from stream_dp.cli.demo.flights import Flights, read_flights
-from stream_dp.releases.durations import parse_time
+from stream_dp.windows.durations import parse_time
 
 WEEKS = 5
 VIEWS = 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
-from stream_dp.releases.records import TopKRelease, encode
+from stream_dp.records.codec import encode
+from stream_dp.records.models import TopKRelease
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 from tests.support.views import TOPK
 

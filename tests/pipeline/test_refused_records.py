@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_dp.releases.records import encode
+from stream_dp.records.codec import encode
 from stream_dp.testing import (
     Application,
     Event,

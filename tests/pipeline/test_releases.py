@@ -6,8 +6,8 @@ import random
 from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
-from stream_dp.releases.records import AnyRecord, encode
-from stream_dp.releases.sealing import read_window, seal_window
+from stream_dp.kinds.sealing import read_window, seal_window
+from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
 from tests.support.views import CHOOSERS, TOPK, only_view, start_of
 

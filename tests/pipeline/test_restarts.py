@@ -13,12 +13,12 @@ import pytest
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.releases.records import encode
+from stream_dp.records.codec import encode
+from stream_dp.releases.rows import TABLE, WINDOW
 from stream_dp.runtime import memory
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application, Event, Script, Watermark, count_script, expected_records, plan_from
-from stream_dp.windows.rows import TABLE, WINDOW
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]

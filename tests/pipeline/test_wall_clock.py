@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from stream_dp.releases.records import encode
+from stream_dp.records.codec import encode
 from stream_dp.testing import (
     Application,
     Event,

@@ -21,16 +21,16 @@ import pytest
 from stream_dp.exact import coins
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.exact.reals import exp_neg
-from stream_dp.lossless import discrete_gaussian, skellam
-from stream_dp.lossless.discrete_gaussian import OddRatioLadder, sample
-from stream_dp.lossless.discrete_laplace import DiscreteLaplace, bridge_pmf, pmf, tail, variance
+from stream_dp.lossless.families import discrete_gaussian, skellam
+from stream_dp.lossless.families.discrete_gaussian import OddRatioLadder, sample
+from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, bridge_pmf, pmf, tail, variance
+from stream_dp.lossless.families.negative_binomial import agent_share
+from stream_dp.lossless.families.popcount import PrefixPopcount
+from stream_dp.lossless.families.skellam import Skellam
+from stream_dp.lossless.families.two_clocks import EpsilonClock, TwoClocks
 from stream_dp.lossless.kernels import TwoSided
 from stream_dp.lossless.multiple_release import MultipleRelease
-from stream_dp.lossless.negative_binomial import agent_share
-from stream_dp.lossless.popcount import PrefixPopcount
-from stream_dp.lossless.skellam import Skellam
 from stream_dp.lossless.sparse import LadderSparse, SparseRounds
-from stream_dp.lossless.two_clocks import EpsilonClock, TwoClocks
 from tests.support.chance import pooled_p_value
 
 pytestmark = pytest.mark.statistical

@@ -16,8 +16,8 @@ from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.addressed_words import AddressedWords
 from stream_dp.lossless.bulk_clocks import bulk_clocks
 from stream_dp.lossless.bulk_noise import bulk_noise
-from stream_dp.lossless.discrete_laplace import bridge_pmf
 from stream_dp.lossless.excess import LMR1, LMR3
+from stream_dp.lossless.families.discrete_laplace import bridge_pmf
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.sealed import read_levels, seal
 from tests.support.chance import laplace_cells, p_value

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from scipy.stats import chi2
 
-from stream_dp.lossless.discrete_laplace import pmf, tail
+from stream_dp.lossless.families.discrete_laplace import pmf, tail
 
 
 def laplace_cells(a: Fraction, reach: int) -> dict[int, Fraction]:

@@ -11,7 +11,8 @@ from zlib import crc32
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
-from stream_dp.windows.rows import Partial, decode, encode, partial_key
+from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.merge_rows import Partial, partial_key
 from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Step
-from stream_dp.windows.rows import bucket_of
+from stream_dp.windows.keys import bucket_of
 from tests.support.counting import Entry, Oracle, partials
 from tests.support.machine import CutError, Machine
 

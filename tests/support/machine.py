@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from stream_dp.windows.effects import Commit, Count, Erase, Message, Rows, Send, Step
+from stream_dp.windows.effects import Commit, Erase, Increment, Message, Rows, Send, Step
 
 
 class CutError(Exception):
@@ -68,7 +68,7 @@ class Machine:
                 case Erase(first, last):
                     assert first < last
                     self.in_files = {key for key in self.in_files if not first <= key < last}
-                case Count(name, amount, labels):
+                case Increment(name, amount, labels):
                     self.counts[name, labels] += amount
         self._point()
 

@@ -7,27 +7,19 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from stream_dp.accounting import Cost, Ledger
+from stream_dp.config.loading import read_config
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import build_plan
+from stream_dp.control.grants import Order
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
-from stream_dp.releases.engine import Order, ReleaseEngine
-from stream_dp.releases.plan import Plan, ViewPlan
-from stream_dp.releases.planning import build_plan
-from stream_dp.releases.reading import read_config
-from stream_dp.releases.records import AnyRecord, HistogramRelease, Refusal, TopKRelease
-from stream_dp.releases.records import decode as decode_record
-from stream_dp.releases.state import Call, WindowRow, ledger_key, read_ledgers
+from stream_dp.records.codec import AnyRecord
+from stream_dp.records.codec import decode as decode_record
+from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.rows import BUCKET, LEDGER, RESERVATION, WINDOW, Call, WindowRow, ledger_key, read_ledgers
 from stream_dp.windows.effects import Message
-from stream_dp.windows.rows import (
-    BUCKET,
-    LEDGER,
-    RESERVATION,
-    WINDOW,
-    MergedBucket,
-    bucket_key,
-    bucket_of,
-    decode,
-    encode,
-    window_key,
-)
+from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode, window_key
+from stream_dp.windows.merge_rows import MergedBucket
 from tests.support.machine import Machine
 from tests.support.topics import Stage
 

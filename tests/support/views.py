@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.releases.plan import ViewPlan
+from stream_dp.config.plan import ViewPlan
 from stream_dp.testing import Application
 
 TOPK = """

@@ -14,6 +14,7 @@ import pytest
 from stream_dp.exact import bits, coins
 from stream_dp.exact.laws import binomial_pmf, poisson_pmf
 from stream_dp.exact.reals import exp_neg
+from tests.support.flights import flights, planned  # noqa: F401 - fixtures of every folder below
 
 _PRECISION = 80
 Weights = Callable[[int], Sequence[tuple[int, int]]]

@@ -20,9 +20,9 @@ import uvloop
 from stream_dp.cli.demo.brokers import Choice, chosen_broker
 from stream_dp.cli.demo.ending import Ending, last_words, summary
 from stream_dp.cli.demo.flights import Flights, flights_file, read_flights
-from stream_dp.cli.demo.runs import Run, new_run
-from stream_dp.cli.demo.stage import Stage
-from stream_dp.cli.demo.story import Outcome, play
+from stream_dp.cli.demo.runs import DemoRun, new_run
+from stream_dp.cli.demo.screen import Screen
+from stream_dp.cli.demo.walkthrough import Outcome, play
 
 INTERRUPTED = 130
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -52,23 +52,23 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C.
     """
     began = time.monotonic()
-    stage = Stage(stderr=as_json)
+    screen = Screen(stderr=as_json)
     file = flights_file()
     try:
-        with _stoppable(), _reading(file) as flights, chosen_broker(stage.say, keep_running=keep_running) as choice:
+        with _stoppable(), _reading(file) as flights, chosen_broker(screen.say, keep_running=keep_running) as choice:
             kept = keep_running and not choice.embedded
-            _introduce(stage, choice, keep_running=keep_running)
+            _introduce(screen, choice, keep_running=keep_running)
             run = new_run(choice.broker)
             _log_into(run)
-            story = play(run, flights.result(), stage, pace_s=pace, keep_running=kept)
+            story = play(run, flights.result(), screen, pace_s=pace, keep_running=kept)
             outcome = uvloop.run(_cancelled_by_signals(story))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        stage.say("Stopped.")
+        screen.say("Stopped.")
         sys.exit(INTERRUPTED)
     end = Ending(outcome, choice, kept, began, time.monotonic())
-    stage.say()
+    screen.say()
     for line in last_words(end):
-        stage.say(line, whole=line.startswith("  "), style="dim" if line.startswith("  #") else "")
+        screen.say(line, whole=line.startswith("  "), style="dim" if line.startswith("  #") else "")
     if as_json:
         click.echo(json.dumps(summary(end)))
 
@@ -80,13 +80,13 @@ def _reading(file: Path) -> Iterator[Future[Flights]]:
         yield reader.submit(read_flights, file)
 
 
-def _introduce(stage: Stage, choice: Choice, *, keep_running: bool) -> None:
-    stage.say(choice.words)
+def _introduce(screen: Screen, choice: Choice, *, keep_running: bool) -> None:
+    screen.say(choice.words)
     if keep_running and choice.embedded:
-        stage.say("--keep-running has nothing to keep here: the embedded log ends with this process.")
+        screen.say("--keep-running has nothing to keep here: the embedded log ends with this process.")
 
 
-def _log_into(run: Run) -> None:
+def _log_into(run: DemoRun) -> None:
     """What the libraries say goes to the run's log, not over the screen."""
     logging.basicConfig(
         filename=run.log_file, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

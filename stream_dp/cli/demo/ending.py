@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream_dp.accounting import Cost
+from stream_dp.cli.command_line import command_line, short_path
 from stream_dp.cli.demo.brokers import Choice
 from stream_dp.cli.demo.runs import DESTINATIONS
-from stream_dp.cli.demo.story import PARTNER, Outcome
-from stream_dp.cli.program import command_line, short_path
-from stream_dp.releases.records import Price
+from stream_dp.cli.demo.walkthrough import PARTNER, Outcome
+from stream_dp.records.models import Price
 from stream_dp.runtime.topics import Topics
 
 WIDTH = 10
@@ -49,18 +49,18 @@ class Ending:
 def last_words(end: Ending) -> Iterator[str]:
     """What the demo did, where everything is, what to try next, line by line."""
     outcome, choice, kept = end.outcome, end.choice, end.kept
-    scene, run = outcome.scene, outcome.scene.run
-    windows = len(scene.starts) * len(run.plan.views)
-    first = windows * len(scene.audiences)
-    feed = scene.feed
+    state, run = outcome.state, outcome.state.run
+    windows = len(state.starts) * len(run.plan.views)
+    first = windows * len(state.audiences)
+    feed = state.feed
     yield (
         f"Done in {end.seconds:.0f} s. The first release came {end.first_release_s:.1f} s after the start of all, "
         f"{outcome.first_release - outcome.began:.1f} s after the worker's."
     )
     yield (
         f"{feed.sent} flights were fed; {feed.flights.nameless} rows of the file name no aircraft and were left out. "
-        f"{windows} windows were released to {len(scene.audiences)} audiences: {first} releases, and later "
-        f"{scene.records - first} sharper revisions."
+        f"{windows} windows were released to {len(state.audiences)} audiences: {first} releases, and later "
+        f"{state.records - first} sharper revisions."
     )
     yield ""
     if choice.embedded:
@@ -81,16 +81,16 @@ def last_words(end: Ending) -> Iterator[str]:
 def summary(end: Ending) -> dict[str, Any]:
     """The same for a machine."""
     outcome, choice = end.outcome, end.choice
-    scene, run = outcome.scene, outcome.scene.run
+    state, run = outcome.state, outcome.state.run
     return {
         "application": run.plan.name,
         "broker": choice.broker,
         "configuration": str(run.file),
         "seconds": round(end.seconds, 3),
         "first_release_seconds": round(end.first_release_s, 3),
-        "events": scene.feed.sent,
-        "left_out": scene.feed.flights.nameless,
-        "records": scene.records,
+        "events": state.feed.sent,
+        "left_out": state.feed.flights.nameless,
+        "records": state.records,
         "topics": {
             view.name: {audience: Topics.release(view.name, audience) for audience in view.audiences}
             for view in run.plan.views.values()
@@ -98,11 +98,11 @@ def summary(end: Ending) -> dict[str, Any]:
         "ledger": [
             {
                 "after": act,
-                "alone": {audience: _price(paid) for audience, paid in books.alone.items()},
-                "together": _price(books.together),
-                "left": Price.left(books.left).model_dump(),
+                "alone": {audience: _price(paid) for audience, paid in spending.alone.items()},
+                "together": _price(spending.together),
+                "left": Price.left(spending.left).model_dump(),
             }
-            for act, books in scene.history
+            for act, spending in state.history
         ],
         "worker_pid": outcome.worker_pid if end.kept else None,
     }
@@ -126,7 +126,7 @@ def _broker(choice: Choice, *, kept: bool) -> str:
 
 def _commands(outcome: Outcome, choice: Choice, *, kept: bool) -> Iterator[tuple[str, str]]:
     """Commands to try, and what for."""
-    run = outcome.scene.run
+    run = outcome.state.run
     view = run.view(DESTINATIONS)
     yield command_line("check", run.file), "who is protected against what, and what a window costs"
     if choice.embedded:
@@ -139,7 +139,7 @@ def _commands(outcome: Outcome, choice: Choice, *, kept: bool) -> Iterator[tuple
     yield command_line("ledger", run.file), "what was spent, by whom, and what is left"
     if not kept:
         yield command_line("worker", run.file), "in another terminal, for the next line"
-    public, level = outcome.scene.audiences[0], view.levels[1].name
+    public, level = outcome.state.audiences[0], view.levels[1].name
     yield command_line("grant", run.file, public, "--level", level), "the next one to be sharpened"
     if kept:
         yield f"kill {outcome.worker_pid}", "stops the worker"

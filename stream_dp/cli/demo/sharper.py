@@ -10,11 +10,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.demo.books import Books
-from stream_dp.cli.demo.scene import Scene
+from stream_dp.cli.demo.spending import Spending
+from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.live_table import bars, extent_words, full_width, keys_of, level_words, progress_line
 from stream_dp.cli.numbers import cents_down, cents_up, week
-from stream_dp.cli.shelf import AnyRelease
+from stream_dp.records.history import AnyRelease
 
 FEWEST_ROWS, MOST_ROWS = 6, 16
 FRAME_ROWS = 14
@@ -24,56 +24,56 @@ NEW_KEYS = 3
 
 
 def sharper_frame(
-    scene: Scene, audience: str, level: str, act: str, start: int, size: ConsoleDimensions
+    state: DemoState, audience: str, level: str, act: str, start: int, size: ConsoleDimensions
 ) -> RenderableType:
     """A week of one audience before and after its windows were published again, and the ledger.
 
     Args:
-        scene: what is known; its history ends before the act.
+        state: what is known; its history ends before the act.
         audience: who was granted a finer level.
         level: the level.
         act: the name of the column of the ledger that the act fills.
         start: start of the week.
         size: of the terminal.
     """
-    windows = len(list(scene.all_seen(audience)))
-    progress = progress_line(scene.at_level(audience, level), windows, "windows published again", size.width)
-    seen = scene.destinations(audience)[start]
+    windows = len(list(state.all_seen(audience)))
+    progress = progress_line(state.at_level(audience, level), windows, "windows published again", size.width)
+    seen = state.destinations(audience)[start]
     before, now = seen.before, seen.release
     if before is None or now is None:
-        return Group(progress, ledger_table(scene, []))
+        return Group(progress, ledger_table(state, []))
     rows = min(MOST_ROWS, max(FEWEST_ROWS, size.height - FRAME_ROWS))
-    keys, scale, style = _chosen_keys(before, now, rows), full_width([before, now]), scene.style(audience)
+    keys, scale, style = _chosen_keys(before, now, rows), full_width([before, now]), state.style(audience)
     grid = Table.grid(expand=True)
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
     grid.add_row(_panel(before, keys, scale, "dim"), _panel(now, keys, scale, style))
-    title = f"{audience}: aircraft by destination, {week(start, start + scene.starts.step)}, before and now"
-    return Group(progress, Text(title, "bold"), grid, ledger_table(scene, [(act, scene.books())]))
+    title = f"{audience}: aircraft by destination, {week(start, start + state.starts.step)}, before and now"
+    return Group(progress, Text(title, "bold"), grid, ledger_table(state, [(act, state.spending())]))
 
 
-def ledger_table(scene: Scene, current: Sequence[tuple[str, Books]]) -> Table:
+def ledger_table(state: DemoState, current: Sequence[tuple[str, Spending]]) -> Table:
     """What the year has cost one aircraft after each act, and by how much each act added to it."""
-    columns = [*scene.history, *current]
+    columns = [*state.history, *current]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("epsilon per aircraft", no_wrap=True)
     for number, (act, _) in enumerate(columns):
         table.add_column(act, justify="right", no_wrap=True)
         if number:
             table.add_column("", justify="right", no_wrap=True, style="dim")
-    for audience in scene.audiences:
-        amounts = [books.alone[audience].epsilon for _, books in columns]
-        table.add_row(Text.assemble((audience, scene.style(audience)), " alone"), *_amounts(amounts))
-    together = [books.together.epsilon for _, books in columns]
+    for audience in state.audiences:
+        amounts = [spending.alone[audience].epsilon for _, spending in columns]
+        table.add_row(Text.assemble((audience, state.style(audience)), " alone"), *_amounts(amounts))
+    together = [spending.together.epsilon for _, spending in columns]
     table.add_row("all readers together", *_amounts(together), style="bold")
-    first, *later = (cents_down(books.left.epsilon) for _, books in columns)
+    first, *later = (cents_down(spending.left.epsilon) for _, spending in columns)
     table.add_row("left in the ledger", first, *(cell for left in later for cell in (left, "")), style="dim")
     return table
 
 
-def verdict(scene: Scene, audience: str) -> str:
+def verdict(state: DemoState, audience: str) -> str:
     """What the last act has cost, in a sentence; read from the last two entries of the history."""
-    (_, before), (_, now) = scene.history[-2:]
+    (_, before), (_, now) = state.history[-2:]
     own = now.alone[audience].epsilon - before.alone[audience].epsilon
     added = now.together.epsilon - before.together.epsilon
     told = f"What {audience} alone was told has grown by epsilon {cents_up(own)}; "

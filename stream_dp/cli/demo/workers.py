@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from stream_dp.cli.demo.runs import Run
+from stream_dp.agents import AGENTS
+from stream_dp.cli.demo.runs import DemoRun
 from stream_dp.errors import StateError
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
@@ -37,7 +38,7 @@ class RunningWorker(Protocol):
 class WorkerProcess:
     """The `stream-dp worker` command in a process that belongs to no terminal, recognised by its configuration file."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: DemoRun) -> None:
         """Start it."""
         self._run = run
         self._marker = str(run.file)
@@ -88,7 +89,7 @@ class WorkerHere:
 
 @asynccontextmanager
 async def started_worker(
-    run: Run, client: Client, log: MemoryLog | None, *, keep_running: bool
+    run: DemoRun, client: Client, log: MemoryLog | None, *, keep_running: bool
 ) -> AsyncIterator[RunningWorker]:
     """The worker of a run. Leaving the context stops it, unless it is to be kept and nothing went wrong.
 
@@ -99,7 +100,7 @@ async def started_worker(
         keep_running: whether it is to be kept.
     """
     if log is not None:
-        async with running(run.plan, client, log=log) as worker:
+        async with running(run.plan, client, AGENTS, log=log) as worker:
             yield WorkerHere(worker)
         return
     process = WorkerProcess(run)

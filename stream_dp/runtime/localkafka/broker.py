@@ -15,7 +15,7 @@ from stream_dp.runtime.localkafka.jars import cache_folder, fetch_jars
 from stream_dp.runtime.localkafka.launch import launch, listens
 from stream_dp.runtime.localkafka.prerequisites import java_problem
 from stream_dp.runtime.localkafka.process import terminate
-from stream_dp.runtime.localkafka.state import Run, StateFolder
+from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder
 
 _STOP_WITHIN_S = 30.0
 
@@ -152,13 +152,13 @@ def _state_of(folder: Path | None) -> StateFolder:
     return StateFolder((folder or default_folder()).absolute())
 
 
-def _seen(state: StateFolder, run: Run | None, *, started: bool = False) -> LocalKafka:
+def _seen(state: StateFolder, run: BrokerRun | None, *, started: bool = False) -> LocalKafka:
     if run is None:
         return LocalKafka(state.data, state.log_file)
     return LocalKafka(state.data, state.log_file, run.address, run.pid if run.alive else None, started)
 
 
-def _wait_ready(state: StateFolder, run: Run, within_s: float) -> None:
+def _wait_ready(state: StateFolder, run: BrokerRun, within_s: float) -> None:
     """Return when a client can list topics; say why if that does not come to pass."""
     deadline = time.monotonic() + within_s
     while run.alive:

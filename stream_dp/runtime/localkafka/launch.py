@@ -14,10 +14,10 @@ from string import Template
 from stream_dp.errors import BrokerError
 from stream_dp.runtime.localkafka.prerequisites import java_command
 from stream_dp.runtime.localkafka.process import spawn_detached
-from stream_dp.runtime.localkafka.state import HOST, Run, StateFolder
+from stream_dp.runtime.localkafka.state import HOST, BrokerRun, StateFolder
 
 
-def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> Run:
+def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> BrokerRun:
     """Start a broker process and return without waiting for it to serve.
 
     An exhausted heap ends the process rather than leaving it half alive.
@@ -48,7 +48,7 @@ def listens(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def _choose_ports(former: Run | None, wanted: int | None) -> Run:
+def _choose_ports(former: BrokerRun | None, wanted: int | None) -> BrokerRun:
     """The next start, as one that has no process yet."""
     if wanted is not None and not _is_free(wanted):
         raise BrokerError(f"port {wanted} is taken; choose another, or leave the choice to stream-dp")
@@ -56,7 +56,7 @@ def _choose_ports(former: Run | None, wanted: int | None) -> Run:
     controller_port = _free_port()
     while controller_port == port:
         controller_port = _free_port()
-    return Run(0, f"-Dstream.dp.kafka={uuid.uuid4().hex}", port, controller_port)
+    return BrokerRun(0, f"-Dstream.dp.kafka={uuid.uuid4().hex}", port, controller_port)
 
 
 def _is_free(port: int) -> bool:
@@ -75,7 +75,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _write_settings(folder: StateFolder, run: Run) -> None:
+def _write_settings(folder: StateFolder, run: BrokerRun) -> None:
     resources = files(__package__)
     settings = Template(resources.joinpath("server.properties").read_text(encoding="utf-8"))
     filled = settings.substitute(port=run.port, controller_port=run.controller_port)

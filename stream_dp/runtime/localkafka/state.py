@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BrokerRun:
     """One start of the broker, as written to the state file.
 
     Attributes:
@@ -80,7 +80,7 @@ class StateFolder:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def read_run(self) -> Run | None:
+    def read_run(self) -> BrokerRun | None:
         """The last start; None when there was none.
 
         Raises:
@@ -88,13 +88,15 @@ class StateFolder:
         """
         try:
             fields = json.loads(self.run_file.read_text(encoding="utf-8"))
-            return Run(int(fields["pid"]), str(fields["marker"]), int(fields["port"]), int(fields["controller_port"]))
+            return BrokerRun(
+                int(fields["pid"]), str(fields["marker"]), int(fields["port"]), int(fields["controller_port"])
+            )
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (KeyError, TypeError, ValueError) as error:
             raise BrokerError(f"{self.run_file} is damaged ({error!r}); remove it if no broker runs") from error
 
-    def write_run(self, run: Run) -> None:
+    def write_run(self, run: BrokerRun) -> None:
         """Record a start; a crash leaves the former record or this one, never half of it."""
         fresh = self.path / "broker.json.new"
         fresh.write_text(json.dumps(asdict(run)), encoding="utf-8")

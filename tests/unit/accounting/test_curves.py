@@ -19,7 +19,7 @@ from stream_dp.accounting.curves import (
 )
 from stream_dp.accounting.rounding import log_up
 from stream_dp.errors import ConfigError
-from stream_dp.lossless.discrete_laplace import pmf
+from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 
 ORDERS = [Fraction(1001, 1000), Fraction(3, 2), *map(Fraction, (2, 4, 16, 64, 1024))]

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.accounting.curves import discrete_laplace_rho
 from stream_dp.accounting.ladder import ladder_rho
-from stream_dp.lossless.discrete_laplace import bridge_pmf, pmf
+from stream_dp.lossless.families.discrete_laplace import bridge_pmf, pmf
 
 LADDERS = [
     [Fraction(9, 10), Fraction(4, 5), Fraction(3, 5)],

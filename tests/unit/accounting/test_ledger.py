@@ -14,11 +14,11 @@ from immutables import Map
 from stream_dp.accounting import (
     Cost,
     Ledger,
-    Refusal,
+    Overdraft,
+    cancel,
     commit,
     encode,
     forfeit,
-    release,
     reserve,
     selection_cost,
 )
@@ -70,7 +70,7 @@ def test_a_call_that_shows_nothing_still_costs_a_draw_and_a_call() -> None:
     for call in range(3):
         ledger = commit(reserved(ledger, str(call), price(10)), str(call), price(1), {})
     assert ledger.spent == Cost(Fraction("3e-8"), Fraction("3e-8"), squares=Fraction("0.03"))
-    assert isinstance(reserve(ledger, "one more", price(1)), Refusal), "calls are limited, however little they draw"
+    assert isinstance(reserve(ledger, "one more", price(1)), Overdraft), "calls are limited, however little they draw"
 
 
 def test_draws_of_different_epsilon_share_one_filter() -> None:
@@ -82,7 +82,7 @@ def test_draws_of_different_epsilon_share_one_filter() -> None:
     assert ledger.left.squares == Fraction("0.04")
     ask = partial(selection_cost, delta=Fraction("1e-9"), squared=True)
     assert isinstance(reserve(ledger, "c", ask(1, Fraction("0.2"))), Ledger)
-    assert isinstance(reserve(ledger, "c", ask(5, Fraction("0.1"))), Refusal)
+    assert isinstance(reserve(ledger, "c", ask(5, Fraction("0.1"))), Overdraft)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -92,7 +92,7 @@ def test_every_part_refuses_by_itself(entry: str) -> None:
     for call in range(10):
         ledger = commit(reserved(ledger, str(call), tenth), str(call), tenth, {})
     assert getattr(ledger.left, entry) == 0
-    assert reserve(ledger, "more", tenth) == Refusal(tenth, ledger.left)
+    assert reserve(ledger, "more", tenth) == Overdraft(tenth, ledger.left)
     free = Cost(*(Fraction(0) if name == entry else Fraction(1, 10) for name in ENTRIES))
     assert isinstance(reserve(ledger, "free of it", free), Ledger)
 
@@ -108,18 +108,18 @@ def test_reserving_sets_the_worst_case_aside_and_committing_returns_the_rest() -
 def test_the_last_of_the_budget_can_be_reserved_and_not_a_hair_more() -> None:
     ledger = reserved(Ledger(cost("1", "1e-6")), "first", cost("0.7", "0"))
     assert isinstance(reserve(ledger, "second", cost("0.3", "1e-6")), Ledger)
-    assert isinstance(reserve(ledger, "second", cost("3000000001/10000000000", "0")), Refusal)
+    assert isinstance(reserve(ledger, "second", cost("3000000001/10000000000", "0")), Overdraft)
 
 
 @pytest.mark.parametrize("asked", [cost("1.1", "1e-9"), cost("0.1", "2e-6"), cost("2", "1")])
 def test_a_call_is_refused_for_either_part_and_told_what_is_left(asked: Cost) -> None:
     ledger = Ledger(cost("1", "1e-6"))
-    assert reserve(ledger, "call", asked) == Refusal(asked, cost("1", "1e-6"))
+    assert reserve(ledger, "call", asked) == Overdraft(asked, cost("1", "1e-6"))
 
 
 def test_an_open_reservation_counts_against_the_next_call() -> None:
     ledger = reserved(Ledger(cost("1")), "first", cost("0.6"))
-    assert reserve(ledger, "second", cost("0.6")) == Refusal(cost("0.6"), cost("0.4"))
+    assert reserve(ledger, "second", cost("0.6")) == Overdraft(cost("0.6"), cost("0.4"))
 
 
 def test_no_more_than_five_of_a_hundred_concurrent_calls_fit() -> None:
@@ -166,16 +166,16 @@ def test_committing_more_than_reserved_is_refused_even_if_the_budget_would_hold_
 
 
 def test_finishing_a_call_that_is_not_reserved_is_a_contradiction() -> None:
-    for finish in (forfeit, release):
+    for finish in (forfeit, cancel):
         with pytest.raises(StateError, match="nothing reserved"):
             finish(Ledger(cost("1")), "call")
 
 
-def test_forfeit_spends_everything_and_release_nothing() -> None:
+def test_forfeit_spends_everything_and_cancel_nothing() -> None:
     ledger = reserved(Ledger(cost("1"), readers={"staff": cost("0.1")}, spent=cost("0.1")), "call", cost("0.6"))
     spent = Ledger(cost("1"), spent=cost("0.7"), readers={"staff": cost("0.1")}, last="call")
     assert forfeit(ledger, "call") == spent
-    assert release(ledger, "call") == Ledger(cost("1"), spent=cost("0.1"), readers={"staff": cost("0.1")})
+    assert cancel(ledger, "call") == Ledger(cost("1"), spent=cost("0.1"), readers={"staff": cost("0.1")})
 
 
 def test_each_audience_is_told_its_own_total_while_the_sharpest_is_charged() -> None:

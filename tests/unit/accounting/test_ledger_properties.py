@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.accounting import Cost, Ledger, Refusal, commit, decode, encode, encode_cost, forfeit, release, reserve
+from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, decode, encode, encode_cost, forfeit, reserve
 from stream_dp.errors import StateError
 
 BUDGET = Cost(Fraction(2), Fraction("1e-6"), Fraction(3), Fraction(4))
@@ -18,7 +18,7 @@ CALLS = st.sampled_from(["a", "b", "c", "d"])
 AMOUNTS = st.sampled_from([Fraction(0), *(Fraction(n, d) for d in (3, 7, 10) for n in range(8))])
 COSTS = st.builds(Cost, AMOUNTS, st.sampled_from([Fraction(0), Fraction(3, 10**7)]), AMOUNTS, AMOUNTS)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["reserve", "commit", "forfeit", "release"]), CALLS, COSTS), min_size=10, max_size=60
+    st.tuples(st.sampled_from(["reserve", "commit", "forfeit", "cancel"]), CALLS, COSTS), min_size=10, max_size=60
 )
 
 
@@ -45,7 +45,7 @@ def test_no_interleaving_overspends_or_forgets_a_charge(steps: list[tuple[str, s
             if step == "reserve":
                 outcome = reserve(ledger, call, cost)
                 taken = total(charged) + total(list(open_calls.values()))
-                if isinstance(outcome, Refusal):
+                if isinstance(outcome, Overdraft):
                     assert not fits(cost + taken, BUDGET)
                     assert outcome.left + taken == BUDGET
                 else:
@@ -59,11 +59,11 @@ def test_no_interleaving_overspends_or_forgets_a_charge(steps: list[tuple[str, s
                 ledger = forfeit(ledger, call)
                 charged.append(open_calls.pop(call))
             else:
-                ledger = release(ledger, call)
+                ledger = cancel(ledger, call)
                 del open_calls[call]
         except StateError:
             held = open_calls.get(call)
-            assert held is None if step in ("forfeit", "release") else held != cost
+            assert held is None if step in ("forfeit", "cancel") else held != cost
             if step == "commit" and held is not None:
                 assert cost.delta != held.delta or not fits(cost, held)
             assert ledger is before
@@ -97,7 +97,7 @@ class Worker:
 
     def _reserve(self, call: str, worst: Cost) -> bool:
         outcome = reserve(self.ledger, call, worst)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Overdraft):
             return False
         self.open[call] = encode_cost(worst)
         return True
@@ -168,4 +168,4 @@ def test_a_recovery_that_returns_open_reservations_is_caught() -> None:
     window = (Cost(Fraction(1), Fraction(0)), Fraction(1), 2, True)
     run([window], forfeit)
     with pytest.raises(AssertionError, match="nobody paid"):
-        run([window], release)
+        run([window], cancel)

@@ -8,20 +8,20 @@ import pytest
 from rich.console import Console, ConsoleDimensions, RenderableType
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.demo.books import check_books, read_books
 from stream_dp.cli.demo.brokers import Choice
 from stream_dp.cli.demo.ending import Ending, last_words, summary
 from stream_dp.cli.demo.flights import DAY_MS, Feed, Flight, Flights
 from stream_dp.cli.demo.runs import DESTINATIONS, new_run
-from stream_dp.cli.demo.scene import Scene
+from stream_dp.cli.demo.screen import Screen
 from stream_dp.cli.demo.sharper import sharper_frame, verdict
-from stream_dp.cli.demo.stage import Stage
-from stream_dp.cli.demo.story import Outcome
-from stream_dp.cli.demo.year import year_frame, year_line
-from stream_dp.cli.shelf import Shelf
+from stream_dp.cli.demo.spending import check_spending, read_spending
+from stream_dp.cli.demo.state import DemoState
+from stream_dp.cli.demo.walkthrough import Outcome
+from stream_dp.cli.demo.weeks import year_frame, year_line
 from stream_dp.errors import StateError
+from stream_dp.records.codec import AnyRecord
+from stream_dp.records.history import History
 from stream_dp.releases.publication import account, release_record
-from stream_dp.releases.records import AnyRecord
 from stream_dp.runtime.localkafka import LocalKafka
 
 WEEKS = 4
@@ -31,11 +31,11 @@ SIZES = [(80, 24), (100, 30), (200, 60)]
 class Writer:
     """Releases the weeks of a run as the engine would, at the worst case, and keeps the ledger's balance."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._plan = scene.run.plan
+    def __init__(self, state: DemoState) -> None:
+        self._plan = state.run.plan
         self._left = next(iter(self._plan.ledgers.values())).budget
-        self.levels = dict(scene.run.view(DESTINATIONS).audiences)
-        self._starts = scene.starts
+        self.levels = dict(state.run.view(DESTINATIONS).audiences)
+        self._starts = state.starts
 
     def year(self) -> Iterator[AnyRecord]:
         for start in self._starts:
@@ -72,14 +72,14 @@ class Writer:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoState:
     monkeypatch.setenv("STREAM_DP_CACHE", str(tmp_path))
     monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
     run = new_run("memory://")
     view = run.view(DESTINATIONS)
     first = view.window.start_ms or 0
     flights = [Flight(first + day * DAY_MS, "N1", "ATL", "DL") for day in range(7 * (WEEKS - 1) + 1)]
-    return Scene(run, Feed(Flights(flights, 3), view.source, 0))
+    return DemoState(run, Feed(Flights(flights, 3), view.source, 0))
 
 
 def drawn(frame: RenderableType, width: int, height: int) -> list[str]:
@@ -89,25 +89,25 @@ def drawn(frame: RenderableType, width: int, height: int) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def took(scene: Scene, records: Iterator[AnyRecord]) -> None:
+def took(state: DemoState, records: Iterator[AnyRecord]) -> None:
     for record in records:
-        scene.take(record)
+        state.take(record)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_every_frame_fits_its_terminal(scene: Scene, width: int, height: int) -> None:
-    size, writer, frames = ConsoleDimensions(width, height), Writer(scene), []
-    frames.append(year_frame(scene, size))
-    took(scene, writer.year())
-    frames.append(year_frame(scene, size))
-    scene.note("the year")
-    start = scene.full_weeks()[-1]
-    frames.append(sharper_frame(scene, "partner", "detailed", "act", start, size))
-    took(scene, writer.sharper("partner", 2))
-    frames.append(sharper_frame(scene, "partner", "detailed", "partner: detailed", start, size))
-    scene.note("partner: detailed")
-    took(scene, writer.sharper("internal", 3))
-    frames.append(sharper_frame(scene, "internal", "fine", "internal: fine", start, size))
+def test_every_frame_fits_its_terminal(state: DemoState, width: int, height: int) -> None:
+    size, writer, frames = ConsoleDimensions(width, height), Writer(state), []
+    frames.append(year_frame(state, size))
+    took(state, writer.year())
+    frames.append(year_frame(state, size))
+    state.note("the year")
+    start = state.full_weeks()[-1]
+    frames.append(sharper_frame(state, "partner", "detailed", "act", start, size))
+    took(state, writer.sharper("partner", 2))
+    frames.append(sharper_frame(state, "partner", "detailed", "partner: detailed", start, size))
+    state.note("partner: detailed")
+    took(state, writer.sharper("internal", 3))
+    frames.append(sharper_frame(state, "internal", "fine", "internal: fine", start, size))
     for frame in frames:
         lines = drawn(frame, width, height)
         assert len(lines) < height
@@ -115,30 +115,30 @@ def test_every_frame_fits_its_terminal(scene: Scene, width: int, height: int) ->
         assert not any("…" in line for line in lines)
 
 
-def test_year_shows_the_newest_full_week_and_not_the_one_the_data_cut_short(scene: Scene) -> None:
-    writer = Writer(scene)
+def test_year_shows_the_newest_full_week_and_not_the_one_the_data_cut_short(state: DemoState) -> None:
+    writer = Writer(state)
     records = list(writer.year())
     for record in records[:-1]:
-        scene.take(record)
-    assert len(scene.complete()) == WEEKS - 1
-    scene.take(records[-1])
-    assert len(scene.complete()) == len(scene.starts) == WEEKS
-    assert scene.full_weeks() == list(scene.starts)[:-1]
-    lines = drawn(year_frame(scene, ConsoleDimensions(120, 40)), 120, 40)
+        state.take(record)
+    assert len(state.complete()) == WEEKS - 1
+    state.take(records[-1])
+    assert len(state.complete()) == len(state.starts) == WEEKS
+    assert state.full_weeks() == list(state.starts)[:-1]
+    lines = drawn(year_frame(state, ConsoleDimensions(120, 40)), 120, 40)
     assert lines[0].endswith("4 of 4 weeks released")
     assert lines[1] == "Aircraft by destination, 15 Jan to 21 Jan 2013; below, the largest carriers"
-    assert year_line(scene, scene.starts[0]) == (
+    assert year_line(state, state.starts[0]) == (
         "  1 Jan to 7 Jan 2013: public 4 places ±27, partner 8 places ±9, internal 12 places ±4"
     )
 
 
-def test_sharper_release_stands_beside_the_one_it_replaced_with_keys_that_were_hidden(scene: Scene) -> None:
-    writer = Writer(scene)
-    took(scene, writer.year())
-    scene.note("the year")
-    took(scene, writer.sharper("partner", 2))
+def test_sharper_release_stands_beside_the_one_it_replaced_with_keys_that_were_hidden(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    state.note("the year")
+    took(state, writer.sharper("partner", 2))
     size = ConsoleDimensions(120, 30)
-    text = "\n".join(drawn(sharper_frame(scene, "partner", "detailed", "act", scene.starts[0], size), 120, 30))
+    text = "\n".join(drawn(sharper_frame(state, "partner", "detailed", "act", state.starts[0], size), 120, 30))
     assert "8 of 8 windows published again" in text
     assert "revision 1: standard, epsilon 1, ±9" in text
     assert "revision 2: detailed, epsilon 2, ±4" in text
@@ -146,65 +146,65 @@ def test_sharper_release_stands_beside_the_one_it_replaced_with_keys_that_were_h
         assert f"{key} not shown" in text
 
 
-def test_level_that_somebody_had_costs_nothing_and_one_that_nobody_had_the_difference(scene: Scene) -> None:
-    writer = Writer(scene)
-    took(scene, writer.year())
-    scene.note("the year")
-    took(scene, writer.sharper("partner", 2))
-    scene.note("partner: detailed")
-    assert "learned nothing, and the ledger paid nothing" in verdict(scene, "partner")
-    took(scene, writer.sharper("internal", 3))
-    scene.note("internal: fine")
-    assert "the ledger paid exactly this difference" in verdict(scene, "internal")
+def test_level_that_somebody_had_costs_nothing_and_one_that_nobody_had_the_difference(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    state.note("the year")
+    took(state, writer.sharper("partner", 2))
+    state.note("partner: detailed")
+    assert "learned nothing, and the ledger paid nothing" in verdict(state, "partner")
+    took(state, writer.sharper("internal", 3))
+    state.note("internal: fine")
+    assert "the ledger paid exactly this difference" in verdict(state, "internal")
 
-    (_, year), (_, partner), (_, internal) = scene.history
-    views = scene.run.plan.views.values()
+    (_, year), (_, partner), (_, internal) = state.history
+    views = state.run.plan.views.values()
     assert partner.together == year.together
     assert partner.alone["partner"] == partner.alone["internal"] == year.alone["internal"]
     gained = Cost.ZERO
     for view in views:
-        for _ in scene.starts:
+        for _ in state.starts:
             gained += view.cost(3) - view.cost(2)
     assert internal.together == partner.together + gained
     assert internal.left + internal.together == internal.budget
     size = ConsoleDimensions(120, 30)
-    last = drawn(sharper_frame(scene, "internal", "fine", "act", scene.starts[0], size), 120, 30)
+    last = drawn(sharper_frame(state, "internal", "fine", "act", state.starts[0], size), 120, 30)
     assert any(line.startswith("all readers together") and "+0" in line for line in last)
 
 
-def test_books_that_do_not_add_up_are_an_error(scene: Scene) -> None:
-    coarsest = next(Writer(scene).year())  # the ledger paid for the finest one as well
-    shelf = Shelf()
-    shelf.take(coarsest)
-    books = read_books(shelf, scene.audiences)
+def test_books_that_do_not_add_up_are_an_error(state: DemoState) -> None:
+    coarsest = next(Writer(state).year())  # the ledger paid for the finest one as well
+    published = History()
+    published.take(coarsest)
+    spending = read_spending(published, state.audiences)
     with pytest.raises(StateError, match="the records charge"):
-        check_books(shelf, books)
+        check_spending(published, spending)
 
 
 @pytest.mark.parametrize(("started", "kept"), [(True, False), (True, True), (False, False)])
-def test_ending_says_where_everything_is_and_what_to_try(scene: Scene, started: bool, kept: bool) -> None:
-    took(scene, Writer(scene).year())
-    scene.note("the year")
-    local = LocalKafka(scene.run.folder, scene.run.folder / "log", "127.0.0.1:5", 1, started)
+def test_ending_says_where_everything_is_and_what_to_try(state: DemoState, started: bool, kept: bool) -> None:
+    took(state, Writer(state).year())
+    state.note("the year")
+    local = LocalKafka(state.run.folder, state.run.folder / "log", "127.0.0.1:5", 1, started)
     choice = Choice("kafka://127.0.0.1:5", "", local)
-    end = Ending(Outcome(scene, began=3.0, first_release=5.0, worker_pid=77), choice, kept, began=1.0, ended=11.0)
+    end = Ending(Outcome(state, began=3.0, first_release=5.0, worker_pid=77), choice, kept, began=1.0, ended=11.0)
     text = "\n".join(last_words(end))
-    view = scene.run.view(DESTINATIONS).name
+    view = state.run.view(DESTINATIONS).name
     assert text.startswith(
         "Done in 10 s. The first release came 4.0 s after the start of all, 2.0 s after the worker's."
     )
     assert f"releases.{view}.{{public,partner,internal}}" in text
-    assert f"tail {scene.run.file} {view} partner" in text
+    assert f"tail {state.run.file} {view} partner" in text
     assert ("kill 77" in text) is kept
     assert ("kafka up" in text) is (started and not kept)
     assert ("its topics stay" in text.splitlines()[5]) is (started and not kept)
     assert summary(end)["worker_pid"] == (77 if kept else None)
 
 
-def test_ending_on_the_embedded_log_promises_no_topics(scene: Scene) -> None:
-    took(scene, Writer(scene).year())
-    scene.note("the year")
-    end = Ending(Outcome(scene, 0.0, 1.0, None), Choice("memory://", ""), False, 0.0, 2.0)
+def test_ending_on_the_embedded_log_promises_no_topics(state: DemoState) -> None:
+    took(state, Writer(state).year())
+    state.note("the year")
+    end = Ending(Outcome(state, 0.0, 1.0, None), Choice("memory://", ""), False, 0.0, 2.0)
     text = "\n".join(last_words(end))
     assert "gone with this process" in text
     assert "tail" not in text
@@ -212,10 +212,10 @@ def test_ending_on_the_embedded_log_promises_no_topics(scene: Scene) -> None:
 
 def test_log_gets_every_line_once_and_the_last_frame(capsys: pytest.CaptureFixture[str]) -> None:
     beats: list[str] = []
-    stage = Stage(watch=lambda: beats.append("beat"))
+    screen = Screen(watch=lambda: beats.append("beat"))
     said = iter(range(3))
     asyncio.run(
-        stage.act(
+        screen.act(
             frame=lambda size: f"frame of {size.width}",
             done=lambda: len(beats) == 2,
             lines=lambda: [f"line {next(said)}"],
@@ -228,6 +228,6 @@ def test_watch_ends_an_act_that_would_never_be_done() -> None:
     def dead() -> None:
         raise StateError("the worker has ended")
 
-    stage = Stage(watch=dead)
+    screen = Screen(watch=dead)
     with pytest.raises(StateError, match="has ended"):
-        asyncio.run(stage.act(lambda _size: "", lambda: False, lambda: ()))
+        asyncio.run(screen.act(lambda _size: "", lambda: False, lambda: ()))

@@ -9,9 +9,9 @@ import pytest
 from faust.types import TP
 
 from stream_dp.cli.grant import changes_of, explained
-from stream_dp.releases.plan import Plan
+from stream_dp.config.plan import Plan
+from stream_dp.control.grants import Grant, check_grant
 from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.orders import Grant, check_grant
 
 Make = Callable[..., Any]
 CONTROL = "visits-control"

@@ -10,12 +10,13 @@ import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.ledger_books import Books, outlook, read_books
-from stream_dp.cli.ledger_page import burn_down, page
-from stream_dp.releases.plan import Plan
-from stream_dp.releases.planning import load_plan
+from stream_dp.cli.ledger.page import burn_down, page
+from stream_dp.config.forecast import forecast
+from stream_dp.config.plan import Plan
+from stream_dp.config.planning import load_plan
+from stream_dp.records.codec import AnyRecord, encode, topic_key
+from stream_dp.records.statement import Statement, read_statements
 from stream_dp.releases.publication import account, refusal_record, release_record
-from stream_dp.releases.records import AnyRecord, encode, topic_key
 from stream_dp.runtime.memory import MemoryLog
 
 Make = Callable[..., Any]
@@ -76,8 +77,8 @@ class Office:
     def timed(self) -> Iterator[tuple[int, AnyRecord]]:
         return iter(enumerate(self.records))
 
-    def books(self, day: int = 0) -> Books:
-        return read_books(self.timed())["visitors", self.plan.ledgers["visitors"].period_of(day * DAY_MS)]
+    def books(self, day: int = 0) -> Statement:
+        return read_statements(self.timed())["visitors", self.plan.ledgers["visitors"].period_of(day * DAY_MS)]
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_spending_of_records_that_expired_is_one_line_and_what_is_left_stays(eit
 
 def test_records_are_taken_by_the_time_they_were_published_and_by_what_they_left(visits: Plan) -> None:
     office = three_days(visits)
-    at_once = read_books((0, record) for record in reversed(office.records))
+    at_once = read_statements((0, record) for record in reversed(office.records))
     assert at_once["visitors", 0].left == office.left[0]
     assert at_once["visitors", 0].history == [(end, left) for end, left in office.books().history]
 
@@ -141,7 +142,7 @@ def test_records_are_taken_by_the_time_they_were_published_and_by_what_they_left
 def test_outlook_counts_windows_at_the_present_level_up_to_the_end_of_the_period(visits: Plan) -> None:
     """A window of pages costs 1, one of searches 1/5 and at worst 3 draws of 1/10; seven days are to come."""
     office = three_days(visits)
-    views, lasts = outlook(visits, office.books())
+    views, lasts = forecast(visits, office.books())
     left = office.left[0]
     for name in ("pages", "searches"):
         assert views[name].cost == visits.views[name].cost(1)
@@ -155,7 +156,7 @@ def test_outlook_ends_where_the_first_window_cannot_be_paid_for(visits_file: Pat
     visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', 'epsilon: "8"'))
     plan = load_plan(visits_file)
     office = three_days(plan)
-    _, lasts = outlook(plan, office.books())
+    _, lasts = forecast(plan, office.books())
     both = sum((plan.views[name].cost(1) for name in ("pages", "searches")), Cost.ZERO)
     assert lasts == (3 + office.left[0].fits(both)) * DAY_MS
     assert "for windows that begin before" in shown(plan, office.books())
@@ -164,7 +165,7 @@ def test_outlook_ends_where_the_first_window_cannot_be_paid_for(visits_file: Pat
 def test_a_grant_makes_the_windows_to_come_dearer(visits: Plan, release: Make) -> None:
     office = three_days(visits)
     office.records.append(release({}, audience="staff", level=2, day=2, revision=2, left=office.left[0]))
-    views, _ = outlook(visits, office.books())
+    views, _ = forecast(visits, office.books())
     assert (views["pages"].level, views["pages"].cost) == ("finest", visits.views["pages"].cost(2))
     assert views["searches"].level == "fine"
 
@@ -178,7 +179,7 @@ def test_refusals_are_counted_and_leave_what_is_left(visits_file: Path) -> None:
     assert books.spent == books.seen
 
 
-def shown(plan: Plan, books: Books, width: int = 100) -> str:
+def shown(plan: Plan, books: Statement, width: int = 100) -> str:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(page(plan, books, width))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stream_dp import cli as package
-from stream_dp.cli import cli, reproduce_topk, topk_numbers
+from stream_dp.cli import cli
+from stream_dp.cli import reproduce as package
+from stream_dp.cli.reproduce import topk_figure, topk_numbers
 
 TABLE = {
     "0.01": ["1.000", "1.313", "1.435", "1.470", "1.503", "1.531"],
@@ -25,7 +26,7 @@ TABLE = {
 def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """The points of the tables and the ends of the picture's curves: the rest is more of the same, and takes longer."""
     monkeypatch.setattr(topk_numbers, "DRAWS", (10, 20, 50, 100, 200, 500))
-    monkeypatch.setattr(reproduce_topk, "PICTURE_WINDOWS", (1, 8640))
+    monkeypatch.setattr(topk_figure, "PICTURE_WINDOWS", (1, 8640))
 
 
 def run(*arguments: str, output: Path) -> Result:
@@ -105,7 +106,7 @@ def test_a_picture_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(package, "topk_picture", raising=False)
-    monkeypatch.delitem(sys.modules, "stream_dp.cli.topk_picture", raising=False)
+    monkeypatch.delitem(sys.modules, "stream_dp.cli.reproduce.topk_picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run(output=tmp_path / "figure.png")
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_dp.cli.schema import schema
-from stream_dp.releases import records
+from stream_dp.records import codec as records
 
 
 def test_schema_of_every_record_is_the_default() -> None:

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.tail_board import Board, record_line
-from stream_dp.releases.plan import Plan
-from stream_dp.releases.records import AnyRecord, encode, topic_key
+from stream_dp.cli.tail.board import Board, record_line
+from stream_dp.config.plan import Plan
+from stream_dp.records.codec import AnyRecord, encode, topic_key
 from stream_dp.runtime.memory import MemoryLog
 
 Make = Callable[..., Any]

@@ -14,9 +14,9 @@ from stream_dp.accounting.composition import NO_STEPS, compose, rho_within, squa
 from stream_dp.accounting.curves import discrete_laplace_rho
 from stream_dp.accounting.pay_what_you_get import pay_what_you_get, size
 from stream_dp.accounting.rounding import exp_up
-from stream_dp.cli import topk_numbers
-from stream_dp.releases.describe import describe
-from stream_dp.releases.planning import load_plan
+from stream_dp.cli.reproduce import topk_numbers
+from stream_dp.config.explanation import describe
+from stream_dp.config.planning import load_plan
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "budgets.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.lossless.discovery import discovery_delta, gate_delta, minimum_count, passing_gate
-from stream_dp.lossless.discrete_laplace import tail
+from stream_dp.lossless.families.discrete_laplace import tail
 from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 4), Fraction(1), Fraction(3)]

@@ -14,9 +14,9 @@ from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import binomial_pmf
 from stream_dp.lossless.factorization import Factorization, RunningSums, cover, prefix_sums, sliding_sums
-from stream_dp.lossless.popcount import PrefixPopcount
-from stream_dp.lossless.skellam import Skellam
-from stream_dp.lossless.two_clocks import TwoClocks
+from stream_dp.lossless.families.popcount import PrefixPopcount
+from stream_dp.lossless.families.skellam import Skellam
+from stream_dp.lossless.families.two_clocks import TwoClocks
 
 F = Fraction
 NO_BITS = RecordedBits(b"")

@@ -23,7 +23,7 @@ from stream_dp.errors import StateError
 from stream_dp.exact.aes import Blocks
 from stream_dp.exact.bits import RecordedBits
 from stream_dp.lossless import bulk_noise, excess, sealed
-from stream_dp.lossless.discrete_laplace import bridge_pmf, pmf
+from stream_dp.lossless.families.discrete_laplace import bridge_pmf, pmf
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.lossless.threshold_process import clocks
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.lossless.discrete_laplace import variance
+from stream_dp.lossless.families.discrete_laplace import variance
 from stream_dp.lossless.levels import WORD, epsilon_bound, noise_parameter, threshold_for
 
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import poisson_pmf
-from stream_dp.lossless import discrete_laplace
-from stream_dp.lossless.discrete_gaussian import OddRatioLadder
-from stream_dp.lossless.discrete_laplace import DiscreteLaplace
+from stream_dp.lossless.families import discrete_laplace
+from stream_dp.lossless.families.discrete_gaussian import OddRatioLadder
+from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace
+from stream_dp.lossless.families.negative_binomial import NegativeBinomial
+from stream_dp.lossless.families.poisson import Poisson
+from stream_dp.lossless.families.popcount import PrefixPopcount
+from stream_dp.lossless.families.skellam import Skellam
+from stream_dp.lossless.families.two_clocks import EpsilonClock, GeometricClock, TwoClocks, clock_bridge_pmf, clock_pmf
 from stream_dp.lossless.kernels import Sides, TwoSided
 from stream_dp.lossless.multiple_release import MultipleRelease, RangeRelease
-from stream_dp.lossless.negative_binomial import NegativeBinomial
-from stream_dp.lossless.poisson import Poisson
-from stream_dp.lossless.popcount import PrefixPopcount
-from stream_dp.lossless.skellam import Skellam
-from stream_dp.lossless.two_clocks import EpsilonClock, GeometricClock, TwoClocks, clock_bridge_pmf, clock_pmf
 
 F = Fraction
 PRECISION = 160

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.discovery import passing_gate
-from stream_dp.lossless.discrete_laplace import DiscreteLaplace, bridge_pmf, mean_absolute, pmf, tail
+from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, bridge_pmf, mean_absolute, pmf, tail
 from stream_dp.lossless.levels import threshold_for
 from stream_dp.lossless.multiple_release import MultipleRelease
 from stream_dp.lossless.sealed import prune, seal

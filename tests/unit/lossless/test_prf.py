@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.lossless.discrete_laplace import variance
+from stream_dp.lossless.families.discrete_laplace import variance
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.prf import words
 from stream_dp.lossless.threshold_process import clocks

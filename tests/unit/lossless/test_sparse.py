@@ -12,10 +12,10 @@ import pytest
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
-from stream_dp.lossless.discrete_laplace import DiscreteLaplace, bridge_pmf, pmf, tail
+from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, bridge_pmf, pmf, tail
+from stream_dp.lossless.families.two_clocks import TwoClocks
 from stream_dp.lossless.multiple_release import insert
 from stream_dp.lossless.sparse import LadderSparse, SparseRounds, _appearing, _free_bins
-from stream_dp.lossless.two_clocks import TwoClocks
 
 F = Fraction
 COARSE, FINE = F(1, 6), F(1, 12)

@@ -10,15 +10,16 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource
-from stream_dp.releases.plan import Plan, ViewPlan
-from stream_dp.releases.records import HistogramRelease, Refusal, TopKRelease, decode, topic_key
-from stream_dp.releases.sealing import SealedTable
-from stream_dp.releases.state import ledger_key, read_ledgers
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.records.codec import decode, topic_key
+from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.releases.rows import BUCKET, LEDGER, TABLE, VIEW, WINDOW, ledger_key, read_ledgers
 from stream_dp.windows.effects import Commit, Publish, Step
-from stream_dp.windows.rows import BUCKET, LEDGER, TABLE, VIEW, WINDOW, window_key
-from stream_dp.windows.rows import decode as decode_row
+from stream_dp.windows.keys import decode as decode_row
+from stream_dp.windows.keys import window_key
 from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}

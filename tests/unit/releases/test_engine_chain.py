@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
-from stream_dp.releases.plan import ViewPlan
-from stream_dp.releases.state import read_ledgers
+from stream_dp.config.plan import ViewPlan
+from stream_dp.releases.rows import BUCKET, LEDGER, read_ledgers
 from stream_dp.windows.effects import Message
+from stream_dp.windows.keys import bucket_key, encode
+from stream_dp.windows.merge_rows import partial_key
 from stream_dp.windows.merging import BucketMerger
-from stream_dp.windows.rows import BUCKET, LEDGER, bucket_key, encode, partial_key
 from stream_dp.windows.views import CountedView
 from tests.support.counting import PARTIALS, Entry, Oracle, counter, event
 from tests.support.feeding import Feed

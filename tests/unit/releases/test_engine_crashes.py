@@ -12,11 +12,11 @@ from itertools import count
 import pytest
 
 from stream_dp.accounting import encode_cost
+from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.releases.plan import Plan
-from stream_dp.releases.state import ledger_key, reservation_key
-from stream_dp.windows.rows import BUCKET, LEDGER, RESERVATION, TABLE, VIEW, WINDOW, text, window_key
+from stream_dp.releases.rows import BUCKET, LEDGER, RESERVATION, TABLE, VIEW, WINDOW, ledger_key, reservation_key
+from stream_dp.windows.keys import text, window_key
 from tests.support.machine import newest
 from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan
 

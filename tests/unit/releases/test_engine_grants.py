@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.releases.engine import SHARPENED_AT_ONCE, Order
-from stream_dp.releases.records import Refusal, TopKRelease
-from stream_dp.releases.state import Given
+from stream_dp.control.grants import Order
+from stream_dp.records.models import Refusal, TopKRelease
+from stream_dp.releases.engine import SHARPENED_AT_ONCE
+from stream_dp.releases.rows import WINDOW, Given
 from stream_dp.windows.effects import Commit, Publish
-from stream_dp.windows.rows import WINDOW
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, plan
 
 CROWD = {f"page {n}": 40 + n for n in range(12)}

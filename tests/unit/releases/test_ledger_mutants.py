@@ -9,11 +9,11 @@ import pytest
 
 from stream_dp.accounting import Cost, Ledger, commit, reserve, selection_cost
 from stream_dp.accounting.composition import squares_epsilon
+from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import BitSource
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases import engine, pricing
-from stream_dp.releases.plan import ViewPlan
-from stream_dp.releases.sealing import SealedTable
 from tests.support.releasing import DELTA, PARTS, Desk, keyed, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.releases.plan import Plan
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import MemoryClient, Outgoing
 from stream_dp.runtime.memory import MemoryLog

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from stream_dp.runtime.metrics import Counters
-from stream_dp.windows.effects import Count
+from stream_dp.windows.effects import Increment
 
 
 def counters() -> Counters:
     made = Counters()
-    made.add(Count("events_refused", 2, (("reason", "late"), ("view", "a"))))
-    made.add(Count("events_refused", 3, (("reason", "late"), ("view", "b"))))
-    made.add(Count("events_refused", 5, (("reason", "null_key"), ("view", ""))))
-    made.add(Count("events_refused", 7, (("reason", "late"), ("view", "a"))))
-    made.add(Count("events_consumed", 11))
+    made.add(Increment("events_refused", 2, (("reason", "late"), ("view", "a"))))
+    made.add(Increment("events_refused", 3, (("reason", "late"), ("view", "b"))))
+    made.add(Increment("events_refused", 5, (("reason", "null_key"), ("view", ""))))
+    made.add(Increment("events_refused", 7, (("reason", "late"), ("view", "a"))))
+    made.add(Increment("events_consumed", 11))
     return made
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.releases.plan import Plan
+from stream_dp.config.plan import Plan
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import plan_from
 

@@ -10,9 +10,10 @@ from typing import Any
 import mode
 import pytest
 
-from stream_dp.releases.plan import Plan
+from stream_dp.agents import AGENTS
+from stream_dp.config.plan import Plan
 from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.worker import Worker, installed_agents
+from stream_dp.runtime.worker import Worker
 from stream_dp.testing import plan_from
 
 
@@ -23,7 +24,7 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 
 def conf(plan: Plan) -> Any:
     starts = {view.name: view.window.start_ms or 0 for view in plan.views.values()}
-    return Worker(plan, starts, prf_key=bytes(32), log=MemoryLog()).app.conf
+    return Worker(plan, starts, AGENTS, prf_key=bytes(32), log=MemoryLog()).app.conf
 
 
 def test_worker_serves_nothing_and_redirects_nothing(plan: Plan) -> None:
@@ -55,4 +56,4 @@ def test_worker_that_starts_again_in_its_folder_is_the_same_member_of_the_group(
 
 
 def test_every_agent_is_installed() -> None:
-    assert set(installed_agents()) == {"ingest", "merge", "release", "sharpen", "control"}
+    assert set(AGENTS) == {"ingest", "merge", "release", "sharpen", "control"}

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.windows.bounding import OpenWindow, bound_chunk
+from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.effects import Step
 from stream_dp.windows.events import Decoded
-from stream_dp.windows.rows import JOURNAL, JournalRow, decode, text, window_start
+from stream_dp.windows.keys import decode, text, window_start
 from stream_dp.windows.views import CountedView
 from tests.support.counting import Entry, counter, event, handed_on, letters, view, watermark
 from tests.support.machine import Machine

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.windows.rows import MARKER, Marker, decode, text
+from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.keys import decode, text
 from tests.support.counting import counter, event, letters, loaded, view, watermark
 from tests.support.machine import Machine
 

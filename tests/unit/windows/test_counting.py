@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Send, Step
-from stream_dp.windows.rows import JOURNAL, MARKER, JournalRow, Marker, bucket_of, decode, text
+from stream_dp.windows.keys import bucket_of, decode, text
 from stream_dp.windows.views import HANDED_ON_AT_ONCE
 from tests.support.counting import (
     Entry,

@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 
 from stream_dp.select import candidates
 from stream_dp.windows.effects import Commit, Message, Send
+from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode
+from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, partial_key
 from stream_dp.windows.merging import BucketMerger, largest
-from stream_dp.windows.rows import (
-    MERGED,
-    PARTIAL,
-    MergedBucket,
-    Partial,
-    bucket_key,
-    bucket_of,
-    decode,
-    encode,
-    partial_key,
-)
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 from tests.support.counting import PARTIALS, view
 from tests.support.machine import Machine
@@ -159,7 +150,7 @@ def test_without_a_crash_a_bucket_is_handed_on_once_and_leaves_only_a_marker(scr
     merging = played(script, [])
     machine = merging.machine
     assert sum(message.topic == SUMS for message in machine.sent) == len(expected(script.windows))
-    assert {row[:1] for row in machine.rows} == {MERGED}
+    assert {row[:1] for row in machine.rows} == {FINISHED}
     assert set(machine.rows.values()) == {b""}
     assert len(machine.rows) == len(expected(script.windows))
     assert machine.unerased(PARTIAL) == []
@@ -194,14 +185,14 @@ def test_a_merge_cut_anywhere_hands_on_the_sum_though_withdrawn_partials_are_gon
     """After a long outage a withdrawn partial is compacted away: only its row tells that a bucket is complete."""
     for merging in cut_runs(back, compacts=True):
         assert len(merged(merging.machine)) == 2
-        assert {row[:1] for row in merging.machine.rows} == {MERGED}
+        assert {row[:1] for row in merging.machine.rows} == {FINISHED}
 
 
 @pytest.mark.parametrize("back", [0, 9])
 def test_a_merge_cut_anywhere_leaves_no_counts_in_the_table(back: int) -> None:
     """The marker is stored before the deletions: a crash between them must not keep raw counts for ever."""
     for merging in cut_runs(back):
-        assert {row[:1] for row in merging.machine.rows} == {MERGED}
+        assert {row[:1] for row in merging.machine.rows} == {FINISHED}
 
 
 @pytest.mark.parametrize("back", [0, 9])
@@ -265,7 +256,7 @@ def test_a_partial_that_comes_again_is_dropped_and_withdrawn() -> None:
     assert sum(message.topic == SUMS for message in merging.machine.sent) == 1
     assert merging.machine.counts["partials_repeated", ()] == 1
     assert merging.standing() == set()
-    assert {row[:1] for row in merging.machine.rows} == {MERGED}
+    assert {row[:1] for row in merging.machine.rows} == {FINISHED}
 
 
 def test_a_partial_of_a_view_that_is_not_configured_is_withdrawn_and_not_stored() -> None:
@@ -303,7 +294,7 @@ def test_markers_expire_but_not_while_their_windows_can_be_sent_again() -> None:
     for start in starts:
         merging.write(messages([Partial(name, start, 0, 0, {}) for name in ("all", "alls")]))
     kept = {
-        name: [start for start in starts if bucket_key(MERGED, name, start, 0) in merging.machine.rows]
+        name: [start for start in starts if bucket_key(FINISHED, name, start, 0) in merging.machine.rows]
         for name in ("all", "alls")
     }
     assert kept["alls"] == [*starts]

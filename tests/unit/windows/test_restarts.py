@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.windows.rows import JOURNAL, text
+from stream_dp.windows.count_rows import JOURNAL
+from stream_dp.windows.keys import text
 from tests.support.counting import counted, event, handed_on, letters, loaded, view
 from tests.support.machine import Machine
 

@@ -1,0 +1,96 @@
+"""What the demo knows while it runs: the records that were read, how far the feed is, the ledger after each act."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from stream_dp.cli.demo.flights import Feed
+from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, DemoRun
+from stream_dp.cli.demo.spending import Spending, check_spending, read_spending
+from stream_dp.records.codec import AnyRecord
+from stream_dp.records.history import History, Seen
+
+STYLES = ("cyan", "yellow", "green")
+
+
+@dataclass
+class DemoState:
+    """What the frames are drawn from.
+
+    Attributes:
+        run: the run.
+        feed: the feeder.
+        published: every record that was read of the release topics.
+        records: how many records were read, old ones that came again left out.
+        history: the ledger after each act, oldest first, with the name of the act.
+    """
+
+    run: DemoRun
+    feed: Feed
+    published: History = field(default_factory=History)
+    records: int = 0
+    history: list[tuple[str, Spending]] = field(default_factory=list)
+
+    def take(self, record: AnyRecord) -> None:
+        """Add a record."""
+        self.records += self.published.take(record) is not None
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """The audiences, as the configuration orders them."""
+        return self.run.plan.audiences
+
+    @property
+    def starts(self) -> range:
+        """The starts of the year's windows; the last one may reach beyond the data."""
+        window = self.run.view(DESTINATIONS).window
+        return range(window.start_ms or 0, self.feed.flights.end_ms, window.size_ms)
+
+    def style(self, audience: str) -> str:
+        """The colour of an audience."""
+        return STYLES[self.audiences.index(audience) % len(STYLES)]
+
+    def destinations(self, audience: str) -> Mapping[int, Seen]:
+        """What was read of the destinations, by window."""
+        return self.published.windows(self.run.view(DESTINATIONS).name, audience)
+
+    def carriers(self, audience: str) -> Mapping[int, Seen]:
+        """What was read of the carriers, by window."""
+        return self.published.windows(self.run.view(CARRIERS).name, audience)
+
+    def complete(self) -> list[int]:
+        """Starts of the windows of which every audience has every view, in order of time."""
+        columns = [read(name) for name in self.audiences for read in (self.destinations, self.carriers)]
+        return [start for start in columns[0] if all(start in column for column in columns)]
+
+    def full_weeks(self) -> list[int]:
+        """Those of `complete` that the data cover to their end."""
+        size = self.starts.step
+        return [start for start in self.complete() if start + size <= self.feed.flights.end_ms]
+
+    def all_seen(self, audience: str) -> Iterator[Seen]:
+        """Every window of every view of an audience."""
+        yield from self.destinations(audience).values()
+        yield from self.carriers(audience).values()
+
+    def at_level(self, audience: str, level: str) -> int:
+        """How many windows of an audience, over all views, are at a level or were refused it."""
+        return sum(
+            seen.refusal is not None or (seen.release is not None and seen.release.level.name == level)
+            for seen in self.all_seen(audience)
+        )
+
+    def note(self, act: str) -> None:
+        """Write down the ledger after an act, of which every record was read.
+
+        Raises:
+            StateError: the records' charges do not add up to what the ledger says was spent.
+        """
+        spending = self.spending()
+        check_spending(self.published, spending)
+        self.history.append((act, spending))
+
+    def spending(self) -> Spending:
+        """The ledger as the records that were read tell it."""
+        return read_spending(self.published, self.audiences)

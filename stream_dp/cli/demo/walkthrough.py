@@ -1,0 +1,171 @@
+"""The demo from the first event to the last revision: a year, a grant that costs nobody anything, one that costs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from stream_dp.cli.demo.flights import Feed, Flights
+from stream_dp.cli.demo.runs import DESTINATIONS, DemoRun
+from stream_dp.cli.demo.screen import Screen
+from stream_dp.cli.demo.sharper import sharper_frame, verdict
+from stream_dp.cli.demo.state import DemoState
+from stream_dp.cli.demo.weeks import year_frame, year_line
+from stream_dp.cli.demo.workers import RunningWorker, started_worker
+from stream_dp.cli.grant import write_grant
+from stream_dp.control.grants import Grant
+from stream_dp.errors import StateError
+from stream_dp.records.codec import decode
+from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.client import MEMORY, Client, connect
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.topics import Topics, TopicSpec
+
+PARTNER, INTERNAL = "partner", "internal"
+PATIENCE_SECONDS = 90.0
+"""Without any news for so long, something is wrong."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class Outcome:
+    """What a run of the demo came to.
+
+    Attributes:
+        state: all that is known at the end.
+        began: when the worker was started, by the monotonic clock, seconds.
+        first_release: when the first release was read, by the same clock.
+        worker_pid: the worker's process, None inside this one.
+    """
+
+    state: DemoState
+    began: float
+    first_release: float
+    worker_pid: int | None
+
+
+async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float, keep_running: bool) -> Outcome:
+    """Create the topics, start the worker, feed the year, grant twice; show all of it.
+
+    Args:
+        run: the run, on any broker.
+        flights: what is fed.
+        screen: where it is shown.
+        pace_s: how long the year takes at least, seconds.
+        keep_running: leave the worker running, where it is a process of its own.
+
+    Raises:
+        StreamDPError: the broker failed, the worker ended, or nothing happened for `PATIENCE_SECONDS`.
+    """
+    plan = run.plan
+    log = MemoryLog() if plan.broker == MEMORY else None
+    source = run.view(DESTINATIONS).source
+    async with connect(plan.broker, log) as client:
+        await client.create([TopicSpec(source.topic, source.partitions)])
+        await prepare(plan, client)
+        began = time.monotonic()
+        async with started_worker(run, client, log, keep_running=keep_running) as worker:
+            story = _Story(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)
+            return await story.told()
+
+
+class _Story:
+    def __init__(self, state: DemoState, client: Client, worker: RunningWorker, screen: Screen, began: float) -> None:
+        self._scene = state
+        self._client = client
+        self._worker = worker
+        self._stage = screen
+        self._began = began
+        self._news_at = time.monotonic()
+        self._news: tuple[int, int] = (0, 0)
+        self._first_release: float | None = None
+        self._said = 0
+
+    async def told(self) -> Outcome:
+        """Tell it."""
+        state = self._scene
+        window = state.run.view(DESTINATIONS).window
+        end_ms = state.starts[-1] + window.size_ms + window.grace_ms
+        self._stage.watch = self._watch
+        await _beside(self._acts(), self._read(), state.feed.run(self._client, end_ms=end_ms))
+        return Outcome(state, self._began, self._first_release or self._began, self._worker.pid)
+
+    async def _acts(self) -> None:
+        state, screen = self._scene, self._stage
+        await screen.act(lambda size: year_frame(state, size), self._year_is_over, self._year_lines)
+        state.note("the year")
+        await screen.hold()
+        view = state.run.view(DESTINATIONS)
+        names = [level.name for level in view.levels]
+        await self._grant(PARTNER, names[view.audiences[PARTNER] + 1])
+        await screen.hold()
+        await self._grant(INTERNAL, names[-1])
+
+    async def _grant(self, audience: str, level: str) -> None:
+        state, screen = self._scene, self._stage
+        windows, act = len(list(state.all_seen(audience))), f"{audience}: {level}"
+        start = state.full_weeks()[-1]
+        screen.say()
+        screen.say(f"$ stream-dp grant flights.yaml {audience} --level {level}", style="bold")
+        await write_grant(state.run.plan, self._client, Grant(audience=audience, level=level))
+        await screen.act(
+            lambda size: sharper_frame(state, audience, level, act, start, size),
+            lambda: state.at_level(audience, level) == windows,
+            lambda: (),
+        )
+        state.note(act)
+        screen.say(verdict(state, audience))
+
+    async def _read(self) -> None:
+        """Take every record of every release topic; the first one opens the feed."""
+        state = self._scene
+        topics = [Topics.release(view.name, name) for view in state.run.plan.views.values() for name in view.audiences]
+        async for record in self._client.follow(topics):
+            if record.value is None:
+                continue
+            state.take(decode(record.value))
+            if self._first_release is None:
+                self._first_release = time.monotonic()
+                state.feed.opened.set()
+
+    def _year_is_over(self) -> bool:
+        return len(self._scene.complete()) == len(self._scene.starts)
+
+    def _year_lines(self) -> Iterator[str]:
+        weeks = self._scene.complete()
+        for start in weeks[self._said :]:
+            yield year_line(self._scene, start)
+        self._said = len(weeks)
+
+    def _watch(self) -> None:
+        """Notice when the worker has died or nothing comes any more."""
+        self._worker.check()
+        news = (self._scene.feed.sent, self._scene.records)
+        now = time.monotonic()
+        if news != self._news:
+            self._news, self._news_at = news, now
+        elif now - self._news_at > PATIENCE_SECONDS:
+            raise StateError(
+                f"nothing came for {PATIENCE_SECONDS:g} s, though the worker runs; see {self._scene.run.log_file}"
+            )
+
+
+async def _beside(story: Awaitable[T], *helpers: Awaitable[None]) -> T:
+    """The outcome of a story with helpers beside it; the first failure of any of them ends all."""
+    telling = asyncio.ensure_future(story)
+    pending: set[asyncio.Future[T] | asyncio.Future[None]] = {telling, *map(asyncio.ensure_future, helpers)}
+    tasks = list(pending)
+    try:
+        while not telling.done():
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        return telling.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

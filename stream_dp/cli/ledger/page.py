@@ -1,0 +1,192 @@
+"""How `stream-dp ledger` shows the statement of a ledger: on a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.accounting import Cost
+from stream_dp.accounting.cost import ENTRIES
+from stream_dp.cli.chart import Line, chart
+from stream_dp.cli.numbers import moment
+from stream_dp.config.forecast import Forecast, forecast
+from stream_dp.config.plan import Plan
+from stream_dp.exact.rationals import decimal_down, decimal_up
+from stream_dp.records.models import Amount, Price
+from stream_dp.records.statement import Statement
+
+DIGITS = 4
+CHART_ROWS, CHART_MARGIN, WIDEST = 8, 40, 72
+STYLES = {"epsilon": "cyan", "delta": "magenta", "squares": "green", "rho": "yellow"}
+
+
+def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = ()) -> RenderableType:
+    """One ledger in one period.
+
+    Args:
+        plan: the application.
+        statement: what the records tell.
+        width: of the terminal.
+        earlier: starts of earlier periods that the records tell of.
+    """
+    account, period = statement.account, statement.account.period
+    parts: list[RenderableType] = [
+        Text(f"protects {account.population}: {_promise(statement)} a period, all views and audiences together", "dim"),
+        _balance(statement),
+        Text(""),
+        _shares(statement),
+        Text(""),
+        *_outlook(plan, statement),
+        Text(""),
+        burn_down(statement, max(20, min(WIDEST, width - CHART_MARGIN))),
+    ]
+    if earlier:
+        parts.append(Text(f"earlier periods, with --period: {', '.join(map(moment, earlier))}", "dim"))
+    title = Text.assemble("ledger ", (account.name, "bold"), f", {moment(period.start_ms)} to {moment(period.end_ms)}")
+    return Group(title, *(Padding(part, (0, 0, 0, 2)) for part in parts), Text(""))
+
+
+def burn_down(statement: Statement, width: int) -> Text:
+    """What was left of each entry of the budget, in parts of a hundred, over the windows of the period."""
+    period = statement.account.period
+    lines = []
+    for name in _entries(statement):
+        cap = getattr(statement.budget, name)
+        points = [(float(period.start_ms), 100.0)]
+        for time_ms, left in statement.history:
+            points.append((float(min(time_ms, period.end_ms)), min(100.0, float(100 * getattr(left, name) / cap))))
+        lines.append(Line(f"{name} {points[-1][1]:.0f} %", STYLES[name], points))
+    return chart(
+        lines,
+        horizontal=[(period.start_ms, moment(period.start_ms)), (period.end_ms, moment(period.end_ms))],
+        vertical=[(0, "0 %"), (50, "50 %"), (100, "100 %")],
+        width=width,
+        height=CHART_ROWS,
+    )
+
+
+def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
+    """The same for machines: exact numbers beside decimals."""
+    account = statement.account
+    views, lasts_ms = forecast(plan, statement)
+    return {
+        "ledger": account.name,
+        "population": account.population,
+        "period": account.period.model_dump(mode="json"),
+        "promise": _dump(account.budget.cost),
+        "budget": _dump(statement.budget),
+        "spent": _dump(statement.spent),
+        "left": _dump(statement.left, left=True),
+        "spent_by_older_records": _dump(statement.older),
+        "spent_by": [
+            {
+                "view": view,
+                "audience": audience,
+                "windows": share.windows,
+                "refused": share.refused,
+                "charged": _dump(share.charged),
+                "held_alone": _dump(share.held),
+            }
+            for (view, audience), share in sorted(statement.shares.items())
+        ],
+        "affords": {
+            "all_views_until_ms": lasts_ms,
+            "all_views_until": moment(lasts_ms),
+            "to_the_end": lasts_ms == account.period.end_ms,
+            "views": {name: _outlook_json(view) for name, view in views.items()},
+        },
+        "history": [{"window_end_ms": time_ms, "left": _dump(left, left=True)} for time_ms, left in statement.history],
+    }
+
+
+def _outlook_json(view: Forecast) -> dict[str, Any]:
+    return {
+        "level": view.level,
+        "window_costs_at_worst": _dump(view.cost),
+        "windows_alone": view.windows,
+        "windows_to_come": view.to_come,
+    }
+
+
+def _dump(cost: Cost, *, left: bool = False) -> dict[str, Any]:
+    amount = Amount.down if left else Amount.up
+    price = Price(**{name: amount(value) for name, value in cost.entries(at_least=2)})
+    return price.model_dump(mode="json", exclude_none=True)
+
+
+def _entries(statement: Statement) -> list[str]:
+    """What the budget counts."""
+    return [name for name in ENTRIES if getattr(statement.budget, name)]
+
+
+def _promise(statement: Statement) -> str:
+    total = statement.account.budget.cost
+    return f"(epsilon {decimal_up(total.epsilon, DIGITS)}, delta {decimal_up(total.delta, DIGITS)})"
+
+
+def _balance(statement: Statement) -> Table:
+    table = _table("", "budget", "spent", "left", "")
+    for name in _entries(statement):
+        budget, left = getattr(statement.budget, name), getattr(statement.left, name)
+        table.add_row(
+            Text(name, STYLES[name]),
+            decimal_down(budget, DIGITS),
+            decimal_up(getattr(statement.spent, name), DIGITS),
+            decimal_down(left, DIGITS),
+            f"{100 * left // budget} %",
+        )
+    return table
+
+
+def _shares(statement: Statement) -> Table:
+    entries = _entries(statement)
+    table = _table("spent by", "for", "windows", "refused", *entries, "epsilon alone" if "rho" not in entries else "")
+    for (view, audience), share in sorted(statement.shares.items()):
+        table.add_row(
+            view,
+            audience,
+            str(share.windows),
+            str(share.refused or "-"),
+            *(_number(share.charged, name) for name in entries),
+            _number(share.held, "epsilon") if "rho" not in entries else "",
+        )
+    if statement.older != Cost.ZERO:
+        older = (_number(statement.older, name) for name in entries)
+        table.add_row("records no longer there", "", "", "", *older, "", style="dim")
+    return table
+
+
+def _outlook(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
+    views, lasts_ms = forecast(plan, statement)
+    entries = [name for name in _entries(statement) if any(getattr(view.cost, name) for view in views.values())]
+    table = _table("a window of", "level", *entries, "more, alone", "to come")
+    for name, view in views.items():
+        prices = (_number(view.cost, entry) for entry in entries)
+        table.add_row(name, view.level, *prices, str(view.windows), str(view.to_come))
+    yield table
+    end = statement.account.period.end_ms
+    reach = "to the end of the period" if lasts_ms == end else f"for windows that begin before {moment(lasts_ms)}"
+    yield Text(f"Charged at worst, what is left pays for all views {reach}.")
+
+
+def _number(cost: Cost, name: str) -> str:
+    value = getattr(cost, name)
+    return decimal_up(value, DIGITS) if value else "-"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in headings:
+        words = heading in {"", "spent by", "for", "a window of", "level"}
+        table.add_column(heading, justify="left" if words else "right", overflow="fold")
+    return table
+
+
+def whole(plan: Plan, found: Mapping[tuple[str, int], Statement]) -> dict[str, Any]:
+    """All statement as one JSON object."""
+    return {"ledgers": [as_json(plan, statement) for statement in found.values()]}

@@ -1,0 +1,111 @@
+"""`stream-dp tail FILE VIEW AUDIENCE`: a release topic as a live table, as lines, or as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from stream_dp.cli.command_line import hush_libraries
+from stream_dp.cli.tail.board import Board, record_line
+from stream_dp.config.loading import unknown
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import load_plan
+from stream_dp.errors import BrokerError, ConfigError, Fault
+from stream_dp.records.codec import decode
+from stream_dp.runtime.client import connect
+from stream_dp.runtime.topics import Topics
+from stream_dp.windows.durations import parse_time
+
+REDRAW_SECONDS = 0.2
+
+
+def parse_moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """A day or a moment given as an option, in ms."""
+    if text is None:
+        return None
+    try:
+        return parse_time(text if "T" in text else f"{text}T00:00:00Z")
+    except ValueError as error:
+        raise click.BadParameter(f'{text!r}: write a date, "2013-05-07", or {error}') from None
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("view")
+@click.argument("audience")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print each record as one line of JSON, as it stands in the topic."
+)
+@click.option("--until-end", is_flag=True, help="End where the topic ends now, instead of waiting for more.")
+@click.option(
+    "--window", "at_ms", callback=parse_moment, metavar="TIME", help="Show the window of this day, not the newest."
+)
+def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool, at_ms: int | None) -> None:
+    """Follow what an AUDIENCE reads of a VIEW of the application that FILE describes.
+
+    On a terminal: a table of one window, the newest if no other is asked for, with the 95 % interval of its noise, and
+    the windows before it. A sharper revision takes the place of the one before. Into a pipe: a line per record.
+
+    Exit codes: 0 done, or ended with Ctrl-C; 1 the broker or the topic is not there; 2 no such view or audience.
+    """
+    hush_libraries()
+    plan = load_plan(file)
+    found = _readable(plan, view, audience)
+    topic = Topics.release(view, audience)
+    with suppress(KeyboardInterrupt):
+        if as_json:
+            asyncio.run(_each(plan, topic, click.echo, until_end=until_end))
+        else:
+            asyncio.run(_show(plan, found, topic, Board(found, topic, at_ms), until_end=until_end))
+
+
+def _readable(plan: Plan, view: str, audience: str) -> ViewPlan:
+    """The view, if it exists and the audience reads it."""
+    found = plan.views.get(view)
+    if found is None:
+        raise ConfigError([Fault("view", f"no view is named {view!r}; {unknown(view, plan.views)}")])
+    if audience not in found.audiences:
+        message = f"no audience of {view} is named {audience!r}; {unknown(audience, found.audiences)}"
+        raise ConfigError([Fault("audience", message)])
+    return found
+
+
+async def _each(plan: Plan, topic: str, sink: Callable[[bytes], Any], *, until_end: bool) -> None:
+    """Hand every record of a topic to a sink, as bytes."""
+    async with connect(plan.broker) as client:
+        if await client.partitions(topic) is None:
+            raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
+        async for record in client.follow([topic], until_end=until_end):
+            if record.value is not None:
+                sink(record.value)
+
+
+async def _show(plan: Plan, view: ViewPlan, topic: str, board: Board, *, until_end: bool) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        await _each(plan, topic, lambda value: click.echo(record_line(decode(value))), until_end=until_end)
+        return
+    if until_end:
+        await _each(plan, topic, lambda value: board.take(decode(value)), until_end=True)
+        console.print(board.render(console.size))
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        redrawing = asyncio.create_task(_redraw(live, board, console))
+        try:
+            await _each(plan, topic, lambda value: board.take(decode(value)), until_end=False)
+        finally:
+            redrawing.cancel()
+            live.update(board.render(console.size), refresh=True)
+
+
+async def _redraw(live: Live, board: Board, console: Console) -> None:
+    while True:
+        live.update(board.render(console.size), refresh=True)
+        await asyncio.sleep(REDRAW_SECONDS)

@@ -1,0 +1,173 @@
+"""What `stream-dp tail` shows: one window in full, and the windows around it."""
+
+from __future__ import annotations
+
+from rich.console import ConsoleDimensions, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.cli.live_table import (
+    NOT_SHOWN,
+    Bars,
+    Row,
+    extent_words,
+    full_width,
+    level_words,
+    rest,
+)
+from stream_dp.cli.numbers import left, moment, printable, spent
+from stream_dp.config.plan import ViewPlan
+from stream_dp.records.codec import AnyRecord
+from stream_dp.records.history import AnyRelease, History, Seen
+from stream_dp.records.models import Refusal
+
+STYLE = "cyan"
+SHARPER = "green"
+FEWEST_ROWS, WINDOW_ROWS, FRAME_ROWS = 3, 6, 10
+KEYS_IN_A_LINE = 5
+
+
+class Board:
+    """The state of the screen: takes records, renders what it knows."""
+
+    def __init__(self, view: ViewPlan, topic: str, at_ms: int | None = None) -> None:
+        """Set up an empty board.
+
+        Args:
+            view: the view.
+            topic: the topic that is read.
+            at_ms: show the window that holds this moment; None for the newest.
+        """
+        self._view = view
+        self._topic = topic
+        self._at_ms = at_ms
+        self._history = History()
+
+    def take(self, record: AnyRecord) -> None:
+        """Add a record of the topic."""
+        self._history.take(record)
+
+    def render(self, size: ConsoleDimensions) -> RenderableType:
+        """The screen, to fit a terminal of a size."""
+        newest = self._history.newest
+        if newest is None:
+            return Text(f"{self._topic}: nothing released yet. Ctrl-C ends.", "dim")
+        windows = self._history.windows(self._view.name, newest.audience)
+        start = self._chosen(windows)
+        chosen = windows.get(start)
+        rows = max(FEWEST_ROWS, size.height - FRAME_ROWS - min(WINDOW_ROWS, len(windows)))
+        head = Text.assemble((self._topic, "bold"), ("    Ctrl-C ends", "dim"))
+        body = Text("nothing released of this window", "dim") if chosen is None else _body(chosen, rows)
+        title = f"{moment(start)} to {moment(start + self._view.window.size_ms)}"
+        panel = Panel(body, title=title, border_style=STYLE, padding=(0, 1))
+        return Group(head, panel, _list(windows, start), _account(newest))
+
+    def _chosen(self, windows: dict[int, Seen]) -> int:
+        if self._at_ms is None:
+            return max(windows)
+        some = next(iter(windows))  # windows tile the time, so any of them says where the others begin
+        return self._at_ms - (self._at_ms - some) % self._view.window.size_ms
+
+
+def record_line(record: AnyRecord) -> str:
+    """A record in one line, for a pipe."""
+    head = f"{moment(record.window.start_ms)} revision {record.revision}"
+    balance = f"{left(record.ledger.left.epsilon)} left"
+    if isinstance(record, Refusal):
+        return f"{head}: refused, {record.level.name} would cost epsilon {spent(record.asked.epsilon)}, {balance}"
+    keys = [f"{printable(entry.item)} {entry.count}" for entry in record.items[:KEYS_IN_A_LINE]]
+    more = rest(record, KEYS_IN_A_LINE)
+    found = ", ".join(keys) + (f", {more}" if more else "")
+    return (
+        f"{head}: {level_words(record)}; {found or 'nothing shown'}; charged {spent(record.charged.epsilon)}, {balance}"
+    )
+
+
+def _body(seen: Seen, rows: int) -> RenderableType:
+    """One window: its level, what it replaced, its keys."""
+    parts: list[RenderableType] = []
+    if seen.refusal is not None:
+        parts.append(_refused(seen.refusal))
+    release = seen.release
+    if release is None:
+        return Group(*parts)
+    parts.append(Text.assemble((level_words(release), "bold"), f"   {extent_words(release)}"))
+    if release.revision > 1:
+        parts.append(_replaced(release, seen.before))
+    parts.append(_keys(release, seen.before, rows))
+    if more := rest(release, rows):
+        parts.append(Text(more, "dim"))
+    return Group(*parts)
+
+
+def _keys(release: AnyRelease, before: AnyRelease | None, rows: int) -> Bars:
+    noise = f"±{release.noise_interval_95}"
+    lines = [
+        Row(entry.item, entry.count, f"{entry.count} {noise}{_was(entry.item, before)}")
+        for entry in release.items[:rows]
+    ]
+    return Bars(lines, release.noise_interval_95, full_width([release]), STYLE)
+
+
+def _was(key: str, before: AnyRelease | None) -> str:
+    """What the replaced release said of a key."""
+    if before is None:
+        return ""
+    count = next((entry.count for entry in before.items if entry.item == key), None)
+    return f"   {NOT_SHOWN} before" if count is None else f"   was {count} ±{before.noise_interval_95}"
+
+
+def _replaced(release: AnyRelease, before: AnyRelease | None) -> Text:
+    words = f"revision {release.revision}"
+    if before is not None:
+        words += f" replaces revision {before.revision}: {level_words(before)}, {extent_words(before)}"
+    return Text(words, SHARPER)
+
+
+def _refused(refusal: Refusal) -> Text:
+    return Text(
+        f"refused: {refusal.level.name} would cost epsilon {spent(refusal.asked.epsilon)} and delta "
+        f"{spent(refusal.asked.delta)}; the ledger has {left(refusal.ledger.left.epsilon)} and "
+        f"{left(refusal.ledger.left.delta)} left",
+        "red",
+    )
+
+
+def _list(windows: dict[int, Seen], chosen: int) -> Table:
+    """The newest windows, newest first."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True)
+    for heading in ("window", "revision", "level"):
+        table.add_column(heading)
+    for heading in ("epsilon", "95 %", "shown", "charged", "left"):
+        table.add_column(heading, justify="right")
+    for start in sorted(windows, reverse=True)[:WINDOW_ROWS]:
+        seen, style = windows[start], "bold" if start == chosen else ""
+        release = seen.release
+        if release is None:
+            table.add_row(moment(start), "", Text("refused", "red"), style=style)
+            continue
+        revision = Text(str(release.revision))
+        if release.revision > 1:
+            revision = Text(f"{release.revision}, sharper", SHARPER)
+        table.add_row(
+            moment(start),
+            revision,
+            Text.assemble(release.level.name, (", sharper one refused", "red") if seen.refusal is not None else ""),
+            spent(release.level.epsilon),
+            f"±{release.noise_interval_95}",
+            str(len(release.items)),
+            spent(release.charged.epsilon),
+            left(release.ledger.left.epsilon),
+            style=style,
+        )
+    return table
+
+
+def _account(newest: AnyRecord) -> Text:
+    ledger = newest.ledger
+    return Text(
+        f"ledger {ledger.name} ({ledger.population}): epsilon {left(ledger.left.epsilon)} of "
+        f"{spent(ledger.budget.epsilon)} left until {moment(ledger.period.end_ms)}",
+        "dim",
+    )

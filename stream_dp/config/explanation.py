@@ -1,0 +1,380 @@
+"""A plan in numbers and words: who is protected, how large the noise is, what it costs, how far a budget reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
+
+from pydantic import BaseModel, Field
+
+from stream_dp.accounting import Cost
+from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
+from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
+from stream_dp.exact.rationals import decimal_up
+from stream_dp.kinds.selection import Expectation, Mechanism
+from stream_dp.records.models import Amount, Price
+from stream_dp.windows.durations import format_duration, format_time
+
+DISPLAY_DIGITS = 3
+
+
+class LevelDescription(BaseModel):
+    """One level of a view."""
+
+    name: str
+    epsilon: Amount = Field(description="What the counts of one window cost one user, over all their items.")
+    noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
+    expected_error: str = Field(description="Mean absolute noise of one count, rounded up.")
+    noise_interval_95: int = Field(description="The noise of one count lies in plus or minus this with 95 %.")
+    minimum_count: int | None = Field(description="Smallest noisy count that is shown; null for a top-k.")
+    cost: Price = Field(description="What one window costs one user at worst, the selection included.")
+    windows_afforded: int = Field(description="Windows a period's budget pays for, if the view were alone.")
+    audiences: list[str] = Field(description="Who starts at this level.")
+
+
+class OutlookDescription(BaseModel):
+    """What a selection can be expected to find, in users, rounded up."""
+
+    usually: str = Field(description="With this margin a key is shown nine times in ten.")
+    all_found: str = Field(description="With this margin of the k-th count, k keys are shown in 95 % of windows.")
+    shortfall: str = Field(description="No key is shown whose count is further below the k-th largest, in 95 %.")
+    noise: str = Field(description="Chance that a window in which all counts are equal shows anything.")
+
+
+class SelectionDescription(BaseModel):
+    """How the keys of a top-k are chosen."""
+
+    mechanism: Mechanism
+    k: int
+    kbar: int | None = Field(description="How many of the largest counts it looks at; null for a catalogue.")
+    epsilon: Amount = Field(description="Of each draw; of each item of a user (laplace); of each of k keys (fixed).")
+    draws: int = Field(description="Draws that are reserved for a window; 0 where every window has the same price.")
+    cost: Price = Field(description="Of one window at worst. Paid once for all audiences.")
+    margin: str | None = Field(
+        description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
+        "as often as not; null where no key has to."
+    )
+    outlook: OutlookDescription | None = Field(description="What it can be expected to find; null where nothing can.")
+
+
+class ViewDescription(BaseModel):
+    """One view."""
+
+    name: str
+    kind: str
+    topic: str
+    item_field: str
+    window: str
+    first_window: str | None = Field(description="Null: the first window is recorded when the worker first runs.")
+    grace: str
+    clock: str
+    retention: str
+    ledger: str
+    population: str
+    protection: str = Field(description="The neighbour relation in words.")
+    items_per_user: int
+    sensitivity: int = Field(description="How many published counts one user can move, each by one.")
+    delta: Amount = Field(description="What one window adds to delta, for all levels together.")
+    levels: list[LevelDescription]
+    selection: SelectionDescription | None
+    coalition: str = Field(description="What somebody learns who reads every audience's topic.")
+    fingerprint: str = Field(description="Changes whenever the view becomes another question for its state.")
+
+
+class PartDescription(BaseModel):
+    """A part of a ledger's budget: what it promises, and how far it reaches."""
+
+    name: str = Field(description="pure: what no other part takes; selection: draws; zcdp: the noise of counts.")
+    epsilon: Amount = Field(description="What the part adds to the promise's epsilon.")
+    delta: Amount = Field(description="What it adds to the promise's delta.")
+    unit: str = Field(description="What is counted in it: epsilon, squares (of epsilon) or rho.")
+    cap: Amount = Field(description="How much of that a period admits.")
+    asked: Amount = Field(description="How much of that all views ask for in one period, at worst.")
+    lasts: str = Field(description="How far into a period the part reaches, if the others did for ever.")
+    windows_afforded: dict[str, int] = Field(description="By view: windows the part pays for, if it were alone.")
+
+
+class ShareDescription(BaseModel):
+    """What one view asks of a ledger."""
+
+    view: str
+    level: str = Field(description="Finest starting clearance among its audiences.")
+    cost: Price = Field(description="Of one window at that level, at worst.")
+    windows_asked: int = Field(description="Windows that may fall into one period.")
+    windows_afforded: int = Field(description="Of these, how many the budget pays for, all views together.")
+
+
+class LedgerDescription(BaseModel):
+    """One ledger and the views that share it."""
+
+    name: str
+    population: str
+    budget: Price
+    period: str
+    parts: list[PartDescription] = Field(description="The parts of the budget; empty where it is one.")
+    asked: Price = Field(description="What all views ask for in one period, at the clearances of the start.")
+    affords_schedule: bool
+    lasts: str = Field(description="How far into a period the budget reaches.")
+    odds: str = Field(description="Over a period, the odds that one user took part change by this factor at most.")
+    shares: list[ShareDescription]
+
+
+class PlanDescription(BaseModel):
+    """A whole plan."""
+
+    name: str
+    broker: str
+    partitions: int
+    views: list[ViewDescription]
+    ledgers: list[LedgerDescription]
+    warnings: list[str]
+
+
+def describe(plan: Plan) -> PlanDescription:
+    """Put a plan into numbers and words.
+
+    Every epsilon and delta is exact, beside a decimal that is rounded up; counts of windows are rounded down.
+    """
+    ledgers = [
+        _ledger(ledger, [view for view in plan.views.values() if view.ledger == ledger])
+        for ledger in plan.ledgers.values()
+    ]
+    return PlanDescription(
+        name=plan.name,
+        broker=plan.broker,
+        partitions=plan.partitions,
+        views=[_view(view) for view in plan.views.values()],
+        ledgers=ledgers,
+        warnings=_warnings(plan, ledgers),
+    )
+
+
+def reach_ms(ledger: LedgerPlan, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
+    """How far into a period the ledger pays for every window of all its views, at their starting clearances.
+
+    Each view's windows start with the period and every window's worst case is charged. A window counts from its
+    start on, so a view has ceil(t / size) windows up to t. With `only`, the other entries of the budget do not count.
+    """
+
+    def fits(time_ms: int) -> bool:
+        asked = _schedule(views, time_ms)
+        return all(getattr(asked, name) <= getattr(ledger.budget, name) for name in only)
+
+    low, high = 0, ledger.period_ms
+    if fits(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def odds_factor(epsilon: Fraction) -> str:
+    """e^epsilon in `DISPLAY_DIGITS` digits, rounded up: how far one record can move the odds that a user took part."""
+    exact = Context(prec=30, traps=[])
+    power = exact.exp(exact.divide(epsilon.numerator, epsilon.denominator))
+    return str(Context(prec=DISPLAY_DIGITS, rounding=ROUND_CEILING).plus(power)).replace("E+", "e")
+
+
+def _schedule(views: Sequence[ViewPlan], time_ms: int) -> Cost:
+    costs = (view.cost(max(view.audiences.values())) * -(-time_ms // view.window.size_ms) for view in views)
+    return sum(costs, Cost.ZERO)
+
+
+def alone(view: ViewPlan, level: int) -> Cost:
+    """What one window costs by itself, at worst: (epsilon, delta), whatever parts the ledger has."""
+    return replace(view, ledger=replace(view.ledger, parts={})).cost(level)
+
+
+def _view(view: ViewPlan) -> ViewDescription:
+    window = view.window
+    return ViewDescription(
+        name=view.name,
+        kind=view.kind,
+        topic=view.source.topic,
+        item_field=view.item_field,
+        window=format_duration(window.size_ms),
+        first_window=None if window.start_ms is None else format_time(window.start_ms),
+        grace=format_duration(window.grace_ms),
+        clock=window.clock,
+        retention=format_duration(window.retention_ms),
+        ledger=view.ledger.name,
+        population=view.ledger.population,
+        protection=_protection(view),
+        items_per_user=view.items_per_user,
+        sensitivity=view.sensitivity,
+        delta=Amount.up(view.delta),
+        levels=[_level(view, index) for index in range(len(view.levels))],
+        selection=_selection(view),
+        coalition=_coalition(view),
+        fingerprint=view.fingerprint.hex(),
+    )
+
+
+def _level(view: ViewPlan, index: int) -> LevelDescription:
+    level, cost = view.levels[index], view.cost(index)
+    return LevelDescription(
+        name=level.name,
+        epsilon=Amount.up(level.epsilon),
+        noise_scale=Amount.up(view.sensitivity / level.epsilon),
+        expected_error=decimal_up(level.expected_error, DISPLAY_DIGITS),
+        noise_interval_95=level.noise_interval,
+        minimum_count=level.minimum_count,
+        cost=Price.spent(cost),
+        windows_afforded=view.ledger.budget.fits(cost),
+        audiences=[name for name, start in view.audiences.items() if start == index],
+    )
+
+
+def _selection(view: ViewPlan) -> SelectionDescription | None:
+    topk = view.topk
+    if topk is None:
+        return None
+    return SelectionDescription(
+        mechanism=topk.mechanism,
+        k=topk.k,
+        kbar=topk.kbar,
+        epsilon=Amount.up(topk.epsilon),
+        draws=topk.most_draws,
+        cost=Price.spent(view.selection),
+        margin=None if topk.margin is None else decimal_up(topk.margin, DISPLAY_DIGITS),
+        outlook=None if topk.outlook is None else _outlook(topk.outlook),
+    )
+
+
+def _outlook(outlook: Expectation) -> OutlookDescription:
+    return OutlookDescription(
+        usually=decimal_up(outlook.usually, DISPLAY_DIGITS),
+        all_found=decimal_up(outlook.all_found, DISPLAY_DIGITS),
+        shortfall=decimal_up(outlook.shortfall, DISPLAY_DIGITS),
+        noise=decimal_up(outlook.noise, DISPLAY_DIGITS),
+    )
+
+
+def _protection(view: ViewPlan) -> str:
+    counts = _many(view.sensitivity, "published count", "published counts")
+    values = _many(view.items_per_user, "distinct value", "distinct values")
+    return (
+        f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "
+        f"at most {counts} of a window, each by one, because a user adds at most {values} of {view.item_field} to a "
+        "window, each once."
+    )
+
+
+def _coalition(view: ViewPlan) -> str:
+    finest = max(view.audiences.values())
+    cost = alone(view, finest)
+    top, most = view.levels[-1], alone(view, -1)
+    grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
+    return (
+        f"Who reads every topic of this view learns no more than level {view.levels[finest].name} alone tells: one "
+        f"window costs a user epsilon {decimal_up(cost.epsilon)} and delta {decimal_up(cost.delta)} at worst, so it "
+        f"changes the odds that the user took part by a factor of at most {odds_factor(cost.epsilon)}."
+        f"{'' if finest == len(view.levels) - 1 else grants}"
+    )
+
+
+def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
+    reach = reach_ms(ledger, views)
+    asked = _schedule(views, ledger.period_ms)
+    return LedgerDescription(
+        name=ledger.name,
+        population=ledger.population,
+        budget=Price.spent(ledger.total),
+        parts=_parts(ledger, views, asked) if ledger.parts else [],
+        period=format_duration(ledger.period_ms),
+        asked=Price.spent(asked),
+        affords_schedule=asked <= ledger.budget,
+        lasts=format_duration(reach),
+        odds=odds_factor(ledger.total.epsilon),
+        shares=[_share(view, reach) for view in views],
+    )
+
+
+def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], asked: Cost) -> list[PartDescription]:
+    """The pure part first; it also has the deltas of all windows."""
+    pure = Cost(ledger.budget.epsilon, ledger.budget.delta)
+    rows: list[tuple[str, Fraction, Fraction, tuple[str, ...]]] = [
+        ("pure", pure.epsilon, pure.delta, ("epsilon", "delta"))
+    ]
+    rows += [(name, part.epsilon, part.slack, (PART_ENTRIES[name],)) for name, part in ledger.parts.items()]
+    return [
+        PartDescription(
+            name=name,
+            epsilon=Amount.up(epsilon),
+            delta=Amount.up(delta),
+            unit=entries[0],
+            cap=Amount.down(getattr(ledger.budget, entries[0])),
+            asked=Amount.up(getattr(asked, entries[0])),
+            lasts=format_duration(reach_ms(ledger, views, entries)),
+            windows_afforded={
+                view.name: min(getattr(ledger.budget, entry) // each for entry, each in used)
+                for view in views
+                if (used := [use for use in view.cost(max(view.audiences.values())).entries() if use[0] in entries])
+            },
+        )
+        for name, epsilon, delta, entries in rows
+    ]
+
+
+def _share(view: ViewPlan, reach: int) -> ShareDescription:
+    finest = max(view.audiences.values())
+    return ShareDescription(
+        view=view.name,
+        level=view.levels[finest].name,
+        cost=Price.spent(view.cost(finest)),
+        windows_asked=-(-view.ledger.period_ms // view.window.size_ms),
+        windows_afforded=-(-reach // view.window.size_ms),
+    )
+
+
+def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
+    warnings = [
+        f"ledger {ledger.name} does not afford its schedule: a period asks for {price_words(ledger.asked)}, its budget "
+        f"is {budget_words(ledger)}; windows are refused from {ledger.lasts} into each period of {ledger.period} on"
+        for ledger in ledgers
+        if not ledger.affords_schedule
+    ]
+    used = {(view.ledger.name, name) for view in plan.views.values() for name, _ in view.cost(0).entries()}
+    warnings += [
+        f"ledger {ledger.name}: part {name} takes epsilon {part.epsilon} of the budget, and no view is charged to it"
+        for ledger in plan.ledgers.values()
+        for name, part in ledger.parts.items()
+        if (ledger.name, PART_ENTRIES[name]) not in used
+    ]
+    unchecked = {view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}
+    warnings += [
+        f"topic {topic}: nobody checks that a user's events stay in one partition; a user in several is counted, and "
+        "can change a window, several times"
+        for topic in sorted(unchecked)
+    ]
+    if plan.broker == "memory://":
+        warnings.append("the embedded log keeps everything in memory: topics are gone when the process ends")
+    if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
+        warnings.append("key_file lies inside data_dir: who copies the state gets the key with it")
+    return warnings
+
+
+def price_words(price: Price) -> str:
+    """A price in words: "epsilon 4 and delta 1e-6"."""
+    return _and(f"{name} {amount.decimal}" for name, amount in price if amount is not None)
+
+
+def budget_words(ledger: LedgerDescription) -> str:
+    """What a period admits, in words: (epsilon, delta), or the caps of the parts."""
+    if not ledger.parts:
+        return price_words(ledger.budget)
+    pure, *parts = ledger.parts
+    caps = [("epsilon", pure.cap), ("delta", pure.delta), *((part.unit, part.cap) for part in parts)]
+    return _and(f"{name} {amount.decimal}" for name, amount in caps)
+
+
+def _and(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _many(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"

@@ -1,0 +1,75 @@
+"""How far a ledger reaches: what its statement leaves, at the prices of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.records.statement import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How many more windows of a view the ledger affords, at its present level and at worst.
+
+    Attributes:
+        level: name of the finest level that an audience has now.
+        cost: of one window.
+        windows: how many it affords, if the view were alone.
+        to_come: how many begin before the period ends.
+    """
+
+    level: str
+    cost: Cost
+    windows: int
+    to_come: int
+
+
+def present_level(view: ViewPlan, statement: Statement) -> int:
+    """The finest level that an audience's newest window has, or starts with."""
+    index = {level.name: at for at, level in enumerate(view.levels)}
+
+    def of(audience: str) -> int:
+        share = statement.shares.get((view.name, audience))
+        return view.audiences[audience] if share is None else index.get(share.level, view.audiences[audience])
+
+    return max(map(of, view.audiences))
+
+
+def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int]:
+    """What a ledger still affords.
+
+    Args:
+        plan: the application.
+        statement: of the ledger and period.
+
+    Returns:
+        By view; and the time up to which it affords every window of all its views, at most the end of the period.
+    """
+    views = [view for view in plan.views.values() if view.ledger.name == statement.account.name]
+    levels = [present_level(view, statement) for view in views]
+    costs = [view.cost(level) for view, level in zip(views, levels, strict=True)]
+    starts = [_next_start(view, statement) for view in views]
+    end = statement.account.period.end_ms
+
+    def begun(at: int, time_ms: int) -> int:
+        return max(0, -(-(time_ms - starts[at]) // views[at].window.size_ms))
+
+    found = {
+        view.name: Forecast(view.levels[levels[at]].name, costs[at], statement.left.fits(costs[at]), begun(at, end))
+        for at, view in enumerate(views)
+    }
+    low, high = min(starts, default=end), end
+    while low < high:
+        middle = (low + high + 1) // 2
+        asked = sum((cost * begun(at, middle) for at, cost in enumerate(costs)), Cost.ZERO)
+        low, high = (middle, high) if asked <= statement.left else (low, middle - 1)
+    return found, low
+
+
+def _next_start(view: ViewPlan, statement: Statement) -> int:
+    """Start of the first window of a view that no record tells of yet."""
+    newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
+    last = max((start for start in newest if start is not None), default=None)
+    return statement.account.period.start_ms if last is None else last + view.window.size_ms

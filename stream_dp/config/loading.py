@@ -1,0 +1,216 @@
+"""From the text of a configuration file to its parts, with every fault and its path, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from stream_dp.config.models import (
+    ENTRIES,
+    MODELS,
+    AnyViewConfig,
+    Config,
+    LedgerConfig,
+    LevelConfig,
+    SourceConfig,
+)
+from stream_dp.config.yaml_data import Data, Inexact, join, parse_yaml
+from stream_dp.errors import Fault
+
+BROKER_VARIABLE = "STREAM_DP_BROKER"
+
+_ENTRY_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {name: TypeAdapter(entry) for name, entry in ENTRIES.items()}
+
+_MESSAGES = {
+    "dict_type": "must be a mapping of keys, not {value}",
+    "greater_than_equal": "must be at least {ge}, not {value}",
+    "int_type": "must be a whole number, not {value}",
+    "less_than_equal": "must be at most {le}, not {value}",
+    "list_type": "must be a list, not {value}",
+    "literal_error": "must be {expected}, not {value}",
+    "missing": "is required",
+    "model_attributes_type": "must be a mapping of keys, not {value}",
+    "model_type": "must be a mapping of keys, not {value}",
+    "string_too_short": "must not be empty",
+    "string_type": "must be text, not {value}",
+    "too_short": "needs at least one entry",
+    "union_tag_invalid": "must be {expected_tags}, not {value}",
+    "union_tag_not_found": "is required",
+    "value_error": "{error}",
+}
+"""What to say of pydantic's kinds of error; the others are said in its own words."""
+
+
+@dataclass
+class Sections:
+    """What could be read of a file: the entries without a fault, and the names of all.
+
+    Attributes:
+        name: the application's name, None when it is missing or wrong.
+        raw: the file's data, for references out of entries that have a fault elsewhere.
+        config: the whole file, None when anything in it is wrong by itself.
+    """
+
+    name: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    sources: dict[str, SourceConfig] = field(default_factory=dict)
+    ledgers: dict[str, LedgerConfig] = field(default_factory=dict)
+    ladders: dict[str, list[LevelConfig]] = field(default_factory=dict)
+    audiences: dict[str, str] = field(default_factory=dict)
+    views: dict[str, AnyViewConfig] = field(default_factory=dict)
+    config: Config | None = None
+
+    def names(self, section: str) -> list[str] | None:
+        """The names that stand in a section, with or without faults; None when the section cannot be read."""
+        entries = self.raw.get(section)
+        return list(entries) if isinstance(entries, dict) else None
+
+
+def read_config(text: str, environ: Mapping[str, str]) -> tuple[Sections, list[Fault]]:
+    """Read the file's text against the models.
+
+    Args:
+        text: the YAML file's content.
+        environ: `STREAM_DP_BROKER` in it stands for the file's `broker`.
+
+    Returns:
+        The parts that are right by themselves, and every fault of the others.
+
+    Raises:
+        ConfigError: the text is not a YAML mapping, so there are no parts.
+    """
+    raw, faults = parse_yaml(text)
+    broker = environ.get(BROKER_VARIABLE)
+    if broker:
+        raw["broker"] = broker
+    try:
+        config = Config.model_validate(raw)
+    except ValidationError as error:
+        # A PlainValidator that fails inside a union repeats nothing, but the two kinds of view may.
+        faults += dict.fromkeys(_fault(details, from_variable=bool(broker)) for details in error.errors())
+        return _partial(raw, error.errors()), faults
+    return parts_of(config), faults
+
+
+def parts_of(config: Config) -> Sections:
+    """The parts of a configuration that is right by itself."""
+    return Sections(
+        name=config.name,
+        raw={section: _plain(getattr(config, section)) for section in ENTRIES},
+        sources=dict(config.sources),
+        ledgers=dict(config.ledgers),
+        ladders=dict(config.ladders),
+        audiences=dict(config.audiences),
+        views=dict(config.views),
+        config=config,
+    )
+
+
+def unknown(word: str, known: Iterable[str]) -> str:
+    """What to say of a word that is not among `known`: the nearest of them, or all."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"known: {', '.join(names)}" if names else "there is none"
+
+
+def in_file_order(faults: Iterable[Fault], raw: Mapping[str, Data]) -> list[Fault]:
+    """Faults in the order in which the sections and entries they are about stand in the file."""
+    places: dict[str, int] = {}
+    for section, entries in raw.items():
+        places[section] = len(places)
+        for name in entries if isinstance(entries, dict) else ():
+            places[join(section, name)] = len(places)
+
+    def place(fault: Fault) -> int:
+        section, _, rest = fault.path.partition(".")
+        entry = join(section, rest.partition(".")[0].partition("[")[0])
+        return places.get(entry, places.get(section, -1))
+
+    return sorted(faults, key=place)
+
+
+def _plain(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: dict(entry) if isinstance(entry, BaseModel) else entry for name, entry in entries.items()}
+
+
+def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:
+    broken = {tuple(error["loc"][:2]) for error in errors}
+    parts = Sections(raw=raw)
+    if ("name",) not in broken and isinstance(raw.get("name"), str):
+        parts.name = str(raw["name"])
+    for section, adapter in _ENTRY_ADAPTERS.items():
+        entries = raw.get(section)
+        if isinstance(entries, dict):
+            whole = {name: value for name, value in entries.items() if (section, name) not in broken}
+            getattr(parts, section).update({k: adapter.validate_python(v) for k, v in whole.items()})
+    return parts
+
+
+def _fault(error: ErrorDetails, *, from_variable: bool) -> Fault:
+    place = _place(error)
+    if place == ("broker",) and from_variable:
+        return Fault(BROKER_VARIABLE, _message(error, place))
+    path = ""
+    for part in place:
+        path = join(path, part)
+    return Fault(path, _message(error, place))
+
+
+def _place(error: ErrorDetails) -> tuple[str | int, ...]:
+    """Where an error stands in the file: pydantic's place without its own marks."""
+    place = error["loc"]
+    if len(place) > 2 and place[0] == "views" and place[2] in {"histogram", "topk"}:
+        place = place[:2] + place[3:]  # the tag of the union
+    if error["type"] in {"union_tag_not_found", "union_tag_invalid"}:
+        place = (*place, "kind")
+    return place[:-1] if place and place[-1] == "[key]" else place
+
+
+def _message(error: ErrorDetails, place: tuple[str | int, ...]) -> str:
+    kind, value = error["type"], error["input"]
+    if kind == "extra_forbidden":
+        return f"unknown key; {unknown(str(place[-1]), _keys_beside(place, error))}"
+    if kind == "union_tag_invalid":
+        value = value["kind"] if isinstance(value, dict) else value
+    words = _MESSAGES.get(kind)
+    if words is None:
+        return error["msg"]
+    return words.format(value=_shown(value), **error.get("ctx", {}))
+
+
+def _shown(value: object) -> str:
+    match value:
+        case Inexact(text):
+            return text
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case _:
+            text = repr(value)
+            return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _keys_beside(place: tuple[str | int, ...], error: ErrorDetails) -> list[str]:
+    """The keys that may stand where an unknown one stands."""
+    parent = place[:-1]
+    pattern = tuple("*" if index in {1, 2} and _is_name(parent, index) else part for index, part in enumerate(parent))
+    models = MODELS.get(tuple(str(part) for part in pattern), ())
+    if parent[:1] == ("views",) and len(parent) == 2:
+        models = tuple(m for m in models if m.__name__.lower().startswith(str(error["loc"][2])))
+    return [name for model in models for name in model.model_fields]
+
+
+def _is_name(parent: tuple[str | int, ...], index: int) -> bool:
+    return index == 1 or parent[0] == "ladders"

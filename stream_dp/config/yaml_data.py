@@ -1,0 +1,102 @@
+"""From the text of a YAML file to plain data, without the guesses YAML makes.
+
+Only `true`, `false`, `null` and numbers are more than text. A number with a point or an exponent stays what was
+written (`Inexact`), so that it can be refused by name. A key that stands twice is a fault, not an overwrite.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import yaml
+
+from stream_dp.errors import ConfigError, Fault
+
+_TRUE, _FALSE = {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
+_NULL = {"", "~", "null", "Null", "NULL"}
+_INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """A number that YAML readers turn into a binary float, as it was written."""
+
+    text: str
+
+
+Data: TypeAlias = dict[str, "Data"] | list["Data"] | str | int | bool | Inexact | None
+"""What a document holds."""
+
+
+def join(path: str, part: str | int) -> str:
+    """The path of a part of what stands at `path`: `views.destinations`, `ladders.standard[1]`."""
+    if isinstance(part, int):
+        return f"{path}[{part}]"
+    return f"{path}.{part}" if path else part
+
+
+def parse_yaml(text: str) -> tuple[dict[str, Data], list[Fault]]:
+    """Read one YAML document whose top is a mapping.
+
+    Args:
+        text: the file's content.
+
+    Returns:
+        The data, and a fault for each key that stands twice (its first value is kept).
+
+    Raises:
+        ConfigError: not YAML, more than one document, or the top is not a mapping.
+    """
+    try:
+        top = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not valid YAML: {error}") from None
+    if not isinstance(top, yaml.MappingNode):
+        raise ConfigError("the file must be a mapping of keys such as name, broker, sources, views")
+    faults: list[Fault] = []
+    data = _mapping(top, "", faults, ())
+    return data, faults
+
+
+def _value(node: yaml.Node, path: str, faults: list[Fault], above: tuple[yaml.Node, ...]) -> Data:
+    if any(node is ancestor for ancestor in above):
+        raise ConfigError([Fault(path, "an alias to something that contains it")])
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, path, faults, above)
+    if isinstance(node, yaml.SequenceNode):
+        inner = (*above, node)
+        return [_value(item, join(path, index), faults, inner) for index, item in enumerate(node.value)]
+    return _scalar(node)
+
+
+def _mapping(node: yaml.MappingNode, path: str, faults: list[Fault], above: tuple[yaml.Node, ...]) -> dict[str, Data]:
+    out: dict[str, Data] = {}
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            faults.append(Fault(path, f"line {line}: a key must be text"))
+            continue
+        name = str(key.value)
+        if name in out:
+            faults.append(Fault(join(path, name), f"stands twice: in line {lines[name]} and in line {line}"))
+            continue
+        lines[name] = line
+        out[name] = _value(value, join(path, name), faults, (*above, node))
+    return out
+
+
+def _scalar(node: yaml.Node) -> Data:
+    text = str(node.value)
+    if isinstance(node, yaml.ScalarNode) and node.style is not None:  # quoted, or a block of text
+        return text
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return Inexact(text) if _FLOAT.fullmatch(text) else text

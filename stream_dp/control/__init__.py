@@ -1,0 +1,1 @@
+"""What operators may ask for, as data and as pure functions on a plan."""

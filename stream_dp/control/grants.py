@@ -1,0 +1,91 @@
+"""Grants: as operators write them to the control topic, and as the partitions read them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import ConfigError, Fault, StateError
+
+log = logging.getLogger("stream_dp.control")
+
+GRANT = b"grant/"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A checked grant: an audience may see this level from now on. `number` rises from grant to grant."""
+
+    number: int
+    audience: str
+    level: str
+
+
+class Grant(BaseModel):
+    """A control message: an audience may see a level from now on; its retained windows are sharpened to it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["grant"] = "grant"
+    audience: str = Field(description="The audience, as the configuration names it.")
+    level: str = Field(description="The name of the level.")
+
+    def key(self) -> bytes:
+        """The record's key: of an audience's grants the last one stays."""
+        return GRANT + self.audience.encode()
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a grant that means nothing to the plan.
+
+        Raises:
+            ConfigError: there is no such audience, or none of its views has such a level.
+        """
+        if self.audience not in plan.audiences:
+            raise ConfigError([Fault("audience", f"no audience {self.audience!r}; there are {_list(plan.audiences)}")])
+        levels = [
+            level.name for view in plan.views.values() if self.audience in view.audiences for level in view.levels
+        ]
+        if self.level not in levels:
+            raise ConfigError(
+                [Fault("level", f"no view of {self.audience} has a level {self.level!r}; there are {_list(levels)}")]
+            )
+
+
+def check_grant(key: bytes | None, value: bytes | None, offset: int, plan: Plan) -> Order | None:
+    """The order that a control record gives; None, and a line in the log, for one that is no grant of this plan."""
+    if key is None or value is None or not key.startswith(GRANT):
+        return None
+    try:
+        grant = Grant.model_validate_json(value)
+        grant.check(plan)
+    except (ValidationError, ConfigError):
+        log.warning("control record %d is not a grant that this configuration knows; it is passed over", offset)
+        return None
+    return Order(offset, grant.audience, grant.level)
+
+
+def encode_order(order: Order) -> bytes:
+    """An order as it travels to the partitions."""
+    return msgspec.msgpack.encode((order.number, order.audience, order.level))
+
+
+def decode_order(value: bytes) -> Order:
+    """The inverse of `encode_order`.
+
+    Raises:
+        StateError: not an order.
+    """
+    try:
+        number, audience, level = msgspec.msgpack.decode(value, type=tuple[int, str, str])
+    except msgspec.DecodeError:
+        raise StateError("a record of the orders topic is not an order") from None
+    return Order(number, audience, level)
+
+
+def _list(names: object) -> str:
+    return ", ".join(dict.fromkeys(map(str, names)))  # type: ignore[call-overload]

@@ -1,0 +1,1 @@
+"""What is published, and what a reader can work out from it."""

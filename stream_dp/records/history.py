@@ -1,0 +1,84 @@
+"""What was read of release topics: for every window the release that holds, and the one it replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from stream_dp.accounting import Cost
+from stream_dp.exact.rationals import parse_exact
+from stream_dp.records.codec import AnyRecord
+from stream_dp.records.models import HistogramRelease, Price, Refusal, TopKRelease
+
+AnyRelease = HistogramRelease | TopKRelease
+
+
+@dataclass(slots=True)
+class Seen:
+    """The records of one window of a view and audience.
+
+    Attributes:
+        release: the release with the highest revision, None when none was read.
+        before: the release that it replaced, None when there was none or its topic no longer has it.
+        refusal: the newest refusal, of the window or of a sharper revision of it.
+    """
+
+    release: AnyRelease | None = None
+    before: AnyRelease | None = None
+    refusal: Refusal | None = None
+
+    def take(self, record: AnyRecord) -> bool:
+        """Add a record; False if it, or one that replaced it, was there already."""
+        if isinstance(record, Refusal):
+            fresh = self.refusal is None or record.revision > self.refusal.revision
+            self.refusal = record if fresh else self.refusal
+            return fresh
+        if self.release is not None and record.revision <= self.release.revision:
+            return False
+        self.before, self.release = self.release, record
+        if self.refusal is not None and self.refusal.revision <= record.revision:
+            self.refusal = None
+        return True
+
+
+@dataclass
+class History:
+    """The records of any number of views and audiences. Old ones may come again: topics repeat after a crash."""
+
+    seen: dict[tuple[str, str], dict[int, Seen]] = field(default_factory=dict)
+    charged: Cost = Cost.ZERO
+    """What all records that were taken say they charged."""
+    newest: AnyRecord | None = None
+    """The record that was taken last."""
+
+    def take(self, record: AnyRecord) -> Seen | None:
+        """Add a record; None if it is an old one."""
+        windows = self.seen.setdefault((record.view, record.audience), {})
+        seen = windows.setdefault(record.window.start_ms, Seen())
+        if not seen.take(record):
+            return None
+        self.newest = record
+        if not isinstance(record, Refusal):
+            self.charged += cost(record.charged)
+        return seen
+
+    def windows(self, view: str, audience: str) -> dict[int, Seen]:
+        """What was read of a view and audience by start of the window, in order of time."""
+        return dict(sorted(self.seen.get((view, audience), {}).items()))
+
+    def releases(self, audience: str | None = None) -> Iterator[AnyRelease]:
+        """The releases that hold, of one audience or of all."""
+        for (_, reader), windows in self.seen.items():
+            if audience in (None, reader):
+                yield from (seen.release for seen in windows.values() if seen.release is not None)
+
+
+def cost(price: Price) -> Cost:
+    """The exact cost that a record names."""
+    return _cost(price.epsilon.exact, price.delta.exact)
+
+
+@lru_cache(maxsize=4096)  # the records of a year name a few hundred prices, and a screen adds them up all the time
+def _cost(epsilon: str, delta: str) -> Cost:
+    return Cost(parse_exact(epsilon), parse_exact(delta))

@@ -1,0 +1,224 @@
+"""The rows of the releases table, which the release and sharpen agents write, and how they are read.
+
+| key | value |
+|---|---|
+| `b` view, start, bucket | `MergedBucket`: exact counts of a window that waits for its turn |
+| `v` view | `ViewRow`: how far the releases of a view have come |
+| `t` view, start | `SealedTable`: the noisy integers of a released window |
+| `w` view, start | `WindowRow`: who has what of a window, and the records still to be published |
+| `l` ledger, period | a ledger (`accounting.ledger`), without its open reservations |
+| `r` ledger, period, call | what is reserved for a `Call` |
+| `c` audience | `ClearanceRow`: the newest grant of an audience |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import msgspec
+
+from stream_dp.accounting import Cost, Ledger, encode_cost
+from stream_dp.accounting import decode as decode_ledger
+from stream_dp.accounting import encode as encode_ledger
+from stream_dp.config.plan import ViewPlan
+from stream_dp.errors import ConfigError, StateError
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.windows.effects import Message, Rows
+from stream_dp.windows.keys import after, bucket_key, decode, moment, text, window_key
+from stream_dp.windows.merge_rows import MergedBucket
+
+BUCKET, VIEW, TABLE, WINDOW, LEDGER, RESERVATION, CLEARANCE = b"b", b"v", b"t", b"w", b"l", b"r", b"c"
+
+
+class ViewRow(msgspec.Struct, array_like=True):
+    """How far the releases of a view have come, and what they are made with."""
+
+    fingerprint: bytes
+    key_id: bytes
+    next_ms: int
+    """Start of the next window to release; windows leave in order, empty or not."""
+
+    def check(self, view: str, stored: Self) -> None:
+        """Refuse to go on with state that was made with something else.
+
+        Raises:
+            ConfigError: the view or the key file was changed.
+        """
+        if stored.fingerprint != self.fingerprint:
+            raise ConfigError(
+                f"views.{view}: it was changed while releases of it are stored; give the changed view a new name, "
+                "or set it back"
+            )
+        if stored.key_id != self.key_id:
+            raise ConfigError(
+                f"key_file: it holds another key than the one that view {view} was released with; put the former key "
+                "back, since its windows cannot be sharpened without it"
+            )
+
+
+class Given(msgspec.Struct, array_like=True):
+    """What an audience has of a window: the number of its last revision and the index of its level."""
+
+    revision: int
+    level: int
+
+
+NOTHING = Given(0, -1)
+
+
+class WindowRow(msgspec.Struct, array_like=True):
+    """A window that was released or refused: once this row is stored, its noise is never drawn again."""
+
+    refused: bool
+    given: dict[str, Given]
+    outbox: list[tuple[str, bytes, bytes]]
+    """(topic, key, record) still to be published; the bytes are fixed before the first attempt."""
+    turned_down: dict[str, int] = msgspec.field(default_factory=dict)
+    """The last grant of an audience that the ledger could not pay for: read again, it is not refused anew."""
+
+    @property
+    def finest(self) -> int:
+        """Index of the finest level that any audience has, -1 if none has any."""
+        return max((given.level for given in self.given.values()), default=-1)
+
+    def messages(self) -> list[Message]:
+        """The outbox as messages."""
+        return [Message(topic, key, value) for topic, key, value in self.outbox]
+
+
+class ClearanceRow(msgspec.Struct, array_like=True):
+    """The newest grant of an audience."""
+
+    number: int
+    """Its offset in the control topic: a grant that is read again is known by it."""
+    levels: list[str]
+    """The granted levels, newest first: a view uses the first that its ladder has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a reservation is for: the first release of a window, or a sharper revision for one audience."""
+
+    view: str
+    start_ms: int
+    audience: str = ""
+    before: int = -1
+    level: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.view} {self.start_ms} {self.audience} {self.before} {self.level}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """The inverse of `str`; names of views and audiences hold no blank."""
+        view, start, audience, before, level = name.split(" ")
+        return cls(view, int(start), audience, int(before), int(level))
+
+    def stored(self, row: WindowRow | None) -> bool:
+        """Whether what was reserved for has been stored with the window."""
+        if row is None or row.refused:
+            return False
+        return not self.audience or row.given.get(self.audience, NOTHING).level >= self.level
+
+
+def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
+    """The row of the ledger that pays for a window: that of the period it begins in."""
+    return LEDGER + text(view.ledger.name) + moment(view.ledger.period_of(start_ms))
+
+
+def reservation_key(ledger: bytes, call: str) -> bytes:
+    """The row of an open reservation, by the key of its ledger."""
+    return RESERVATION + ledger[len(LEDGER) :] + call.encode()
+
+
+def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
+    """What a reservation changes: the ledger comes first, so that no reservation stands without one."""
+    return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
+
+
+def charged_rows(key: bytes, ledger: Ledger) -> list[tuple[bytes, bytes | None]]:
+    """What the call that was finished last changes: its charge comes first, so that it is in one of both rows."""
+    return [(key, encode_ledger(ledger)), (reservation_key(key, ledger.last), None)]
+
+
+def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
+    """The ledgers among rows, by key, with their open reservations.
+
+    Raises:
+        StateError: one of them is damaged, overdrawn or of another version, or a reservation has no ledger.
+    """
+    stored: dict[bytes, bytes] = {}
+    reservations: dict[bytes, list[tuple[str, bytes]]] = {}
+    for key, value in rows:
+        if key.startswith(LEDGER):
+            stored[key] = value
+        elif key.startswith(RESERVATION):
+            end = len(RESERVATION) + 1 + key[len(RESERVATION)] + len(moment(0))
+            of = LEDGER + key[len(RESERVATION) : end]
+            reservations.setdefault(of, []).append((key[end:].decode(), value))
+    if not reservations.keys() <= stored.keys():
+        raise StateError("something is reserved in a ledger that is not stored")
+    return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}
+
+
+def repairs(key: bytes, stored: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes | None]]:
+    """What brings the rows of a ledger into their form: those of version 1, and an end that a crash left out."""
+    changes: list[tuple[bytes, bytes | None]] = []
+    if encode_ledger(ledger) != stored:
+        changes += [(reservation_key(key, call), encode_cost(cost)) for call, cost in sorted(ledger.reserved.items())]
+        changes.append((key, encode_ledger(ledger)))
+    ended = reservation_key(key, ledger.last)
+    if rows.get(ended) is not None:
+        changes.append((ended, None))
+    return changes
+
+
+def with_budget(ledger: Ledger, budget: Cost) -> Ledger:
+    """A stored ledger under the budget of today's configuration; one below what is taken leaves nothing.
+
+    A period keeps the parts that it began with, since a filter promises nothing about caps that react to what it let
+    pass: if they were changed, the smaller of each cap holds until the period ends.
+    """
+    taken = ledger.budget - ledger.left
+    if (ledger.budget.squares, ledger.budget.rho) != (budget.squares, budget.rho):
+        budget = budget.least(ledger.budget)
+    return replace(ledger, budget=budget.most(taken), known_left=None)
+
+
+def clearance_audience(key: bytes) -> str:
+    """The audience of a clearance row."""
+    if len(key) != 2 + key[1]:
+        raise StateError("a stored clearance has a damaged key")
+    return key[2:].decode()
+
+
+def stored_window(view: str, start: int, rows: Rows) -> WindowRow | None:
+    """The row of a window, None before it is released or refused."""
+    stored = rows.get(window_key(WINDOW, view, start))
+    return None if stored is None else decode(WindowRow, stored)
+
+
+def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
+    """The sealed table of a released window."""
+    return decode(SealedTable, rows.get(window_key(TABLE, view, start)) or b"")
+
+
+def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:
+    """The exact counts of a window that waits, as far as they have come."""
+    prefix = window_key(BUCKET, view, start)
+    return [decode(MergedBucket, value) for _, value in rows.scan(prefix, after(prefix))]
+
+
+def deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
+    """Rows that forget the counts of a window."""
+    return [(bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket), None) for bucket in buckets]
+
+
+def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
+    """Windows so old that they are no longer sharpened."""
+    horizon = start - view.window.retention_ms
+    for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened
+        for key, _ in rows.scan(kind + text(view.name), window_key(kind, view.name, horizon)):
+            yield key, None

@@ -1,0 +1,51 @@
+"""The rows of the counts table, which the ingest agent writes: one partition of the source topics.
+
+| key | value |
+|---|---|
+| `m` source | `Marker`: how far the source is counted; the commit point of a chunk |
+| `j` view, start, sequence | `JournalRow`: what one chunk added to one window |
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from stream_dp.windows.keys import window_key
+
+MARKER, JOURNAL = b"m", b"j"
+
+_SEQUENCE = struct.Struct(">I")
+
+
+def journal_key(view: str, start_ms: int, sequence: int) -> bytes:
+    """The key of the `sequence`-th journal row of a window."""
+    return window_key(JOURNAL, view, start_ms) + _SEQUENCE.pack(sequence)
+
+
+class ViewMark(msgspec.Struct, array_like=True):
+    """How far one view has come in one partition of its source."""
+
+    fingerprint: bytes
+    clock_ms: int
+    """Everything before this time has been seen: the last watermark, or the wall time up to which the log was read."""
+    open_from_ms: int
+    """Start of the first window whose counts have not been handed on."""
+    purging: list[tuple[int, int]]
+    """Windows handed on whose journal rows may still stand in the changelog: (start, number of rows)."""
+
+
+class Marker(msgspec.Struct, array_like=True):
+    """The commit record of one partition of a source: journal rows behind `offset` do not count."""
+
+    offset: int
+    views: dict[str, ViewMark]
+
+
+class JournalRow(msgspec.Struct, array_like=True):
+    """What one chunk added to one window: accepted contributions, user and item at the same place of two lists."""
+
+    last_offset: int
+    users: list[bytes]
+    items: list[str]

@@ -1,0 +1,157 @@
+"""A small application, and records as its topics would have them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from stream_dp.accounting import Cost
+from stream_dp.cli import main
+from stream_dp.config.plan import Plan
+from stream_dp.config.planning import load_plan
+from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.releases.publication import account, refusal_record, release_record
+from stream_dp.runtime.client import connect
+from stream_dp.runtime.memory import MemoryLog
+
+VISITS = """\
+name: visits
+broker: memory://
+data_dir: ./state
+key_file: ./visits.key
+sources:
+  visits: {topic: visits, partitions: 2}
+ledgers:
+  visitors: {population: visitors of the site, epsilon: "30", delta: "1/1000", period: 10d}
+ladders:
+  pages:
+    - {level: coarse, epsilon: "1/3"}
+    - {level: fine, epsilon: "1"}
+    - {level: finest, epsilon: "2"}
+  searches:
+    - {level: coarse, epsilon: "1/10"}
+    - {level: fine, epsilon: "1/5"}
+audiences: {public: coarse, staff: fine}
+views:
+  pages:
+    {source: visits, item: page, kind: histogram, items_per_user: 1, delta: "1e-6", window: {size: 1d},
+     ledger: visitors, ladder: pages}
+  searches:
+    {source: visits, item: query, kind: topk, k: 3, kbar: 5, selection: {epsilon: "1/10", delta: "1e-7"},
+     items_per_user: 1, window: {size: 1d}, ledger: visitors, ladder: searches}
+"""
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def visits_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configuration file of the application."""
+    monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
+    file = tmp_path / "visits.yaml"
+    file.write_text(VISITS, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def visits(visits_file: Path) -> Plan:
+    """Its plan."""
+    return load_plan(visits_file)
+
+
+@pytest.fixture
+def release(visits: Plan) -> Callable[..., HistogramRelease | TopKRelease]:
+    """Makes a release of a day."""
+
+    def make(
+        items: Mapping[str, int],
+        *,
+        view: str = "pages",
+        audience: str = "public",
+        level: int = 0,
+        day: int = 0,
+        revision: int = 1,
+        charged: Cost = Cost.ZERO,
+        left: Cost | None = None,
+        complete: bool = True,
+    ) -> HistogramRelease | TopKRelease:
+        planned = visits.views[view]
+        return release_record(
+            planned,
+            audience=audience,
+            level=level,
+            start_ms=day * DAY_MS,
+            revision=revision,
+            items=items.items(),
+            charged=charged,
+            held=planned.cost(level),
+            ledger=account(planned, 0, planned.ledger.budget if left is None else left),
+            complete=complete,
+        )
+
+    return make
+
+
+@pytest.fixture
+def refusal(visits: Plan) -> Callable[..., Refusal]:
+    """Makes a refusal of a day of the pages."""
+
+    def make(*, audience: str = "public", level: int = 1, day: int = 0, revision: int = 1) -> Refusal:
+        view = visits.views["pages"]
+        spending = account(view, 0, Cost.ZERO)
+        return refusal_record(
+            view,
+            audience=audience,
+            level=level,
+            start_ms=day * DAY_MS,
+            revision=revision,
+            asked=view.cost(level),
+            ledger=spending,
+        )
+
+    return make
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Said]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Calls the console script with arguments, as a shell does."""
+
+    def run(*words: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["stream-dp", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code: object = 0
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code
+        said = capsys.readouterr()
+        assert isinstance(code, int | None)
+        return Said(code or 0, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """An embedded log that the commands reach, which no other process could."""
+    shared = MemoryLog()
+    for name in ("grant", "tail", "ledger"):  # the modules; the package's attributes of these names may be the commands
+        monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=shared))
+    return shared

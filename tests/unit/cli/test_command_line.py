@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stream_dp.cli import cli
+from stream_dp.cli.command_line import command_line, program, short_path
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A console script in a virtual environment that is not on the PATH."""
+    script = tmp_path / "some venv" / "bin" / "stream-dp"
+    script.parent.mkdir(parents=True)
+    script.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return script
+
+
+def test_program_on_the_path_is_called_by_its_name(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(installed.parent))
+    assert program() == "stream-dp"
+
+
+def test_program_elsewhere_is_called_the_short_way_from_here(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(installed.parent.parent)
+    assert program() == "bin/stream-dp"
+    monkeypatch.chdir("/")
+    assert Path("/", program()).samefile(installed)
+
+
+def test_another_program_of_that_name_on_the_path_is_not_taken_for_this_one(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other" / "stream-dp"
+    other.parent.mkdir()
+    other.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(other.parent))
+    assert shutil.which("stream-dp") == str(other)
+    assert program() != "stream-dp"
+
+
+def test_shell_reads_a_command_line_back_word_for_word(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "a home"
+    monkeypatch.setenv("HOME", str(home))
+    file = home / "it's" / "flights.yaml"
+    line = command_line("tail", file, "a view")
+    assert line.startswith(shlex.quote(program()))
+    assert short_path(file).startswith("~/")
+    words = subprocess.run(
+        ["/bin/sh", "-c", f'printf "%s\\n" {line}'], capture_output=True, text=True, check=True, env={"HOME": str(home)}
+    )
+    assert words.stdout.splitlines()[1:] == ["tail", str(file), "a view"]
+
+
+COMMANDS = [[name] for name in cli.list_commands(click.Context(cli))]
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS, ["reproduce", "lossless"], ["reproduce", "topk"]], ids=str)
+def test_help_keeps_its_lines_apart(command: list[str]) -> None:
+    said = CliRunner().invoke(cli, [*command, "--help"])
+
+    assert said.exit_code == 0
+    assert "\\b" not in said.output, "a paragraph that click should leave as it is"
+    assert "\b" not in said.output

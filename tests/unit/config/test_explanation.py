@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from stream_dp.accounting import Cost
+from stream_dp.config.explanation import describe, odds_factor, reach_ms
+from stream_dp.config.plan import Plan
+
+Planner = Callable[..., Plan]
+DAY_MS = 86_400_000
+
+
+def test_levels_say_noise_cost_and_readers(planned: Planner) -> None:
+    """Histogram: 5 counts of one user, so scale 5/epsilon; budget 100 pays for 25 windows of 4, or 100 of 1 (delta)."""
+    view = describe(planned()).views[0]
+    assert [level.noise_scale.exact for level in view.levels] == ["20", "5", "5/4"]
+    assert [level.expected_error for level in view.levels] == ["20", "4.97", "1.13"]
+    assert [level.noise_interval_95 for level in view.levels] == [60, 15, 4]
+    assert [level.cost.epsilon.exact for level in view.levels] == ["1/4", "1", "4"]
+    assert [level.windows_afforded for level in view.levels] == [100, 100, 25]
+    assert [level.audiences for level in view.levels] == [["public"], ["partner"], ["internal"]]
+
+
+def test_words_name_the_protected_and_what_they_could_change(planned: Planner) -> None:
+    view = describe(planned()).views[0]
+    assert view.protection == (
+        "Protects aircraft by tail number: each of them is a user. Adding or removing everything one user did moves at "
+        "most 5 published counts of a window, each by one, because a user adds at most 5 distinct values of dest to a "
+        "window, each once."
+    )
+    assert view.coalition == (
+        "Who reads every topic of this view learns no more than level detailed alone tells: one window costs a user "
+        "epsilon 4 and delta 1e-6 at worst, so it changes the odds that the user took part by a factor of at most 54.6."
+    )
+
+
+def test_coalition_below_the_finest_level_is_told_what_grants_can_add(planned: Planner) -> None:
+    busiest = describe(planned()).views[1]
+    assert "learns no more than level standard alone tells" in busiest.coalition
+    assert busiest.coalition.endswith(" Grants can raise that to level detailed, epsilon 4.3000003.")
+
+
+def test_ledger_counts_the_windows_of_all_its_views(planned: Planner) -> None:
+    """53 windows of 4 + 1.3000003 do not fit into 100: 18 of each do, and that is 126 days."""
+    ledger = describe(planned()).ledgers[0]
+    assert [share.windows_asked for share in ledger.shares] == [53, 53]
+    assert [share.level for share in ledger.shares] == ["detailed", "standard"]
+    assert Fraction(ledger.asked.epsilon.exact) == 53 * (4 + 1 + Fraction(3_000_003, 10_000_000))
+    assert Fraction(ledger.asked.delta.exact) == 53 * Fraction(11, 10_000_000)
+    assert not ledger.affords_schedule
+    assert [share.windows_afforded for share in ledger.shares] == [18, 18]
+    assert ledger.lasts == "126d"
+
+
+def test_ledger_that_affords_its_schedule_says_so_and_warns_of_nothing(planned: Planner) -> None:
+    described = describe(planned(('epsilon: "100"', 'epsilon: "281"')))
+    assert described.ledgers[0].affords_schedule
+    assert described.ledgers[0].lasts == "366d"
+    assert described.warnings == []
+
+
+def test_budget_reaches_to_the_last_moment_before_a_window_it_cannot_pay(planned: Planner) -> None:
+    """Windows of 7 and 3 days at 4 and 1.3000003: up to day 49 there are 7 and 17, for 50.1; one more makes 54.1."""
+    plan = planned(
+        ('epsilon: "100"', 'epsilon: "54"'),
+        ("size: 7d, start: 2013-01-01T00:00:00Z, clock", "size: 3d, start: 2013-01-01T00:00:00Z, clock"),
+    )
+    views = list(plan.views.values())
+    assert reach_ms(plan.ledgers["aircraft"], views) == 49 * DAY_MS
+    assert [share.windows_afforded for share in describe(plan).ledgers[0].shares] == [7, 17]
+
+
+def test_delta_can_be_what_runs_out_first() -> None:
+    budget = Cost(Fraction(10), Fraction(1, 1000))
+    assert budget.fits(Cost(Fraction(1), Fraction(1, 3000))) == 3
+    assert budget.fits(Cost(Fraction(3), Fraction(1, 10**6))) == 3
+    assert budget.fits(Cost(Fraction(3), Fraction(0))) == 3
+
+
+PARTS = (
+    'epsilon: "100", delta: "1/10000", period: 366d}',
+    'epsilon: "100", delta: "1/10000", period: 366d,\n'
+    '    parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}}',
+)
+
+
+def test_parts_say_what_they_promise_what_is_asked_and_how_far_they_reach(planned: Planner) -> None:
+    """53 windows of two views, three draws in one of them; the rhos of the levels are in `test_plan`."""
+    plan = planned(PARTS)
+    ledger = describe(plan).ledgers[0]
+    pure, selection, zcdp = ledger.parts
+    assert [part.name for part in ledger.parts] == ["pure", "selection", "zcdp"]
+    assert [part.epsilon.exact for part in ledger.parts] == ["15", "5", "80"]
+    assert Fraction(pure.delta.exact) == Fraction(1, 10_000) - Fraction(2, 10**6)
+    assert (pure.unit, selection.unit, zcdp.unit) == ("epsilon", "squares", "rho")
+    caps = plan.ledgers["aircraft"].budget
+    assert [Fraction(part.cap.exact) for part in ledger.parts] == [caps.epsilon, caps.squares, caps.rho]
+    destinations, busiest = plan.views["destinations"], plan.views["busiest"]
+    assert Fraction(selection.asked.exact) == 53 * 3 * Fraction(1, 100)
+    assert Fraction(zcdp.asked.exact) == 53 * (destinations.levels[2].rho + busiest.levels[1].rho)
+    assert selection.windows_afforded == {"busiest": caps.squares // Fraction(3, 100)}
+    assert zcdp.windows_afforded["destinations"] == caps.rho // destinations.levels[2].rho
+    assert set(pure.windows_afforded) == {"destinations", "busiest"}
+    assert (pure.lasts, selection.lasts) == ("366d", "366d")
+    assert ledger.lasts == zcdp.lasts != "366d"
+    assert not ledger.affords_schedule
+    assert ledger.budget.epsilon.exact == "100"
+
+
+def test_one_window_is_described_by_its_own_epsilon_whatever_the_parts(planned: Planner) -> None:
+    whole, parted = describe(planned()), describe(planned(PARTS))
+    assert [view.coalition for view in parted.views] == [view.coalition for view in whole.views]
+
+
+def test_a_part_that_nothing_is_charged_to_is_warned_of(planned: Planner, flights: str) -> None:
+    text = "  busiest:\n" + flights.partition("  busiest:\n")[2]
+    (warning,) = (words for words in describe(planned(PARTS, (text, ""))).warnings if "no view" in words)
+    assert warning == "ledger aircraft: part selection takes epsilon 5 of the budget, and no view is charged to it"
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        (
+            ("name: flights\n", "name: flights\n"),
+            "ledger aircraft does not afford its schedule: a period asks for epsilon 280.9000159 and delta 5.83e-5, "
+            "its budget is epsilon 100 and delta 0.0001; windows are refused from 126d into each period of 366d on",
+        ),
+        (
+            ("kafka://127.0.0.1:9092", "memory://"),
+            "the embedded log keeps everything in memory: topics are gone when the process ends",
+        ),
+        (
+            ("key_file: ./flights.key", "key_file: ./state/../state/flights.key"),
+            "key_file lies inside data_dir: who copies the state gets the key with it",
+        ),
+        (
+            ("partitions: 4", "partitions: 4, partitioner: unchecked"),
+            "topic flights: nobody checks that a user's events stay in one partition; a user in several is counted, "
+            "and can change a window, several times",
+        ),
+    ],
+)
+def test_what_weakens_a_promise_is_warned_of(planned: Planner, change: tuple[str, str], warning: str) -> None:
+    assert warning in describe(planned(change)).warnings
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [("0", "1"), ("1", "2.72"), ("4", "54.6"), ("100", "2.69e43")])
+def test_odds_are_rounded_up(epsilon: str, factor: str) -> None:
+    """e = 2.71828, e^4 = 54.598, e^100 = 2.68812e43."""
+    assert odds_factor(Fraction(epsilon)) == factor
+
+
+def test_odds_of_an_absurd_epsilon_are_infinite() -> None:
+    assert odds_factor(Fraction(10**30)) == "Infinity"

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from fractions import Fraction
+from math import tanh
+from pathlib import Path
+
+import pytest
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan, fingerprint
+from stream_dp.kinds.selection import gumbel
+from stream_dp.lossless.discovery import discovery_delta
+from stream_dp.lossless.levels import WORD
+
+Planner = Callable[..., Plan]
+
+VECTORS = {
+    v["id"]: v for v in json.loads((Path(__file__).parents[2] / "vectors" / "lossless.json").read_text())["tests"]
+}
+D12 = {row["eps_per_unit"]: int(row["A"]) for row in VECTORS["D12"]["expected"]["rows"]}
+"""Nominal epsilon of one count to threshold A."""
+
+TALL_LADDER = 'epsilon: "4"}\n    - {level: fourth, epsilon: "5"}'
+
+
+def test_threshold_is_that_of_epsilon_over_the_items_of_one_user(planned: Planner) -> None:
+    """Five items: 0.25 / 5 = 0.05; with one item the level's epsilon is the count's (D12)."""
+    five = planned().views["destinations"]
+    one = planned(("items_per_user: 5", "items_per_user: 1")).views["destinations"]
+    assert five.sensitivity == 5
+    assert five.levels[0].threshold == D12["0.05"]
+    assert one.sensitivity == 1
+    assert [level.threshold for level in one.levels[:2]] == [D12["0.25"], D12["1"]]
+
+
+def test_topk_measures_at_most_k_counts_of_one_user(planned: Planner) -> None:
+    """k = 3 of 5 items: 3/20 / 3 = 0.05. With k above the bound, the bound counts: 1/4 / 5 = 0.05."""
+    few = planned(('overview, epsilon: "0.25"', 'overview, epsilon: "3/20"')).views["busiest"]
+    many = planned(("k: 3\n", "k: 9\n")).views["busiest"]
+    assert (few.sensitivity, few.levels[0].threshold) == (3, D12["0.05"])
+    assert (many.sensitivity, many.levels[0].threshold) == (5, D12["0.05"])
+
+
+def test_noise_numbers_are_those_of_the_discrete_laplace_law(planned: Planner) -> None:
+    """lossless 7: E|Z| = 2a / (1 - a^2), Pr[|Z| <= t] = 1 - 2 a^(t+1) / (1 + a), and t is the smallest for 95 %."""
+    for view in planned().views.values():
+        for level in view.levels:
+            a = Fraction(level.threshold, WORD)
+            inside = [1 - 2 * a ** (t + 1) / (1 + a) for t in (level.noise_interval - 1, level.noise_interval)]
+            assert inside[0] < Fraction(95, 100) <= inside[1]
+            assert level.expected_error == 2 * a / (1 - a * a)
+
+
+def test_minimum_count_is_the_smallest_that_keeps_each_levels_share_of_delta(planned: Planner) -> None:
+    """lossless 2.9.5: Pr[1 + Z >= tau] = a^(tau-1) / (1+a) <= delta / (levels items) = 1e-6 / 15."""
+    view = planned().views["destinations"]
+    share = Fraction(1, 15_000_000)
+    for level in view.levels:
+        assert level.minimum_count is not None
+        a = Fraction(level.threshold, WORD)
+        shown = [a ** (tau - 1) / (1 + a) for tau in (level.minimum_count, level.minimum_count - 1)]
+        assert shown[0] <= share < shown[1]
+
+
+def test_delta_of_the_ladder_is_at_most_what_was_configured(planned: Planner) -> None:
+    view = planned().views["destinations"]
+    shown = [(level.threshold, level.minimum_count or 0) for level in view.levels]
+    assert Fraction(1, 2_000_000) < discovery_delta(shown, view.items_per_user) <= view.delta == Fraction(1, 1_000_000)
+
+
+def test_minimum_counts_of_vector_h03_come_out_of_its_levels_and_a_delta_just_above_theirs(planned: Planner) -> None:
+    """Ladder a = 9/10, 4/5, 3/5, written as epsilons ln(1/a); a level's share 8.1e-8 is above 8.005e-8, the largest."""
+    vector = VECTORS["H03"]
+    plan = planned(
+        ("items_per_user: 5", "items_per_user: 1"),
+        ('epsilon: "0.25"', 'epsilon: "0.10536051565782628"'),
+        ('standard, epsilon: "1"', 'standard, epsilon: "0.22314355131420976"'),
+        ('epsilon: "4"', 'epsilon: "0.5108256237659907"'),
+        ('delta: "1e-6"', 'delta: "2.43e-7"'),
+    )
+    levels = plan.views["destinations"].levels
+    for level, a in zip(levels, vector["inputs"]["ladder_a"], strict=True):
+        assert abs(Fraction(level.threshold, WORD) - Fraction(a)) < Fraction(1, 10**15)
+    assert [level.minimum_count for level in levels] == vector["inputs"]["thresholds_ge"]
+
+
+def test_longer_ladder_asks_for_larger_minimum_counts(planned: Planner) -> None:
+    """Delta adds over levels (H03): a fourth level takes its share from the three."""
+    three = planned().views["destinations"].levels
+    four = planned(('epsilon: "4"}', TALL_LADDER)).views["destinations"].levels
+    assert [level.threshold for level in four[:3]] == [level.threshold for level in three]
+    assert [level.minimum_count for level in three] == [319, 81, 22]
+    assert [level.minimum_count for level in four[:3]] == [324, 83, 22]
+
+
+def test_histogram_costs_its_level_and_its_delta_once(planned: Planner) -> None:
+    view = planned().views["destinations"]
+    delta = Fraction(1, 1_000_000)
+    assert view.selection == Cost.ZERO
+    assert [view.cost(index) for index in range(3)] == [
+        Cost(Fraction(1, 4), delta),
+        Cost(Fraction(1), delta),
+        Cost(Fraction(4), delta),
+    ]
+
+
+def test_topk_costs_its_level_and_k_hardened_draws(planned: Planner) -> None:
+    """topk 3.4 with ln(1 + delta) <= delta: 3 (1/10 + 1e-7) + level; delta of the selection alone (lossless A02)."""
+    view = planned().views["busiest"]
+    draws = Fraction(3_000_003, 10_000_000)
+    assert view.topk == gumbel(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5)
+    assert all(level.minimum_count is None for level in view.levels)
+    assert view.selection == Cost(draws, Fraction(1, 10_000_000))
+    assert [view.cost(index).epsilon - draws for index in range(3)] == [Fraction(1, 4), 1, 4]
+    assert {view.cost(index).delta for index in range(3)} == {Fraction(1, 10_000_000)}
+
+
+def test_sharpening_costs_the_difference_and_no_delta(planned: Planner) -> None:
+    for view in planned().views.values():
+        assert view.cost(2) - view.cost(1) == Cost(Fraction(3), Fraction(0))
+        assert (view.cost(1) - view.cost(0)) + (view.cost(2) - view.cost(1)) + view.cost(0) == view.cost(2)
+
+
+PARTS = (
+    "period: 366d}",
+    'period: 366d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}}',
+)
+
+
+def test_with_parts_a_window_costs_squares_for_draws_and_rho_for_counts(planned: Planner) -> None:
+    """3 draws at 1/10, and per count e tanh(e / 2) at the coarsest level, e^2 / 2 more for a step to each finer one."""
+    histogram, topk = planned(PARTS).views.values()
+    nothing, delta = Fraction(0), Fraction(1, 10**7)
+    assert topk.selection == Cost(3 * delta, delta, squares=Fraction(3, 100))
+    assert topk.cost(1) == topk.selection + Cost(nothing, nothing, rho=topk.levels[1].rho)
+    assert histogram.cost(2) == Cost(nothing, Fraction(1, 10**6), rho=histogram.levels[2].rho)
+    for view, moved in ((histogram, 5), (topk, 3)):
+        epsilons = [float(level.epsilon) / moved for level in view.levels]
+        expected = [epsilons[0] * tanh(epsilons[0] / 2), epsilons[1] ** 2 / 2, epsilons[2] ** 2 / 2]
+        for at, level in enumerate(view.levels):
+            assert float(level.rho) == pytest.approx(moved * sum(expected[: at + 1]), rel=1e-9, abs=0)
+
+
+def test_parts_are_in_the_fingerprint_by_name_and_not_by_size(planned: Planner) -> None:
+    def prints(*changes: tuple[str, str]) -> list[bytes]:
+        return [view.fingerprint for view in planned(*changes).views.values()]
+
+    larger = (PARTS[0], PARTS[1].replace('"80"', '"81"'))
+    one = (PARTS[0], 'period: 366d, parts: {zcdp: {epsilon: "80", slack: "1e-6"}}}')
+    assert prints(PARTS) == prints(larger)
+    assert len({tuple(prints()), tuple(prints(PARTS)), tuple(prints(one))}) == 3
+
+
+def test_audiences_start_at_their_level_and_views_name_theirs(planned: Planner) -> None:
+    plan = planned()
+    assert plan.audiences == ("public", "partner", "internal")
+    assert plan.views["destinations"].audiences == {"public": 0, "partner": 1, "internal": 2}
+    assert plan.views["busiest"].audiences == {"public": 0, "partner": 1}
+
+
+def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
+    plan = planned()
+    assert plan.erase_within_ms == 15 * 60_000
+    assert plan.views["busiest"].window == WindowPlan(
+        size_ms=7 * 86_400_000,
+        start_ms=1_356_998_400_000,
+        grace_ms=5 * 60_000,
+        clock="event",
+        max_ahead_ms=7 * 86_400_000,
+        idle_ms=60_000,
+        retention_ms=30 * 86_400_000,
+    )
+    short = planned(("size: 7d", "size: 1h"), (", clock: event", "")).views["busiest"].window
+    assert (short.max_ahead_ms, short.clock) == (86_400_000, "wall")
+    source = plan.views["busiest"].source
+    assert (source.dead_letter_topic, source.partitioner) == ("flights.dlq", "murmur2")
+
+
+def test_folders_are_relative_to_the_file(planned: Planner, tmp_path: Path) -> None:
+    plan = planned(("key_file: ./flights.key", "key_file: /secret/flights.key"))
+    assert plan.data_dir == tmp_path / "state"
+    assert plan.key_file == Path("/secret/flights.key")
+
+
+IDENTITY = [
+    ("topic: flights,", "topic: planes,"),
+    ("partitions: 4", "partitions: 5"),
+    ("user: tailnum, ", ""),
+    ("field: time_hour", "field: time"),
+    ("unit: ms", "unit: s"),
+    ("partitions: 4", "partitions: 4, partitioner: crc32"),
+    ("item: dest", "item: origin"),
+    ("size: 7d", "size: 1d"),
+    ("start: 2013-01-01T00:00:00Z, ", ""),
+    ("start: 2013-01-01T00:00:00Z", "start: 2013-01-02T00:00:00Z"),
+    ("items_per_user: 5", "items_per_user: 6"),
+    ("ladder: standard", "ladder: standard\n    buckets: 8"),
+    ('overview, epsilon: "0.25"', 'overview, epsilon: "0.26"'),
+    ('epsilon: "4"}', TALL_LADDER),
+    ("ledger: aircraft", "ledger: other"),
+    ("period: 366d", "period: 365d"),
+]
+OTHER_LEDGER = ("ledgers:\n", 'ledgers:\n  other: {population: x, epsilon: "100", delta: "1/10000", period: 366d}\n')
+
+
+@pytest.mark.parametrize(
+    "change", IDENTITY, ids=lambda change: change[1].strip()[:30] or "without " + change[0].strip()
+)
+@pytest.mark.parametrize("view", ["destinations", "busiest"])
+def test_fingerprint_changes_with_what_may_not_change_under_state(
+    planned: Planner, change: tuple[str, str], view: str
+) -> None:
+    before = planned().views[view]
+    after = planned(OTHER_LEDGER, change).views[view]
+    assert len(before.fingerprint) == len(after.fingerprint) == FINGERPRINT_BYTES
+    assert before.fingerprint != after.fingerprint
+    assert before.query_id != after.query_id
+
+
+@pytest.mark.parametrize(
+    ("change", "view"),
+    [
+        (('delta: "1e-6"', 'delta: "1e-7"'), "destinations"),
+        (("k: 3\n", "k: 4\n"), "busiest"),
+        (("kbar: 40", "kbar: 41"), "busiest"),
+        (('epsilon: "1/10"', 'epsilon: "1/11"'), "busiest"),
+        (('delta: "1e-7"', 'delta: "1e-8"'), "busiest"),
+    ],
+)
+def test_fingerprint_changes_with_what_a_kind_publishes(planned: Planner, change: tuple[str, str], view: str) -> None:
+    assert planned().views[view].fingerprint != planned(change).views[view].fingerprint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("public: overview", "public: standard"),
+        ("  internal: detailed\n", "  internal: detailed\n  staff: detailed\n"),
+        ("grace: 1h", "grace: 2h"),
+        ("clock: event", "clock: wall"),
+        ("grace: 1h", "grace: 1h, idle: 5m, max_ahead: 3d"),
+        ("ladder: standard", "ladder: standard\n    retention: 90d"),
+        ('epsilon: "100"', 'epsilon: "200"'),
+        ("aircraft by tail number", "aircraft"),
+        ("broker: kafka://127.0.0.1:9092", "broker: memory://"),
+        ("topic: flights,", "topic: flights, dead_letter_topic: refused,"),
+        ("data_dir: ./state", "data_dir: ./elsewhere"),
+        ('epsilon: "0.25"', 'epsilon: "1/4"'),
+    ],
+    ids=lambda change: change[1].strip()[:30],
+)
+def test_fingerprint_stays_where_clearances_budgets_and_clocks_change(
+    planned: Planner, change: tuple[str, str]
+) -> None:
+    before, after = planned().views, planned(change).views
+    assert {name: view.fingerprint for name, view in before.items()} == {
+        name: view.fingerprint for name, view in after.items()
+    }
+
+
+def test_fingerprint_is_the_same_on_every_machine_and_version(planned: Planner) -> None:
+    """Golden: state that exists carries these bytes; whoever changes them orphans it."""
+    views = planned().views
+    assert {name: view.fingerprint.hex() for name, view in views.items()} == GOLDEN
+
+
+GOLDEN = {"destinations": "fd19114043de540d", "busiest": "d8c4ba7aa824136d"}
+
+
+def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
+    """A field added to a view's plan has to be put on one of the two sides, here and in `fingerprint`."""
+    view = planned().views["busiest"]
+    outside = {"name", "audiences", "fingerprint"}
+    identity = {
+        "kind",
+        "source",
+        "item_field",
+        "window",
+        "items_per_user",
+        "buckets",
+        "levels",
+        "ledger",
+        "delta",
+        "topk",
+    }
+    assert {field.name for field in fields(ViewPlan)} == outside | identity
+    assert fingerprint(replace(view, name="other", audiences={}, fingerprint=b"x")) == view.fingerprint
+    assert fingerprint(replace(view, kind="histogram")) != view.fingerprint

@@ -1,0 +1,102 @@
+"""Sealed tables name how their coarser levels are made; those of the first version, which do not, are read as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.errors import StateError
+from stream_dp.exact.bits import KeyedBits
+from stream_dp.kinds.sealing import SealedTable, noise_window, read_window, seal_window
+from stream_dp.lossless.excess import LMR1, LMR3
+from stream_dp.windows.keys import decode, encode
+from tests.support.readings import read_rows
+
+Planner = Callable[..., Plan]
+
+KEY = bytes(range(32))
+START_MS = 1_356_998_400_000
+COUNTS = {f"item {i}": 40 * i for i in range(60, 0, -1)}
+
+
+@pytest.fixture(params=["destinations", "busiest"])
+def view(request: pytest.FixtureRequest, planned: Planner) -> ViewPlan:
+    """A histogram, then a top-k."""
+    return planned().views[request.param]
+
+
+def sealed(view: ViewPlan) -> SealedTable:
+    return seal_window(view, START_MS, COUNTS, prf_key=KEY, entropy=lambda context: KeyedBits(KEY, context))
+
+
+def by_definition(view: ViewPlan, table: SealedTable, construction: str) -> list[list[tuple[str, int]]]:
+    fine = dict(zip((item.encode() for item in table.items), table.values, strict=True))
+    thresholds = [level.threshold for level in view.levels]
+    rows = read_rows(
+        fine,
+        prf_key=KEY,
+        window=noise_window(view, START_MS),
+        digest=table.digest,
+        thresholds=thresholds,
+        finest=thresholds[-1],
+        construction=construction,
+    )
+    return [
+        [
+            (key.decode(), values[index])
+            for key, values in rows.items()
+            if level.minimum_count is None or values[index] >= level.minimum_count
+        ]
+        for index, level in enumerate(view.levels)
+    ]
+
+
+def read(view: ViewPlan, table: SealedTable) -> list[list[tuple[str, int]]]:
+    return [reading.items for reading in read_window(view, START_MS, table, [0, 1, 2], KEY)]
+
+
+def test_a_new_table_is_made_and_read_in_bulk_and_stores_that(view: ViewPlan) -> None:
+    table = sealed(view)
+    stored = decode(SealedTable, encode(table))
+
+    assert table.construction == LMR3
+    assert stored == table
+    assert table.items
+    assert read(view, stored) == by_definition(view, table, LMR3)
+
+
+def test_a_table_of_the_first_version_is_read_as_it_was(view: ViewPlan) -> None:
+    table = sealed(view)
+    former = msgspec.msgpack.encode([table.digest, table.items, table.values, table.complete, table.draws])
+
+    stored = decode(SealedTable, former)
+
+    assert stored.construction == LMR1
+    assert read(view, stored) == by_definition(view, table, LMR1)
+    assert read(view, stored) != read(view, table)
+
+
+def test_a_table_of_a_later_version_is_refused(view: ViewPlan) -> None:
+    table = msgspec.structs.replace(sealed(view), construction="LMR9")
+
+    with pytest.raises(StateError, match="not known to this version"):
+        read(view, table)
+
+
+def test_a_level_is_read_the_same_alone_and_with_others(view: ViewPlan) -> None:
+    table = sealed(view)
+
+    alone = [read_window(view, START_MS, table, [level], KEY)[0].items for level in range(3)]
+
+    assert alone == read(view, table)
+
+
+def test_an_empty_window_is_sealed_and_read(planned: Planner) -> None:
+    for view in planned().views.values():
+        table = seal_window(view, START_MS, {}, prf_key=KEY, entropy=lambda context: KeyedBits(KEY, context))
+
+        assert table.items == []
+        assert read(view, table) == [[], [], []]

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan
+from stream_dp.errors import StateError
+from stream_dp.exact.rationals import decimal_down, decimal_up
+from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, decode, encode, schema, topic_key
+from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.releases.publication import account, refusal_record, release_record
+
+Planner = Callable[..., Plan]
+START = 1_356_998_400_000
+DELTA = Fraction(1, 1_000_000)
+NOTHING = Cost(Fraction(0), Fraction(0))
+
+
+@pytest.fixture
+def records(planned: Planner) -> dict[str, AnyRecord]:
+    plan = planned()
+    view, top = plan.views["destinations"], plan.views["busiest"]
+    books = account(view, START, Cost(Fraction(289, 3), Fraction(99, 1_000_000)))
+    return {
+        "histogram": release_record(
+            view,
+            audience="partner",
+            level=1,
+            start_ms=START,
+            revision=2,
+            items=[("LAX", 90), ("BOS", 512), ("ATL", 512)],
+            charged=Cost(Fraction(3, 4), Fraction(0)),
+            held=Cost(Fraction(1), DELTA),
+            ledger=books,
+        ),
+        "topk": release_record(
+            top,
+            audience="public",
+            level=0,
+            start_ms=START,
+            revision=1,
+            items=[("Zürich\u2028\x00\u00a0\N{AIRPLANE}", -3), ("", 5)],
+            charged=NOTHING,
+            held=Cost(Fraction(1, 3), Fraction(1, 7)),
+            ledger=books,
+            complete=False,
+        ),
+        "refusal": refusal_record(
+            view, audience="internal", level=2, start_ms=START, revision=1, asked=Cost(Fraction(4), DELTA), ledger=books
+        ),
+    }
+
+
+def test_record_says_what_the_plan_and_the_ledger_say(records: dict[str, AnyRecord]) -> None:
+    release = records["histogram"]
+    assert isinstance(release, HistogramRelease)
+    assert [(row.item, row.count) for row in release.items] == [("ATL", 512), ("BOS", 512), ("LAX", 90)]
+    assert (release.level.name, release.level.epsilon.exact) == ("standard", "1")
+    assert (release.noise_interval_95, release.minimum_count, release.revision) == (15, 81, 2)
+    assert (release.charged.epsilon.exact, release.charged.delta.exact) == ("3/4", "0")
+    assert (release.held.epsilon.exact, release.held.delta.exact) == ("1", "1/1000000")
+    assert (release.window.start, release.window.end) == ("2013-01-01T00:00:00Z", "2013-01-08T00:00:00Z")
+    assert release.ledger.period.end_ms - release.ledger.period.start_ms == 366 * 86_400_000
+    assert "one user" in release.neighbours
+
+
+def test_topk_keeps_the_order_of_the_selection_and_says_that_the_list_ended(records: dict[str, AnyRecord]) -> None:
+    release = records["topk"]
+    assert isinstance(release, TopKRelease)
+    assert [(row.rank, row.count) for row in release.items] == [(1, -3), (2, 5)]
+    assert (release.k, release.complete) == (3, False)
+
+
+def test_what_was_spent_rounds_up_and_what_is_left_rounds_down(records: dict[str, AnyRecord]) -> None:
+    release = records["topk"]
+    assert isinstance(release, TopKRelease)
+    assert release.held.epsilon.decimal == "0.333333333334"
+    assert release.ledger.left.epsilon.exact == "289/3"
+    assert release.ledger.left.epsilon.decimal == "96.3333333333"
+
+
+@pytest.mark.parametrize("kind", ["histogram", "topk", "refusal"])
+def test_record_is_read_back_as_it_was_written(records: dict[str, AnyRecord], kind: str) -> None:
+    record = records[kind]
+    data = encode(record)
+    assert decode(data) == record
+    assert encode(decode(data)) == data
+    assert type(decode(data)) is type(record)
+
+
+def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned: Planner) -> None:
+    parts = 'period: 366d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}}'
+    view = planned(("period: 366d}", parts)).views["busiest"]
+    left = view.ledger.budget - view.cost(0)
+    record = release_record(
+        view,
+        audience="public",
+        level=0,
+        start_ms=START,
+        revision=1,
+        items=[],
+        charged=view.cost(0),
+        held=view.cost(0),
+        ledger=account(view, START, left),
+    )
+    data = json.loads(encode(record))
+    assert decode(encode(record)) == record
+    assert mismatch(data, schema("record"), schema("record")) == []
+    assert record.charged.cost == record.held.cost == view.cost(0)
+    assert set(data["charged"]) == {"epsilon", "delta", "squares", "rho"}
+    assert set(data["ledger"]["parts"]) == {"selection", "zcdp"}
+    assert data["ledger"]["parts"]["zcdp"]["left"]["exact"] == str(left.rho)
+    assert Fraction(data["ledger"]["parts"]["zcdp"]["left"]["decimal"]) <= left.rho
+    assert "null" not in encode(record).decode()
+
+
+def test_equal_records_have_equal_bytes_whatever_the_order_of_their_making(records: dict[str, AnyRecord]) -> None:
+    record = records["histogram"]
+    fields = dict(reversed(list(record)))
+    assert encode(HistogramRelease(**fields)) == encode(record)
+
+
+def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
+    """Golden: consumers rely on this form. A change of it is a change of the schema version."""
+    amount = '{{"decimal":"{}","exact":"{}"}}'.format
+    price = '{{"delta":{},"epsilon":{}}}'.format
+    expected = (
+        '{"asked":' + price(amount("1e-6", "1/1000000"), amount("4", "4")) + ',"audience":"internal",'
+        '"code_version":"0.1.0","kind":"histogram",'
+        '"ledger":{"budget":' + price(amount("0.0001", "1/10000"), amount("100", "100"))
+        + ',"left":' + price(amount("9.9e-5", "99/1000000"), amount("96.3333333333", "289/3"))
+        + ',"name":"aircraft","period":{"end":"2014-01-02T00:00:00Z","end_ms":1388620800000,'
+        '"start":"2013-01-01T00:00:00Z","start_ms":1356998400000},"population":"aircraft by tail number"},'
+        '"level":{"epsilon":' + amount("4", "4") + ',"name":"detailed"},'
+        '"neighbours":"Two inputs are neighbours if one is the other with everything that one user did in the windows '
+        "of the ledger's period added or removed. All records charged to the ledger in a period are together "
+        '(epsilon, delta)-differentially private for its budget.",'
+        '"reason":"budget","revision":1,"schema_version":1,"type":"refusal","view":"destinations",'
+        '"window":{"end":"2013-01-08T00:00:00Z","end_ms":1357603200000,"start":"2013-01-01T00:00:00Z",'
+        '"start_ms":1356998400000}}'
+    )  # fmt: skip
+    assert encode(records["refusal"]).decode() == expected
+
+
+def test_items_are_any_text_in_utf8(records: dict[str, AnyRecord]) -> None:
+    data = encode(records["topk"])
+    assert "Zürich".encode() in data
+    assert json.loads(data)["items"][0]["item"] == "Zürich\u2028\x00\u00a0\N{AIRPLANE}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"schema_version": 2}, {"secret": 1}, {"revision": 0}, {"type": "other"}, {"revision": 1.5}, {"ledger": None}],
+)
+def test_bytes_of_another_form_are_refused(records: dict[str, AnyRecord], change: dict[str, object]) -> None:
+    data = {**json.loads(encode(records["histogram"])), **change}
+    with pytest.raises(StateError, match="not a release record of schema version 1"):
+        decode(json.dumps(data).encode())
+
+
+def test_bytes_that_are_no_json_are_refused() -> None:
+    with pytest.raises(StateError, match="not a release record"):
+        decode(b"\xff")
+
+
+def test_refusal_does_not_displace_the_release_that_readers_have(records: dict[str, AnyRecord]) -> None:
+    refusal = records["refusal"]
+    assert isinstance(refusal, Refusal)
+    release = records["histogram"].model_copy(update={"audience": "internal"})
+    assert topic_key(release) == b"destinations/internal/1356998400000"
+    assert topic_key(refusal) == b"destinations/internal/1356998400000/refusal"
+    assert topic_key(release.model_copy(update={"revision": 9})) == topic_key(release)
+
+
+def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every property that a schema declares, with its path."""
+    if isinstance(node, dict):
+        for name, value in node.get("properties", {}).items():
+            yield f"{path}.{name}", value
+        for name, value in node.items():
+            yield from properties(value, f"{path}.{name}")
+
+
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
+def test_schema_describes_every_field(name: str) -> None:
+    body = schema(name)
+    found = dict(properties(body))
+    assert len(found) > 20
+    assert [path for path, value in found.items() if not value.get("description")] == []
+
+
+def mismatch(value: Any, node: dict[str, Any], root: dict[str, Any], path: str = "") -> list[str]:
+    """Where a value departs from the part of JSON Schema that the records use; unknown keywords are a mismatch."""
+    if "$ref" in node:
+        rest = {key: body for key, body in node.items() if key not in {"$ref", "description", "title"}}
+        assert not rest, f"{path}: {rest}"
+        return mismatch(value, root["$defs"][node["$ref"].rpartition("/")[2]], root, path)
+    known = {"$defs", "$schema", "$id", "title", "description", "type", "properties", "required", "items", "const",
+             "enum", "pattern", "minimum", "additionalProperties", "discriminator", "oneOf"}  # fmt: skip
+    assert set(node) <= known, f"{path}: {set(node) - known}"
+    types = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    found = []
+    if "type" in node and type(value) is not types[node["type"]]:
+        return [f"{path}: no {node['type']}"]
+    if "const" in node and value != node["const"]:
+        found.append(f"{path}: not {node['const']}")
+    if "enum" in node and value not in node["enum"]:
+        found.append(f"{path}: not in {node['enum']}")
+    if "pattern" in node and not re.search(node["pattern"], value):
+        found.append(f"{path}: not {node['pattern']}")
+    if "minimum" in node and value < node["minimum"]:
+        found.append(f"{path}: below {node['minimum']}")
+    if "oneOf" in node:
+        found += [] if sum(not mismatch(value, one, root, path) for one in node["oneOf"]) == 1 else [f"{path}: not one"]
+    if isinstance(value, dict):
+        declared = node.get("properties", {})
+        found += [f"{path}: lacks {name}" for name in node.get("required", []) if name not in value]
+        if "properties" in node:
+            assert node["additionalProperties"] is False
+            found += [f"{path}: has {name}" for name in value if name not in declared]
+        for name in set(declared) & set(value):
+            found += mismatch(value[name], declared[name], root, f"{path}.{name}")
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            found += mismatch(item, node["items"], root, f"{path}[{index}]")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["histogram", "topk", "refusal"])
+def test_schema_accepts_what_is_published_and_nothing_else(records: dict[str, AnyRecord], kind: str) -> None:
+    data = json.loads(encode(records[kind]))
+    for name in ("record", kind):
+        assert mismatch(data, schema(name), schema(name)) == []
+    others = {"histogram", "topk", "refusal"} - {kind}
+    assert all(mismatch(data, schema(other), schema(other)) for other in others)
+    for wrong in ({**data, "extra": 1}, {**data, "revision": 0}, {**data, "schema_version": 2}):
+        assert mismatch(wrong, schema("record"), schema("record"))
+
+
+@given(st.fractions(min_value=0), st.integers(1, 30))
+def test_decimals_enclose_the_number_within_one_unit_of_the_last_digit(value: Fraction, digits: int) -> None:
+    up, down = Fraction(decimal_up(value, digits)), Fraction(decimal_down(value, digits))
+    assert down <= value <= up
+    assert up - down <= value * Fraction(10, 10**digits)
+    assert (up == down) == (value == up)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "up", "down"),
+    [
+        (Fraction(0), 3, "0", "0"),
+        (Fraction(1, 4), 3, "0.25", "0.25"),
+        (Fraction(1, 3), 3, "0.334", "0.333"),
+        (Fraction(999, 1000), 2, "1", "0.99"),
+        (Fraction(123456), 3, "124000", "123000"),
+        (Fraction(1, 1_000_000), 3, "1e-6", "1e-6"),
+        (Fraction(2, 3_000_000), 3, "6.67e-7", "6.66e-7"),
+        (Fraction(1, 10_000), 3, "0.0001", "0.0001"),
+        (Fraction(10**20 + 1), 3, "101000000000000000000", "100000000000000000000"),
+    ],
+)
+def test_decimals_are_short(value: Fraction, digits: int, up: str, down: str) -> None:
+    assert (decimal_up(value, digits), decimal_down(value, digits)) == (up, down)
