@@ -17,7 +17,6 @@ from stream_dp.config.explanation import (
     LedgerDescription,
     PartDescription,
     PlanDescription,
-    SelectionDescription,
     ViewDescription,
     describe,
     price_words,
@@ -76,55 +75,32 @@ def _page(plan: PlanDescription) -> Iterator[RenderableType]:
 
 def _view(view: ViewDescription) -> RenderableType:
     start = f"from {view.first_window} on" if view.first_window else "from the first start on"
-    what = "keys and counts" if view.selection is None else f"the {view.selection.k} most frequent, with counts"
     lines = [
-        f"{what} of {view.item_field!r} in topic {view.topic}, every {view.window} {start}; "
+        f"{view.explanation.shows} of {view.item_field!r} in topic {view.topic}, every {view.window} {start}; "
         f"{view.clock} clock, {view.grace} grace, sharpened up to {view.retention} later",
         view.protection,
+        view.explanation.keys,
         view.coalition,
     ]
-    if view.selection is not None:
-        lines.insert(2, _selection(view.selection))
-    else:
-        lines.insert(2, f"Showing keys nobody named before costs delta {view.delta.decimal} a window.")
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(
         Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})"), *words, Padding(_levels(view), (0, 0, 0, 2))
     )
 
 
-def _selection(selection: SelectionDescription) -> str:
-    worst = " at worst" if selection.draws else ""
-    price = (
-        f"Choosing the keys ({selection.mechanism}) costs {price_words(selection.cost)} a window{worst}, once for all "
-    )
-    if selection.margin is None:
-        return price + "audiences; the catalogue is public, so no key has to stand out."
-    stands = (
-        f"{price}audiences. A key that stands {selection.margin} users above every key that is not among the first "
-        f"{selection.kbar} is shown as often as not"
-    )
-    if selection.outlook is None:
-        return stands + "."
-    return (
-        f"{stands}, one that stands {selection.outlook.usually} above nine times in ten. Where the k-th stands "
-        f"{selection.outlook.all_found} above, all {selection.k} come in 95 % of the windows. No key that is shown "
-        f"lies more than {selection.outlook.shortfall} users below the k-th, in 95 % as well."
-    )
-
-
 def _levels(view: ViewDescription) -> Table:
-    headings = ["level", "epsilon", "noise\nscale", "mean\nerror", "95 %\nwithin", "shown\nfrom"]
+    columns = view.explanation.columns
+    headings = ["level", "epsilon", "noise\nscale", "mean\nerror", "95 %\nwithin", *columns]
     headings.append("window\nrho" if view.levels[0].cost.rho else "window\ncosts")
     table = _table([*headings, "budget\naffords", "audiences"], left={"level", "audiences"})
-    for level in view.levels:
+    for index, level in enumerate(view.levels):
         table.add_row(
             level.name,
             _short(level.epsilon),
             _short(level.noise_scale),
             level.expected_error,
             f"±{level.noise_interval_95}",
-            "-" if level.minimum_count is None else str(level.minimum_count),
+            *(cells[index] for cells in columns.values()),
             _short(level.cost.rho or level.cost.epsilon),
             str(level.windows_afforded),
             ", ".join(level.audiences) or "-",

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from stream_dp.cli.numbers import printable, spent
-from stream_dp.records.history import AnyRelease
+from stream_dp.records.models import Release
 
 NOT_SHOWN = "not shown"
 SOLID, WHISKER = "▆", "─"
@@ -68,12 +68,12 @@ def _cells(value: int, scale: int, width: int) -> int:
     return min(width, max(0, round(value * width / max(scale, 1))))
 
 
-def full_width(releases: Iterable[AnyRelease]) -> int:
+def full_width(releases: Iterable[Release]) -> int:
     """The scale at which the longest bar of some releases fills its column."""
     return max((entry.count + release.noise_interval_95 for release in releases for entry in release.items), default=1)
 
 
-def bars(release: AnyRelease, keys: Sequence[str], *, scale: int, style: str) -> Bars:
+def bars(release: Release, keys: Sequence[str], *, scale: int, style: str) -> Bars:
     """The bars of some keys, in the order of the keys; one that the release does not show stands there as hidden.
 
     Args:
@@ -96,25 +96,17 @@ def progress_line(done: int, total: int, words: str, width: int) -> RenderableTy
     return line
 
 
-def keys_of(release: AnyRelease, rows: int) -> list[str]:
+def keys_of(release: Release, rows: int) -> list[str]:
     """The first keys of a release, in its order."""
     return [entry.item for entry in release.items[:rows]]
 
 
-def rest(release: AnyRelease, rows: int) -> str:
+def rest(release: Release, rows: int) -> str:
     """What stands below the first rows."""
     more = len(release.items) - rows
     return f"and {more} more" if more > 0 else ""
 
 
-def level_words(release: AnyRelease) -> str:
+def level_words(release: Release) -> str:
     """The level of a release: its name, what it costs, how far its noise reaches."""
     return f"{release.level.name}, epsilon {spent(release.level.epsilon)}, ±{release.noise_interval_95}"
-
-
-def extent_words(release: AnyRelease) -> str:
-    """How much a release shows, and what it leaves out."""
-    number = len(release.items)
-    if release.kind == "histogram":
-        return f"{number} shown, from {release.minimum_count} up"
-    return f"{number} of {release.k}" + ("" if release.complete else "; the rest cannot be told apart")

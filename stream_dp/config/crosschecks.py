@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from stream_dp.config.loading import Sections, unknown
-from stream_dp.config.models import BaseViewConfig, LedgerConfig, LevelConfig, SourceConfig, check_topic
+from stream_dp.config.models import LedgerConfig, LevelConfig, SourceConfig, ViewConfig
 from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
+from stream_dp.kinds.settings import check_topic
 from stream_dp.windows.durations import format_duration
 
 RELEASE_PREFIX = "releases."
@@ -17,29 +18,29 @@ KAFKA_PREFIX = "__"
 _REFERENCES = {"source": "sources", "ledger": "ledgers", "ladder": "ladders"}
 
 
-def cross_check(parts: Sections) -> list[Fault]:
+def cross_check(sections: Sections) -> list[Fault]:
     """Every fault between parts that are right by themselves.
 
     References are checked even of entries that are wrong elsewhere; a reference to an entry that is there but
     wrong is no fault of its own.
     """
-    faults = [*_sources(parts)]
-    for name, ladder in parts.ladders.items():
+    faults = [*_sources(sections)]
+    for name, ladder in sections.ladders.items():
         faults += _ladder(join("ladders", name), ladder)
-    views = parts.raw.get("views")
+    views = sections.raw.get("views")
     for name, raw in views.items() if isinstance(views, dict) else ():
         if isinstance(raw, dict):
-            faults += _references(parts, join("views", name), raw)
-            faults += _clearances(parts, join("views", name), raw)
-    for name, view in parts.views.items():
-        if view.ledger in parts.ledgers:
-            faults += _period(join("views", name), view, parts.ledgers[view.ledger])
+            faults += _references(sections, join("views", name), raw)
+            faults += _clearances(sections, join("views", name), raw)
+    for name, view in sections.views.items():
+        if view.ledger in sections.ledgers:
+            faults += _period(join("views", name), view, sections.ledgers[view.ledger])
     return faults
 
 
-def readers(parts: Sections, view: BaseViewConfig) -> list[str]:
+def readers(sections: Sections, view: ViewConfig) -> list[str]:
     """The audiences of a view: those it names, or all."""
-    return list(parts.audiences) if view.audiences is None else view.audiences
+    return list(sections.audiences) if view.audiences is None else view.audiences
 
 
 def dead_letter_topic(source: SourceConfig) -> str:
@@ -47,8 +48,8 @@ def dead_letter_topic(source: SourceConfig) -> str:
     return source.dead_letter_topic or f"{source.topic}.dlq"
 
 
-def _sources(parts: Sections) -> Iterator[Fault]:
-    sources = parts.raw.get("sources")
+def _sources(sections: Sections) -> Iterator[Fault]:
+    sources = sections.raw.get("sources")
     entries = sources.items() if isinstance(sources, dict) else ()
     counts = {name: entry.get("partitions") for name, entry in entries if isinstance(entry, dict)}
     counts = {name: count for name, count in counts.items() if isinstance(count, int)}
@@ -56,29 +57,29 @@ def _sources(parts: Sections) -> Iterator[Fault]:
         given = ", ".join(f"{name} {count}" for name, count in counts.items())
         yield Fault("sources", f"all sources of an application need the same number of partitions, not {given}")
     topics: dict[str, str] = {}
-    for name, source in parts.sources.items():
+    for name, source in sections.sources.items():
         path = join("sources", name)
         if source.topic in topics:
             yield Fault(f"{path}.topic", f"{source.topic!r} is the topic of source {topics[source.topic]!r} already")
         topics.setdefault(source.topic, name)
-    for name, source in parts.sources.items():
+    for name, source in sections.sources.items():
         path = join("sources", name)
-        yield from _reserved(parts, f"{path}.topic", source.topic)
+        yield from _reserved(sections, f"{path}.topic", source.topic)
         letters = dead_letter_topic(source)
         if letters in topics:
             yield Fault(
                 f"{path}.dead_letter_topic",
                 f"{letters!r} is the topic of source {topics[letters]!r}: refused records would be read as events",
             )
-        yield from _reserved(parts, f"{path}.dead_letter_topic", letters)
+        yield from _reserved(sections, f"{path}.dead_letter_topic", letters)
 
 
-def _reserved(parts: Sections, path: str, topic: str) -> Iterator[Fault]:
+def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:
     try:
         check_topic(topic)
     except ValueError as error:
         yield Fault(path, str(error))
-    prefixes = [RELEASE_PREFIX, KAFKA_PREFIX, *([f"{parts.name}-"] if parts.name else [])]
+    prefixes = [RELEASE_PREFIX, KAFKA_PREFIX, *([f"{sections.name}-"] if sections.name else [])]
     for prefix in prefixes:
         if topic.startswith(prefix):
             yield Fault(path, f"{topic!r} could be an internal topic: names that begin with {prefix!r} are reserved")
@@ -96,12 +97,12 @@ def _ladder(path: str, ladder: list[LevelConfig]) -> Iterator[Fault]:
             )
 
 
-def _references(parts: Sections, path: str, view: Mapping[str, Data]) -> Iterator[Fault]:
+def _references(sections: Sections, path: str, view: Mapping[str, Data]) -> Iterator[Fault]:
     for key, section in _REFERENCES.items():
-        value, names = view.get(key), parts.names(section)
+        value, names = view.get(key), sections.names(section)
         if isinstance(value, str) and names is not None and value not in names:
             yield Fault(f"{path}.{key}", f"no {key} is named {value!r}; {unknown(value, names)}")
-    audiences, names = view.get("audiences"), parts.names("audiences")
+    audiences, names = view.get("audiences"), sections.names("audiences")
     if not isinstance(audiences, list) or names is None:
         return
     for index, audience in enumerate(audiences):
@@ -112,12 +113,12 @@ def _references(parts: Sections, path: str, view: Mapping[str, Data]) -> Iterato
             yield Fault(where, f"audience {audience!r} stands twice")
 
 
-def _clearances(parts: Sections, path: str, view: Mapping[str, Data]) -> Iterator[Fault]:
+def _clearances(sections: Sections, path: str, view: Mapping[str, Data]) -> Iterator[Fault]:
     ladder, named = view.get("ladder"), view.get("audiences")
-    if not isinstance(ladder, str) or ladder not in parts.ladders:
+    if not isinstance(ladder, str) or ladder not in sections.ladders:
         return
-    levels = [level.level for level in parts.ladders[ladder]]
-    for audience, clearance in parts.audiences.items():
+    levels = [level.level for level in sections.ladders[ladder]]
+    for audience, clearance in sections.audiences.items():
         reads = named is None or (isinstance(named, list) and audience in named)
         if reads and clearance not in levels:
             yield Fault(
@@ -127,7 +128,7 @@ def _clearances(parts: Sections, path: str, view: Mapping[str, Data]) -> Iterato
             )
 
 
-def _period(path: str, view: BaseViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
+def _period(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
     size, period = view.window.size, ledger.period
     if size > period:
         yield Fault(

@@ -13,7 +13,7 @@ from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.kinds.selection import Expectation, Mechanism
+from stream_dp.kinds.base import Explanation
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_duration, format_time
 
@@ -28,35 +28,9 @@ class LevelDescription(BaseModel):
     noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
     expected_error: str = Field(description="Mean absolute noise of one count, rounded up.")
     noise_interval_95: int = Field(description="The noise of one count lies in plus or minus this with 95 %.")
-    minimum_count: int | None = Field(description="Smallest noisy count that is shown; null for a top-k.")
-    cost: Price = Field(description="What one window costs one user at worst, the selection included.")
+    cost: Price = Field(description="What one window costs one user at worst, the keys included.")
     windows_afforded: int = Field(description="Windows a period's budget pays for, if the view were alone.")
     audiences: list[str] = Field(description="Who starts at this level.")
-
-
-class OutlookDescription(BaseModel):
-    """What a selection can be expected to find, in users, rounded up."""
-
-    usually: str = Field(description="With this margin a key is shown nine times in ten.")
-    all_found: str = Field(description="With this margin of the k-th count, k keys are shown in 95 % of windows.")
-    shortfall: str = Field(description="No key is shown whose count is further below the k-th largest, in 95 %.")
-    noise: str = Field(description="Chance that a window in which all counts are equal shows anything.")
-
-
-class SelectionDescription(BaseModel):
-    """How the keys of a top-k are chosen."""
-
-    mechanism: Mechanism
-    k: int
-    kbar: int | None = Field(description="How many of the largest counts it looks at; null for a catalogue.")
-    epsilon: Amount = Field(description="Of each draw; of each item of a user (laplace); of each of k keys (fixed).")
-    draws: int = Field(description="Draws that are reserved for a window; 0 where every window has the same price.")
-    cost: Price = Field(description="Of one window at worst. Paid once for all audiences.")
-    margin: str | None = Field(
-        description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
-        "as often as not; null where no key has to."
-    )
-    outlook: OutlookDescription | None = Field(description="What it can be expected to find; null where nothing can.")
 
 
 class ViewDescription(BaseModel):
@@ -76,9 +50,9 @@ class ViewDescription(BaseModel):
     protection: str = Field(description="The neighbour relation in words.")
     items_per_user: int
     sensitivity: int = Field(description="How many published counts one user can move, each by one.")
-    delta: Amount = Field(description="What one window adds to delta, for all levels together.")
     levels: list[LevelDescription]
-    selection: SelectionDescription | None
+    keys_at_worst: Price = Field(description="What showing the keys of one window costs at worst, whatever the level.")
+    explanation: Explanation = Field(description="What is peculiar to the kind.")
     coalition: str = Field(description="What somebody learns who reads every audience's topic.")
     fingerprint: str = Field(description="Changes whenever the view becomes another question for its state.")
 
@@ -162,7 +136,7 @@ def reach_ms(ledger: LedgerPlan, views: Sequence[ViewPlan], only: Sequence[str] 
         asked = _schedule(views, time_ms)
         return all(getattr(asked, name) <= getattr(ledger.budget, name) for name in only)
 
-    low, high = 0, ledger.period_ms
+    low, high = 0, ledger.periods.length_ms
     if fits(high):
         return high
     while high - low > 1:
@@ -179,7 +153,7 @@ def odds_factor(epsilon: Fraction) -> str:
 
 
 def _schedule(views: Sequence[ViewPlan], time_ms: int) -> Cost:
-    costs = (view.cost(max(view.audiences.values())) * -(-time_ms // view.window.size_ms) for view in views)
+    costs = (view.cost(max(view.audiences.values())) * view.window.shape.most_in(time_ms) for view in views)
     return sum(costs, Cost.ZERO)
 
 
@@ -189,14 +163,14 @@ def alone(view: ViewPlan, level: int) -> Cost:
 
 
 def _view(view: ViewPlan) -> ViewDescription:
-    window = view.window
+    window, keys = view.window, Price.spent(view.keys_at_worst)
     return ViewDescription(
         name=view.name,
-        kind=view.kind,
+        kind=view.kind.name,
         topic=view.source.topic,
         item_field=view.item_field,
-        window=format_duration(window.size_ms),
-        first_window=None if window.start_ms is None else format_time(window.start_ms),
+        window=format_duration(window.shape.length_ms),
+        first_window=None if window.first_ms is None else format_time(window.first_ms),
         grace=format_duration(window.grace_ms),
         clock=window.clock,
         retention=format_duration(window.retention_ms),
@@ -204,10 +178,10 @@ def _view(view: ViewPlan) -> ViewDescription:
         population=view.ledger.population,
         protection=_protection(view),
         items_per_user=view.items_per_user,
-        sensitivity=view.sensitivity,
-        delta=Amount.up(view.delta),
+        sensitivity=view.kind.sensitivity,
         levels=[_level(view, index) for index in range(len(view.levels))],
-        selection=_selection(view),
+        keys_at_worst=keys,
+        explanation=view.kind.explain(price_words(keys)),
         coalition=_coalition(view),
         fingerprint=view.fingerprint.hex(),
     )
@@ -218,43 +192,17 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
     return LevelDescription(
         name=level.name,
         epsilon=Amount.up(level.epsilon),
-        noise_scale=Amount.up(view.sensitivity / level.epsilon),
+        noise_scale=Amount.up(view.kind.sensitivity / level.epsilon),
         expected_error=decimal_up(level.expected_error, DISPLAY_DIGITS),
         noise_interval_95=level.noise_interval,
-        minimum_count=level.minimum_count,
         cost=Price.spent(cost),
         windows_afforded=view.ledger.budget.fits(cost),
         audiences=[name for name, start in view.audiences.items() if start == index],
     )
 
 
-def _selection(view: ViewPlan) -> SelectionDescription | None:
-    topk = view.topk
-    if topk is None:
-        return None
-    return SelectionDescription(
-        mechanism=topk.mechanism,
-        k=topk.k,
-        kbar=topk.kbar,
-        epsilon=Amount.up(topk.epsilon),
-        draws=topk.most_draws,
-        cost=Price.spent(view.selection),
-        margin=None if topk.margin is None else decimal_up(topk.margin, DISPLAY_DIGITS),
-        outlook=None if topk.outlook is None else _outlook(topk.outlook),
-    )
-
-
-def _outlook(outlook: Expectation) -> OutlookDescription:
-    return OutlookDescription(
-        usually=decimal_up(outlook.usually, DISPLAY_DIGITS),
-        all_found=decimal_up(outlook.all_found, DISPLAY_DIGITS),
-        shortfall=decimal_up(outlook.shortfall, DISPLAY_DIGITS),
-        noise=decimal_up(outlook.noise, DISPLAY_DIGITS),
-    )
-
-
 def _protection(view: ViewPlan) -> str:
-    counts = _many(view.sensitivity, "published count", "published counts")
+    counts = _many(view.kind.sensitivity, "published count", "published counts")
     values = _many(view.items_per_user, "distinct value", "distinct values")
     return (
         f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "
@@ -278,13 +226,13 @@ def _coalition(view: ViewPlan) -> str:
 
 def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
     reach = reach_ms(ledger, views)
-    asked = _schedule(views, ledger.period_ms)
+    asked = _schedule(views, ledger.periods.length_ms)
     return LedgerDescription(
         name=ledger.name,
         population=ledger.population,
         budget=Price.spent(ledger.total),
         parts=_parts(ledger, views, asked) if ledger.parts else [],
-        period=format_duration(ledger.period_ms),
+        period=format_duration(ledger.periods.length_ms),
         asked=Price.spent(asked),
         affords_schedule=asked <= ledger.budget,
         lasts=format_duration(reach),
@@ -325,8 +273,8 @@ def _share(view: ViewPlan, reach: int) -> ShareDescription:
         view=view.name,
         level=view.levels[finest].name,
         cost=Price.spent(view.cost(finest)),
-        windows_asked=-(-view.ledger.period_ms // view.window.size_ms),
-        windows_afforded=-(-reach // view.window.size_ms),
+        windows_asked=view.window.shape.most_in(view.ledger.periods.length_ms),
+        windows_afforded=view.window.shape.most_in(reach),
     )
 
 

@@ -54,7 +54,7 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     end = statement.account.period.end_ms
 
     def begun(at: int, time_ms: int) -> int:
-        return max(0, -(-(time_ms - starts[at]) // views[at].window.size_ms))
+        return views[at].window.shape.begun(starts[at], time_ms)
 
     found = {
         view.name: Forecast(view.levels[levels[at]].name, costs[at], statement.left.fits(costs[at]), begun(at, end))
@@ -72,4 +72,4 @@ def _next_start(view: ViewPlan, statement: Statement) -> int:
     """Start of the first window of a view that no record tells of yet."""
     newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
     last = max((start for start in newest if start is not None), default=None)
-    return statement.account.period.start_ms if last is None else last + view.window.size_ms
+    return statement.account.period.start_ms if last is None else view.window.shape.next(last)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -13,14 +13,16 @@ from pydantic_core import ErrorDetails
 from stream_dp.config.models import (
     ENTRIES,
     MODELS,
-    AnyViewConfig,
+    VIEW_MODELS,
     Config,
     LedgerConfig,
     LevelConfig,
     SourceConfig,
+    ViewConfig,
 )
-from stream_dp.config.yaml_data import Data, Inexact, join, parse_yaml
+from stream_dp.config.yaml_data import Data, join, parse_yaml
 from stream_dp.errors import Fault
+from stream_dp.exact.rationals import Inexact
 
 BROKER_VARIABLE = "STREAM_DP_BROKER"
 
@@ -62,7 +64,7 @@ class Sections:
     ledgers: dict[str, LedgerConfig] = field(default_factory=dict)
     ladders: dict[str, list[LevelConfig]] = field(default_factory=dict)
     audiences: dict[str, str] = field(default_factory=dict)
-    views: dict[str, AnyViewConfig] = field(default_factory=dict)
+    views: dict[str, ViewConfig] = field(default_factory=dict)
     config: Config | None = None
 
     def names(self, section: str) -> list[str] | None:
@@ -91,13 +93,13 @@ def read_config(text: str, environ: Mapping[str, str]) -> tuple[Sections, list[F
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        # A PlainValidator that fails inside a union repeats nothing, but the two kinds of view may.
+        # A PlainValidator that fails inside a union repeats nothing, but the kinds of view may.
         faults += dict.fromkeys(_fault(details, from_variable=bool(broker)) for details in error.errors())
         return _partial(raw, error.errors()), faults
-    return parts_of(config), faults
+    return sections_of(config), faults
 
 
-def parts_of(config: Config) -> Sections:
+def sections_of(config: Config) -> Sections:
     """The parts of a configuration that is right by itself."""
     return Sections(
         name=config.name,
@@ -142,15 +144,15 @@ def _plain(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:
     broken = {tuple(error["loc"][:2]) for error in errors}
-    parts = Sections(raw=raw)
+    sections = Sections(raw=raw)
     if ("name",) not in broken and isinstance(raw.get("name"), str):
-        parts.name = str(raw["name"])
+        sections.name = str(raw["name"])
     for section, adapter in _ENTRY_ADAPTERS.items():
         entries = raw.get(section)
         if isinstance(entries, dict):
             whole = {name: value for name, value in entries.items() if (section, name) not in broken}
-            getattr(parts, section).update({k: adapter.validate_python(v) for k, v in whole.items()})
-    return parts
+            getattr(sections, section).update({k: adapter.validate_python(v) for k, v in whole.items()})
+    return sections
 
 
 def _fault(error: ErrorDetails, *, from_variable: bool) -> Fault:
@@ -166,7 +168,7 @@ def _fault(error: ErrorDetails, *, from_variable: bool) -> Fault:
 def _place(error: ErrorDetails) -> tuple[str | int, ...]:
     """Where an error stands in the file: pydantic's place without its own marks."""
     place = error["loc"]
-    if len(place) > 2 and place[0] == "views" and place[2] in {"histogram", "topk"}:
+    if len(place) > 2 and place[0] == "views" and place[2] in VIEW_MODELS:
         place = place[:2] + place[3:]  # the tag of the union
     if error["type"] in {"union_tag_not_found", "union_tag_invalid"}:
         place = (*place, "kind")
@@ -205,11 +207,23 @@ def _shown(value: object) -> str:
 def _keys_beside(place: tuple[str | int, ...], error: ErrorDetails) -> list[str]:
     """The keys that may stand where an unknown one stands."""
     parent = place[:-1]
+    if parent[:1] == ("views",) and len(parent) > 1:
+        return list(_section(VIEW_MODELS[str(error["loc"][2])], parent[2:]).model_fields)
     pattern = tuple("*" if index in {1, 2} and _is_name(parent, index) else part for index, part in enumerate(parent))
-    models = MODELS.get(tuple(str(part) for part in pattern), ())
-    if parent[:1] == ("views",) and len(parent) == 2:
-        models = tuple(m for m in models if m.__name__.lower().startswith(str(error["loc"][2])))
-    return [name for model in models for name in model.model_fields]
+    model = MODELS.get(tuple(str(part) for part in pattern))
+    return [] if model is None else list(model.model_fields)
+
+
+def _section(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:
+    """The section of a model that stands at a path: the model that a field is annotated with."""
+    for name in path:
+        annotation = model.model_fields[str(name)].annotation
+        model = next(kind for kind in (annotation, *get_args(annotation)) if _is_section(kind))
+    return model
+
+
+def _is_section(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _is_name(parent: tuple[str | int, ...], index: int) -> bool:

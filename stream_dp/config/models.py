@@ -1,67 +1,38 @@
 """The configuration file as models: what may stand in it, and what each value has to look like.
 
-What several parts of the file have to agree on is checked in `stream_dp.config.planning`.
+What several parts of the file have to agree on is checked in `stream_dp.config.crosschecks`.
 """
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, Field, PlainValidator, create_model
 
-from stream_dp.config.plan import Clock, PartitionerName, TimeUnit
-from stream_dp.config.yaml_data import Inexact
-from stream_dp.exact.rationals import parse_exact
-from stream_dp.kinds.selection import Mechanism
+from stream_dp.config.plan import PartitionerName
+from stream_dp.kinds.base import Kind
+from stream_dp.kinds.registry import KINDS
+from stream_dp.kinds.settings import Delta, Epsilon, Section, Text, Topic
 from stream_dp.windows.durations import parse_duration, parse_time
+from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.views import Clock
 
 NAME_LENGTH = 63
 _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 RELEASED_NOISE = "discrete-laplace"
 ANALYSED_NOISE = ("gaussian", "laplace", "exponential")
 LIBRARY_NOISE = ("skellam", "discrete-gaussian", "binomial", "poisson", "negative-binomial")
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
-def _exact(value: object) -> Fraction:
-    if isinstance(value, Fraction) and value >= 0:
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return parse_exact(str(value))
-    if isinstance(value, Inexact | float):
-        text = value.text if isinstance(value, Inexact) else repr(value)
-        parse_exact(text)
-        raise ValueError(f'{text} becomes a binary float, which is not the number you wrote; quote it: "{text}"')
-    if isinstance(value, str):
-        return parse_exact(value)
-    raise ValueError('write an exact number in quotes: "0.25", "1/3" or "1e-6"')
-
-
-def _positive(value: Fraction) -> Fraction:
-    if value == 0:
-        raise ValueError("must be above 0")
-    return value
-
-
-def _delta(value: Fraction) -> Fraction:
-    if value == 0:
-        raise ValueError("must be above 0: which keys exist is unknown, and showing one cannot be free of delta")
-    return _below_one(value)
-
-
-def _below_one(value: Fraction) -> Fraction:
-    if value >= 1:
-        raise ValueError("must be below 1: a delta of 1 promises nothing")
-    return value
-
-
 def _slack(value: Fraction) -> Fraction:
     if value == 0:
         raise ValueError("must be above 0: without a chance to fail, the epsilons of a part just add up")
-    return _below_one(value)
+    return value
 
 
 def _duration(value: object) -> int:
@@ -96,17 +67,6 @@ def check_name(value: str) -> str:
         raise ValueError(
             f"a name is 1 to {NAME_LENGTH} characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name"
         )
-    return value
-
-
-def check_topic(value: str) -> str:
-    """A name Kafka takes for a topic.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if not _TOPIC.fullmatch(value) or value in {".", ".."}:
-        raise ValueError("a topic's name is 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'")
     return value
 
 
@@ -145,20 +105,10 @@ def _noise(value: object) -> str:
     raise ValueError(f"no such noise; write {RELEASED_NOISE}")
 
 
-Exact = Annotated[Fraction, PlainValidator(_exact)]
-Epsilon = Annotated[Exact, AfterValidator(_positive)]
 Duration = Annotated[int, PlainValidator(_duration)]
 Lasting = Annotated[Duration, AfterValidator(_one_second)]
 Moment = Annotated[int, PlainValidator(_time)]
-Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(check_name)]
-Topic = Annotated[str, AfterValidator(check_topic)]
-
-
-class Section(BaseModel):
-    """A part of the file: unknown keys are faults, nothing is converted silently."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class TimeConfig(Section):
@@ -183,7 +133,7 @@ class PartConfig(Section):
     """What a part of a ledger adds to its epsilon, and to its delta."""
 
     epsilon: Epsilon
-    slack: Annotated[Exact, AfterValidator(_slack)]
+    slack: Annotated[Delta, AfterValidator(_slack)]
 
 
 class PartsConfig(Section):
@@ -198,7 +148,7 @@ class LedgerConfig(Section):
 
     population: Text
     epsilon: Epsilon
-    delta: Annotated[Exact, AfterValidator(_below_one)]
+    delta: Delta
     period: Lasting
     start: Moment = 0
     parts: PartsConfig | None = None
@@ -222,17 +172,10 @@ class WindowConfig(Section):
     idle: Lasting = 60_000
 
 
-class SelectionConfig(Section):
-    """How the keys of a top-k are chosen and what that may cost: epsilon for each draw, delta for each window."""
+class ViewConfig(Section):
+    """What every kind of view has; the kind adds its own settings."""
 
-    mechanism: Mechanism = "gumbel"
-    epsilon: Epsilon
-    delta: Annotated[Exact, AfterValidator(_delta)] | None = None
-
-
-class BaseViewConfig(Section):
-    """What every kind of view has."""
-
+    kind: str
     source: str
     item: Text
     items_per_user: Annotated[int, Field(ge=1, le=10_000)]
@@ -245,25 +188,21 @@ class BaseViewConfig(Section):
     noise: Annotated[str, PlainValidator(_noise)] = RELEASED_NOISE
 
 
-class HistogramConfig(BaseViewConfig):
-    """A histogram over unknown keys."""
-
-    kind: Literal["histogram"]
-    delta: Annotated[Exact, AfterValidator(_delta)]
-
-
-class TopKConfig(BaseViewConfig):
-    """The k most frequent of unknown keys, with their counts."""
-
-    kind: Literal["topk"]
-    k: Annotated[int, Field(ge=1, le=10_000)]
-    kbar: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    catalogue: Annotated[list[Text], Field(min_length=1)] | None = None
-    selection: SelectionConfig
+def _view_model(kind: Kind) -> type[ViewConfig]:
+    """The model of a view of a kind: what every view has, and what the kind adds."""
+    name = f"{kind.name.title()}ViewConfig"
+    bases: Any = (kind.settings, ViewConfig)
+    model: Any = create_model(name, __base__=bases, __doc__=kind.settings.__doc__)
+    return cast("type[ViewConfig]", model)
 
 
-AnyViewConfig = HistogramConfig | TopKConfig
-ViewConfig = Annotated[AnyViewConfig, Field(discriminator="kind")]
+VIEW_MODELS = {name: _view_model(kind) for name, kind in KINDS.items()}
+"""By kind."""
+
+if TYPE_CHECKING:
+    AnyViewConfig = ViewConfig
+else:
+    AnyViewConfig = Annotated[reduce(or_, VIEW_MODELS.values()), Field(discriminator="kind")]
 Named = Field(min_length=1)
 
 
@@ -279,29 +218,26 @@ class Config(Section):
     ledgers: Annotated[dict[Name, LedgerConfig], Named]
     ladders: Annotated[dict[Name, Annotated[list[LevelConfig], Named]], Named]
     audiences: Annotated[dict[Name, Name], Named]
-    views: Annotated[dict[Name, ViewConfig], Named]
+    views: Annotated[dict[Name, AnyViewConfig], Named]
 
 
-MODELS: dict[tuple[str, ...], tuple[type[BaseModel], ...]] = {
-    (): (Config,),
-    ("sources", "*"): (SourceConfig,),
-    ("sources", "*", "time"): (TimeConfig,),
-    ("ledgers", "*"): (LedgerConfig,),
-    ("ledgers", "*", "parts"): (PartsConfig,),
-    ("ledgers", "*", "parts", "selection"): (PartConfig,),
-    ("ledgers", "*", "parts", "zcdp"): (PartConfig,),
-    ("ladders", "*", "*"): (LevelConfig,),
-    ("views", "*"): (HistogramConfig, TopKConfig),
-    ("views", "*", "window"): (WindowConfig,),
-    ("views", "*", "selection"): (SelectionConfig,),
+MODELS: dict[tuple[str, ...], type[BaseModel]] = {
+    (): Config,
+    ("sources", "*"): SourceConfig,
+    ("sources", "*", "time"): TimeConfig,
+    ("ledgers", "*"): LedgerConfig,
+    ("ledgers", "*", "parts"): PartsConfig,
+    ("ledgers", "*", "parts", "selection"): PartConfig,
+    ("ledgers", "*", "parts", "zcdp"): PartConfig,
+    ("ladders", "*", "*"): LevelConfig,
 }
-"""Which models may stand at a place of the file; `*` is any name or index."""
+"""Which model stands at a place of the file; `*` is any name or index. Views are in `VIEW_MODELS`."""
 
 ENTRIES: dict[str, Any] = {
     "sources": SourceConfig,
     "ledgers": LedgerConfig,
     "ladders": Annotated[list[LevelConfig], Named],
     "audiences": Name,
-    "views": ViewConfig,
+    "views": AnyViewConfig,
 }
 """What an entry of each section is."""

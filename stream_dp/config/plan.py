@@ -1,6 +1,7 @@
 """The plan of an application: every number a view needs, computed and checked once, at start.
 
-Frozen data. The engine, the runtime and the commands read a plan; `stream_dp.config.planning` makes it.
+Frozen data. The engine, the runtime and the commands read a plan; `stream_dp.config.planning` makes it. What is
+peculiar to the kind of a view is in its `KindPlan`.
 """
 
 from __future__ import annotations
@@ -14,40 +15,17 @@ from pathlib import Path
 from typing import Literal
 
 from stream_dp.accounting import Cost
-from stream_dp.kinds.selection import Selection
+from stream_dp.kinds.base import KindPlan
+from stream_dp.kinds.noise import NoiseLevel
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.keys import moment
+from stream_dp.windows.shape import Tiling
+from stream_dp.windows.views import Clock
 
-Kind = Literal["histogram", "topk"]
-Clock = Literal["wall", "event"]
 PartitionerName = Literal["murmur2", "crc32", "unchecked"]
-TimeUnit = Literal["ms", "s", "iso"]
 
 FINGERPRINT_BYTES = 8
-
-
-@dataclass(frozen=True)
-class LevelPlan:
-    """One privacy level of a view's ladder.
-
-    Attributes:
-        name: the level's name in the ladder.
-        epsilon: what one window at this level costs one user, over all their items, without the selection.
-        threshold: A of `lossless 7.5`; the noise of one count is discrete Laplace with a = A / 2^64, and
-            ln(1/a) times the sensitivity is at most `epsilon`.
-        minimum_count: smallest noisy count that is shown (`lossless 2.9.5`), None for a top-k, whose keys are
-            selected instead.
-        noise_interval: smallest t with Pr[|noise| <= t] >= 95 %, in counts.
-        expected_error: E|noise| of one count, exact, in counts.
-        rho: what one window at this level, and at any coarser one before it, costs one user in zCDP
-            (`accounting.ladder`). Charged in place of `epsilon` where the ledger has a part for it.
-    """
-
-    name: str
-    epsilon: Fraction
-    threshold: int
-    minimum_count: int | None
-    noise_interval: int
-    expected_error: Fraction
-    rho: Fraction
 
 
 @dataclass(frozen=True)
@@ -80,8 +58,8 @@ class WindowPlan:
     """When windows open, close and are forgotten. All times in milliseconds.
 
     Attributes:
-        size_ms: length of a tumbling window.
-        start_ms: start of the first window since epoch, None when the first start is recorded once, at run time.
+        shape: how they cut the time.
+        first_ms: start of the first window since epoch, None when it is recorded once, at run time.
         grace_ms: how long after its end a window still takes late events.
         clock: "wall" closes windows by the clock of the machine, "event" by the watermark records of the source. No
             event moves a clock: it would make other users' events late.
@@ -90,8 +68,8 @@ class WindowPlan:
         retention_ms: how long after its end a sealed window can still be sharpened.
     """
 
-    size_ms: int
-    start_ms: int | None
+    shape: Tiling
+    first_ms: int | None
     grace_ms: int
     clock: Clock
     max_ahead_ms: int
@@ -116,7 +94,7 @@ class PartPlan:
 
 @dataclass(frozen=True)
 class LedgerPlan:
-    """The budget of a population in each period of `period_ms`; periods tile the time from `start_ms` on.
+    """The budget of a population in each of its periods.
 
     Attributes:
         name: the ledger's name.
@@ -124,8 +102,7 @@ class LedgerPlan:
         total: the guarantee, (epsilon, delta).
         budget: the caps that keep it (`accounting.ledger`): without parts the same, with parts epsilon and delta less
             what the parts add, and their caps.
-        period_ms: length of a period.
-        start_ms: start of some period.
+        periods: how they cut the time.
         parts: by name, `selection` or `zcdp`.
     """
 
@@ -133,13 +110,8 @@ class LedgerPlan:
     population: str
     total: Cost
     budget: Cost
-    period_ms: int
-    start_ms: int
+    periods: Tiling
     parts: Mapping[str, PartPlan] = field(default_factory=dict)
-
-    def period_of(self, time_ms: int) -> int:
-        """The start of the period that a time falls into."""
-        return time_ms - (time_ms - self.start_ms) % self.period_ms
 
 
 @dataclass(frozen=True)
@@ -148,55 +120,46 @@ class ViewPlan:
 
     Attributes:
         name: the view's name.
-        kind: what is published, "histogram" or "topk".
         source: where its events come from.
         item_field: the field that is counted.
         window: its windows.
         items_per_user: number of distinct items of one user that are counted in one window.
         buckets: number of rows its counts are spread over.
-        levels: the ladder, coarse to fine.
         audiences: who may read it, and the index in `levels` each starts with.
         ledger: the account it is charged to.
-        delta: what one window adds to delta: the discovery of unknown keys over the whole ladder
-            (`lossless 2.9.5`), or the selection's (`topk 3.4`).
-        topk: how the keys are chosen, None for a histogram.
+        kind: what is peculiar to its release kind, the levels of its ladder among it.
         fingerprint: 8 bytes over everything that may not change while state of this view exists.
     """
 
     name: str
-    kind: Kind
     source: SourcePlan
     item_field: str
     window: WindowPlan
     items_per_user: int
     buckets: int
-    levels: tuple[LevelPlan, ...]
     audiences: Mapping[str, int]
     ledger: LedgerPlan
-    delta: Fraction
-    topk: Selection | None
+    kind: KindPlan
     fingerprint: bytes
+
+    @property
+    def levels(self) -> tuple[NoiseLevel, ...]:
+        """The ladder, coarse to fine."""
+        return self.kind.levels
 
     @property
     def query_id(self) -> bytes:
         """Name and fingerprint: what keeps the noise of two questions apart (`lossless 6.3`, the window field)."""
         return self.name.encode() + b"\x00" + self.fingerprint
 
-    @property
-    def sensitivity(self) -> int:
-        """L1 sensitivity of the counts that are published: one user moves this many of them by one (`lossless 1.2`)."""
-        return self.items_per_user if self.topk is None else min(self.topk.k, self.items_per_user)
+    def noise_name(self, start_ms: int) -> bytes:
+        """The window field of the noise: no two questions and no two windows share one (`lossless 6.3`)."""
+        return self.query_id + moment(start_ms)
 
     @property
-    def selection(self) -> Cost:
-        """What choosing the keys costs at worst (`topk 3.4`); nothing for a histogram."""
-        return Cost.ZERO if self.topk is None else self.keys(self.topk.most_draws)
-
-    def keys(self, draws: int) -> Cost:
-        """What it costs to show keys: a selection of so many draws; for a histogram delta, whatever is shown."""
-        if self.topk is None:
-            return Cost(Fraction(0), self.delta)
-        return self.topk.cost(draws, squared="selection" in self.ledger.parts)
+    def keys_at_worst(self) -> Cost:
+        """What showing the keys of a window costs at worst, whatever the level."""
+        return self.kind.keys_at_worst(squared="selection" in self.ledger.parts)
 
     def counts(self, level: int) -> Cost:
         """What the counts of one window cost one user at `levels[level]`, and at any coarser level before it."""
@@ -208,10 +171,14 @@ class ViewPlan:
     def cost(self, level: int) -> Cost:
         """What a window released at `levels[level]` costs one user at worst.
 
-        The counts plus the whole selection; delta is paid once, whatever the level. Coarser releases of the same
-        window come free (`lossless 3.2`), so this is also what a coalition learns whose finest level it is.
+        The counts, and the keys once, whatever the level. Coarser releases of the same window come free
+        (`lossless 3.2`), so this is also what a coalition learns whose finest level it is.
         """
-        return self.counts(level) + self.keys(self.topk.most_draws if self.topk is not None else 0)
+        return self.counts(level) + self.keys_at_worst
+
+    def spent(self, table: SealedTable, level: int) -> Cost:
+        """What the releases of a sealed window cost one user if `levels[level]` is the finest of them."""
+        return self.counts(level) + self.kind.keys_spent(table.payload, squared="selection" in self.ledger.parts)
 
 
 @dataclass(frozen=True)
@@ -249,22 +216,16 @@ def fingerprint(view: ViewPlan) -> bytes:
     parted, and the wording of its population. Which parts a ledger has decides how a window is charged, so it is in.
     `view.fingerprint` itself is not looked at.
     """
-    source, window, topk = view.source, view.window, view.topk
+    source, shape, ledger = view.source, view.window.shape, view.ledger
     identity = [
-        view.kind,
+        view.kind.name,
         [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
         view.item_field,
-        [window.size_ms, window.start_ms],
+        [shape.length_ms, view.window.first_ms],
         [view.items_per_user, view.buckets],
-        [[level.name, str(level.epsilon), level.threshold, level.minimum_count] for level in view.levels],
-        [
-            view.ledger.name,
-            view.ledger.period_ms,
-            view.ledger.start_ms % view.ledger.period_ms,
-            *sorted(view.ledger.parts),
-        ],
-        str(view.delta),
-        None if topk is None else topk.identity,
+        [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
+        [ledger.name, ledger.periods.length_ms, ledger.periods.start_of(0), *sorted(ledger.parts)],
+        list(view.kind.identity),
     ]
     text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()

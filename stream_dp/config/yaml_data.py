@@ -7,12 +7,12 @@ written (`Inexact`), so that it can be refused by name. A key that stands twice 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import yaml
 
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.exact.rationals import Inexact
 
 _TRUE, _FALSE = {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
 _NULL = {"", "~", "null", "Null", "NULL"}
@@ -20,15 +20,8 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
-@dataclass(frozen=True)
-class Inexact:
-    """A number that YAML readers turn into a binary float, as it was written."""
-
-    text: str
-
-
 Data: TypeAlias = dict[str, "Data"] | list["Data"] | str | int | bool | Inexact | None
-"""What a document holds."""
+"""What a file holds."""
 
 
 def join(path: str, part: str | int) -> str:

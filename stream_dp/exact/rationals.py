@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 
 _DECIMAL = re.compile(r"[0-9]{1,60}(\.[0-9]{1,60})?([eE][-+]?[0-9]{1,2})?")
 _FRACTION = re.compile(r"[0-9]{1,60}/[0-9]{1,60}")
 SIGNIFICANT_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """A number that readers of YAML turn into a binary float, as it was written."""
+
+    text: str
 
 
 def parse_exact(text: str) -> Fraction:

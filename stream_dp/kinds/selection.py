@@ -97,7 +97,7 @@ class Selection:
         catalogue: the keys of a known domain, sorted; empty for an unknown one.
         margin: how far a key must stand above the count that follows the first kbar to be shown as often as not, in
             users, rounded up; None for a catalogue.
-        outlook: what it can be expected to find, None where nothing general can be said.
+        expectation: what it can be expected to find, None where nothing general can be said.
         most_draws: what is reserved, in draws; 0 where a call has one price.
         by_call: that price.
         choose: selects from the exact counts: of at least the kbar + 1 largest, of all for a catalogue.
@@ -113,7 +113,7 @@ class Selection:
     choose: Callable[[Mapping[str, int], BitSource], Chosen] = field(compare=False, repr=False)
     by_call: Cost | None = None
     catalogue: tuple[str, ...] = ()
-    outlook: Expectation | None = None
+    expectation: Expectation | None = None
 
     def cost(self, draws: int, *, squared: bool) -> Cost:
         """What so many draws cost, bottom included; `squared` where the ledger has a part for draws."""
@@ -146,8 +146,8 @@ def _by_draws(mechanism: Mechanism, p: TopKParameters) -> Selection:
     def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
         return _drawn(limited_domain_top_k(*candidates(counts, p.kbar, p.domain), p, bits))
 
-    margin, outlook = threshold(0, p)[1], Expectation.of(p)
-    return Selection(mechanism, p.k, p.kbar, p.epsilon, p.delta, margin, p.k, choose, outlook=outlook)
+    margin, expectation = threshold(0, p)[1], Expectation.of(p)
+    return Selection(mechanism, p.k, p.kbar, p.epsilon, p.delta, margin, p.k, choose, expectation=expectation)
 
 
 def chosen_kbar(k: int, kbar: int, epsilon: Fraction, delta: Fraction) -> Selection:

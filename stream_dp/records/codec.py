@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
-from stream_dp.records.models import SCHEMA_VERSION, HistogramRelease, Refusal, TopKRelease
+from stream_dp.kinds.registry import KINDS
+from stream_dp.records.models import SCHEMA_VERSION, Refusal, Release
 
-Release = Annotated[HistogramRelease | TopKRelease, Field(discriminator="kind")]
-Record = Annotated[Release | Refusal, Field(discriminator="type")]
-AnyRecord = HistogramRelease | TopKRelease | Refusal
+AnyRecord = Release | Refusal
+"""A record of any kind."""
 
-_ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Record)
+
+def _of_known_kind(refusal: Refusal) -> Refusal:
+    if refusal.kind not in KINDS:
+        raise ValueError(f"kind: no kind is named {refusal.kind!r}")
+    return refusal
+
+
+_REFUSAL: Any = Annotated[Refusal, AfterValidator(_of_known_kind)]
+_RELEASE: Any = Annotated[reduce(or_, (kind.release for kind in KINDS.values())), Field(discriminator="kind")]
+_ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[_RELEASE | _REFUSAL, Field(discriminator="type")])
 _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
     "record": ("What a topic releases.<view>.<audience> holds", _ADAPTER),
-    "histogram": ("Release of a histogram", TypeAdapter(HistogramRelease)),
-    "topk": ("Release of a top-k", TypeAdapter(TopKRelease)),
-    "refusal": ("Refusal of a release", TypeAdapter(Refusal)),
+    **{kind.name: (kind.title, TypeAdapter(kind.release)) for kind in KINDS.values()},
+    "refusal": ("Refusal of a release", TypeAdapter(_REFUSAL)),
 }
 SCHEMA_NAMES = tuple(_SCHEMAS)
 
@@ -64,6 +74,9 @@ def schema(name: str) -> dict[str, Any]:
     """
     title, adapter = _SCHEMAS[name]
     body = adapter.json_schema(mode="serialization")
+    for part in (body, *body.get("$defs", {}).values()):
+        if part.get("title") == Refusal.__name__:
+            part["properties"]["kind"]["enum"] = list(KINDS)
     return {
         **body,
         "$schema": "https://json-schema.org/draft/2020-12/schema",

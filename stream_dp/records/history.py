@@ -9,9 +9,7 @@ from functools import lru_cache
 from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import parse_exact
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.models import HistogramRelease, Price, Refusal, TopKRelease
-
-AnyRelease = HistogramRelease | TopKRelease
+from stream_dp.records.models import Price, Refusal, Release
 
 
 @dataclass(slots=True)
@@ -24,8 +22,8 @@ class Seen:
         refusal: the newest refusal, of the window or of a sharper revision of it.
     """
 
-    release: AnyRelease | None = None
-    before: AnyRelease | None = None
+    release: Release | None = None
+    before: Release | None = None
     refusal: Refusal | None = None
 
     def take(self, record: AnyRecord) -> bool:
@@ -67,7 +65,7 @@ class History:
         """What was read of a view and audience by start of the window, in order of time."""
         return dict(sorted(self.seen.get((view, audience), {}).items()))
 
-    def releases(self, audience: str | None = None) -> Iterator[AnyRelease]:
+    def releases(self, audience: str | None = None) -> Iterator[Release]:
         """The releases that hold, of one audience or of all."""
         for (_, reader), windows in self.seen.items():
             if audience in (None, reader):

@@ -1,6 +1,7 @@
-"""What is published on `releases.<view>.<audience>`: the public record models, their bytes and their JSON Schema.
+"""What every record on `releases.<view>.<audience>` says, whatever its kind.
 
-A record is closed: a field that is not here is never published. A change of its form raises `SCHEMA_VERSION`.
+A record is closed: a field that is not here, or in the model of its kind, is never published. A change of its form
+raises `SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import decimal_down, decimal_up, exact_text, parse_exact
-from stream_dp.kinds.selection import Mechanism
 from stream_dp.windows.durations import format_time
 
 SCHEMA_VERSION: Final = 1
@@ -54,8 +54,8 @@ class Amount(PublicRecord):
         return cls(exact=exact_text(value), decimal=decimal_down(value))
 
 
-def _absent(schema: dict[str, Any]) -> None:
-    """An optional field is left out where it says nothing; it is never null."""
+def absent(schema: dict[str, Any]) -> None:
+    """For the schema: an optional field is left out where it says nothing; it is never null."""
     del schema["default"]
 
 
@@ -66,12 +66,12 @@ class Price(PublicRecord):
     delta: Amount = Field(description="Delta.")
     squares: Amount | SkipJsonSchema[None] = Field(
         default=None,
-        json_schema_extra=_absent,
+        json_schema_extra=absent,
         description="Sum of the squared epsilons of a selection's draws, charged to the ledger's part for selections.",
     )
     rho: Amount | SkipJsonSchema[None] = Field(
         default=None,
-        json_schema_extra=_absent,
+        json_schema_extra=absent,
         description="Zero-concentrated differential privacy of the counts, charged to the ledger's part for it.",
     )
 
@@ -128,10 +128,10 @@ class AccountParts(PublicRecord):
     """The parts of a ledger that are not pure."""
 
     selection: AccountPart | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=_absent, description="For draws of selections, in squares of epsilon."
+        default=None, json_schema_extra=absent, description="For draws of selections, in squares of epsilon."
     )
     zcdp: AccountPart | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=_absent, description="For the noise of counts, in rho of zCDP."
+        default=None, json_schema_extra=absent, description="For the noise of counts, in rho of zCDP."
     )
 
 
@@ -147,7 +147,7 @@ class Account(PublicRecord):
         "take."
     )
     parts: AccountParts | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=_absent, description="The parts of the budget, where it has any."
+        default=None, json_schema_extra=absent, description="The parts of the budget, where it has any."
     )
 
 
@@ -158,17 +158,9 @@ class ItemCount(PublicRecord):
     count: int = Field(description="Number of users who had the key in the window, with the level's noise.")
 
 
-class RankedCount(PublicRecord):
-    """A selected key and its noisy count."""
+class Publication(PublicRecord):
+    """What every record says."""
 
-    rank: int = Field(ge=1, description="Place in the selection, 1 first. Noisy counts need not fall with it.")
-    item: str = Field(description="The key.")
-    count: int = Field(
-        description="Number of users who had the key in the window, with the level's noise; it may be negative."
-    )
-
-
-class _Publication(PublicRecord):
     schema_version: Literal[1] = Field(description="Version of this form.")
     code_version: str = Field(description="Version of the stream-dp that made the record.")
     view: str = Field(description="The view: the configured question.")
@@ -179,8 +171,11 @@ class _Publication(PublicRecord):
     ledger: Account = Field(description="The account it is charged to.")
 
 
-class _Release(_Publication):
+class Release(Publication):
+    """What every release says; a kind adds its own fields, and describes its items."""
+
     type: Literal["release"] = Field(description="A release; a higher revision replaces a lower one.")
+    kind: str = Field(description="What the view publishes.")
     level: Level = Field(description="The level of the counts' noise.")
     noise_interval_95: int = Field(
         ge=0, description="Half width: the noise of one count lies in plus or minus this with at least 95 % chance."
@@ -190,40 +185,18 @@ class _Release(_Publication):
         "window before; zero if another audience's release already covers it."
     )
     held: Price = Field(description="What this audience, alone, has now been told about the window.")
+    items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
+
+    def extent(self) -> str:
+        """How much it shows and what it leaves out, in a few words."""
+        return f"{len(self.items)} shown"
 
 
-class HistogramRelease(_Release):
-    """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`."""
-
-    kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
-    minimum_count: int = Field(
-        ge=1, description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key."
-    )
-    items: list[ItemCount] = Field(description="The keys shown, largest noisy count first, then by key.")
-
-
-class TopKRelease(_Release):
-    """The most frequent of unknown keys, in the order of the selection."""
-
-    kind: Literal["topk"] = Field(description="The most frequent of unknown keys.")
-    k: int = Field(ge=1, description="How many keys were asked for.")
-    complete: bool = Field(
-        description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
-    )
-    selection: Mechanism | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=_absent,
-        description="How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
-        "are a set: their order is that of the keys and means nothing.",
-    )
-    items: list[RankedCount] = Field(description="The keys selected, best first.")
-
-
-class Refusal(_Publication):
+class Refusal(Publication):
     """A window, or a sharper revision of it, that the ledger could not pay for. Nothing was drawn, nothing charged."""
 
     type: Literal["refusal"] = Field(description="A refusal; releases made before stay as they are.")
-    kind: Literal["histogram", "topk"] = Field(description="What the view publishes.")
+    kind: str = Field(description="What the view publishes.")
     level: Level = Field(description="The level that was asked for.")
     reason: Literal["budget"] = Field(description="budget: what the ledger has left does not cover `asked`.")
     asked: Price = Field(description="What it would have cost at worst; less than that is left in one entry.")

@@ -17,21 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from stream_dp.accounting import Ledger, Overdraft, cancel, commit, reserve
+from stream_dp.accounting import Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
-from stream_dp.kinds.sealing import SealedTable, read_window, seal_window
-from stream_dp.records.codec import AnyRecord, topic_key
-from stream_dp.records.codec import encode as encode_record
-from stream_dp.releases.pricing import difference, price, sealed_cost
-from stream_dp.releases.publication import account, refusal_record, release_record
+from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.sealing import Sealing, WindowNoise
+from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.pricing import difference, price
+from stream_dp.releases.publication import Publisher
 from stream_dp.releases.rows import (
     BUCKET,
     CLEARANCE,
-    LEDGER,
     NOTHING,
-    RESERVATION,
     TABLE,
     VIEW,
     WINDOW,
@@ -43,16 +41,10 @@ from stream_dp.releases.rows import (
     charged_rows,
     clearance_audience,
     deletes,
-    ledger_key,
     outdated,
-    read_ledgers,
-    repairs,
-    reservation_key,
     reserved_rows,
     stored_buckets,
     stored_table,
-    stored_window,
-    with_budget,
 )
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Publish, Rows, Send, Step
 from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key, window_start
@@ -78,6 +70,7 @@ class ReleaseEngine:
         prf_key: bytes,
         key_id: bytes,
         entropy: Entropy,
+        lists: Mapping[str, KeyList],
         topic: Callable[[str, str], str],
         withdrawal: Callable[[MergedBucket], Message],
     ) -> None:
@@ -89,6 +82,7 @@ class ReleaseEngine:
             prf_key: secret that coarser levels are derived from.
             key_id: a name of that secret that does not tell it.
             entropy: source of fresh noise.
+            lists: the public lists that stand in topics, by topic.
             topic: the public topic of a view and an audience.
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
         """
@@ -96,11 +90,12 @@ class ReleaseEngine:
         self._marks = {view.name: ViewRow(view.fingerprint, key_id, starts[view.name]) for view in views}
         self._prf_key = prf_key
         self._entropy = entropy
-        self._topic = topic
+        self._lists = lists
+        self._publisher = Publisher(topic, prf_key)
         self._withdrawal = withdrawal
         self._clearances: dict[str, ClearanceRow] = {}
         self._waiting: dict[tuple[str, int], set[int]] = {}
-        self._ledgers: dict[bytes, Ledger] = {}
+        self._accounts = Accounts(self._views)
 
     def load(self, rows: Rows) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
@@ -118,44 +113,11 @@ class ReleaseEngine:
                 mark.next_ms = former.next_ms
         yield Commit([self._view_row(name) for name in self._marks])
         yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
-        yield from self._settle_ledgers(rows)
+        yield from self._accounts.load(rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
         yield Erase(BUCKET, after(BUCKET))
         yield from self.due(rows)
-
-    def _settle_ledgers(self, rows: Rows) -> Iterator[Effect]:
-        """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
-        stored = dict(rows.scan(LEDGER, after(LEDGER)))
-        for key, ledger in read_ledgers([*stored.items(), *rows.scan(RESERVATION, after(RESERVATION))]).items():
-            changes = repairs(key, stored[key], ledger, rows)
-            self._ledgers[key] = self._settled(key, ledger, changes, rows)
-            if changes:
-                yield Commit(changes)
-        for budget, prefix in {(view.ledger.budget, LEDGER + text(view.ledger.name)) for view in self._views.values()}:
-            for key in [key for key in self._ledgers if key.startswith(prefix)]:
-                self._ledgers[key] = with_budget(self._ledgers[key], budget)
-
-    def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
-        """A ledger without the reservations that are about a configured view, and what that changes."""
-        for call in map(Call.parse, sorted(ledger.reserved)):
-            view, row = self._views.get(call.view), stored_window(call.view, call.start_ms, rows)
-            if view is None:
-                continue  # a view that is no longer configured keeps what it had reserved
-            if row is None or not call.stored(row):
-                ledger = cancel(ledger, str(call))
-                changes.append((reservation_key(key, str(call)), None))
-            else:
-                paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
-                ledger = commit(ledger, str(call), paid, shares)
-                changes += charged_rows(key, ledger)
-        return ledger
-
-    def _ledger(self, view: ViewPlan, start: int) -> tuple[bytes, Ledger]:
-        """The ledger that pays for a window, and the key of its row."""
-        key = ledger_key(view, start)
-        ledger = self._ledgers.get(key)
-        return key, Ledger(view.ledger.budget) if ledger is None else ledger
 
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
@@ -165,7 +127,7 @@ class ReleaseEngine:
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
-            mark.next_ms = max(mark.next_ms, start + view.window.size_ms)
+            mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
             if row.outbox:
                 unsent[start] = row
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
@@ -207,25 +169,26 @@ class ReleaseEngine:
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         levels = {audience: self._level(view, audience) for audience in sorted(view.audiences)}
         finest = max(levels.values())
-        key, ledger = self._ledger(view, start)
+        key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
         reserved = reserve(ledger, str(call), view.cost(finest))
         if isinstance(reserved, Overdraft):
             row = WindowRow(refused=True, given={}, outbox=[])
             for audience, level in levels.items():
-                row.outbox.append(self._refusal(view, audience, level, start, 1, reserved))
+                row.outbox.append(self._publisher.refusal(view, audience, level, start, 1, reserved))
             yield from self._store(view, start, row, [], [], rows)
             yield Increment("windows_refused", 1, (("view", view.name),))
             return
         yield Commit(reserved_rows(key, reserved, str(call)))
-        self._ledgers[key] = reserved
+        self._accounts.keep(key, reserved)
         counts = summed([bucket.counts for bucket in stored_buckets(view.name, start, rows)])
-        table = seal_window(view, start, counts, prf_key=self._prf_key, entropy=self._entropy)
+        noise = WindowNoise(view.noise_name(start), self._prf_key)
+        table = view.kind.seal(counts, Sealing(noise, self._entropy, self._lists))
         row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
         paid = commit(reserved, str(call), *price(view, call, table, row))
-        row.outbox = self._records(view, start, table, row, levels, -1, paid)
+        row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, paid)
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
-        self._ledgers[key] = paid
+        self._accounts.keep(key, paid)
         yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
@@ -240,7 +203,7 @@ class ReleaseEngine:
     ) -> Iterator[Effect]:
         """Store a window and forget its counts, in the table and its files; then publish."""
         buckets = stored_buckets(view.name, start, rows)
-        self._marks[view.name].next_ms = start + view.window.size_ms
+        self._marks[view.name].next_ms = view.window.shape.next(start)
         self._waiting.pop((view.name, start), None)
         yield Commit(
             [
@@ -316,72 +279,20 @@ class ReleaseEngine:
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
-        key, ledger = self._ledger(view, start)
+        key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
         reserved = reserve(ledger, str(call), cost)
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Overdraft):
-            row.outbox = [self._refusal(view, audience, level, start, given.revision + 1, reserved)]
+            row.outbox = [self._publisher.refusal(view, audience, level, start, given.revision + 1, reserved)]
             row.turned_down[audience] = order.number
             return [(at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
-        paid = self._ledgers[key] = commit(reserved, str(call), cost, shares)
+        paid = commit(reserved, str(call), cost, shares)
+        self._accounts.keep(key, paid)
         row.given[audience] = Given(given.revision + 1, level)
-        row.outbox = self._records(view, start, table, row, {audience: level}, finest, paid)
+        row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, paid)
         return [*reserved_rows(key, reserved, str(call)), (at, encode(row)), *charged_rows(key, paid)]
-
-    # -- what is published ------------------------------------------------------------------------------------
-
-    def _records(
-        self,
-        view: ViewPlan,
-        start: int,
-        table: SealedTable,
-        row: WindowRow,
-        levels: Mapping[str, int],
-        finest: int,
-        ledger: Ledger,
-    ) -> list[tuple[str, bytes, bytes]]:
-        """One record per audience, coarse to fine, each charged with what it adds to the finest before it."""
-        audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
-        readings = read_window(view, start, table, [levels[audience] for audience in audiences], self._prf_key)
-        ledger_account = account(view, view.ledger.period_of(start), ledger.left)
-        records = []
-        for audience, reading in zip(audiences, readings, strict=True):
-            level = levels[audience]
-            record = release_record(
-                view,
-                audience=audience,
-                level=level,
-                start_ms=start,
-                revision=row.given[audience].revision,
-                items=reading.items,
-                charged=difference(view, table, finest, max(finest, level)),
-                held=sealed_cost(view, table, level),
-                ledger=ledger_account,
-                complete=reading.complete,
-            )
-            finest = max(finest, level)
-            records.append(self._addressed(record))
-        return records
-
-    def _refusal(
-        self, view: ViewPlan, audience: str, level: int, start: int, revision: int, refusal: Overdraft
-    ) -> tuple[str, bytes, bytes]:
-        ledger_account = account(view, view.ledger.period_of(start), refusal.left)
-        record = refusal_record(
-            view,
-            audience=audience,
-            level=level,
-            start_ms=start,
-            revision=revision,
-            asked=refusal.asked,
-            ledger=ledger_account,
-        )
-        return self._addressed(record)
-
-    def _addressed(self, record: AnyRecord) -> tuple[str, bytes, bytes]:
-        return self._topic(record.view, record.audience), topic_key(record), encode_record(record)
 
     def _level(self, view: ViewPlan, audience: str) -> int:
         """The level an audience may see: the last granted one that the view's ladder has, else where it starts."""

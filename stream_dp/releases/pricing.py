@@ -8,15 +8,10 @@ from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases.rows import Call, WindowRow
 
 
-def sealed_cost(view: ViewPlan, table: SealedTable, level: int) -> Cost:
-    """What the releases of a window cost one user if `level` is the finest of them: the draws made, not the worst."""
-    return view.counts(level) + view.keys(table.draws)
-
-
 def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
     """What a level costs beyond the finest that was given before, -1 for none (lossless 3.2)."""
-    cost = sealed_cost(view, table, level)
-    return cost if before < 0 else cost - sealed_cost(view, table, before)
+    cost = view.spent(table, level)
+    return cost if before < 0 else cost - view.spent(table, before)
 
 
 def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
@@ -29,6 +24,6 @@ def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tup
             {call.audience: difference(view, table, call.before, call.level)},
         )
     return (
-        sealed_cost(view, table, row.finest),
-        {name: sealed_cost(view, table, given.level) for name, given in row.given.items()},
+        view.spent(table, row.finest),
+        {name: view.spent(table, given.level) for name, given in row.given.items()},
     )

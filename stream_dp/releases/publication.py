@@ -1,14 +1,16 @@
-"""From the plan of a view and what was read at a level to the record that is published."""
+"""From the plan of a view and what was read at a level to the record that is published, and its place in a topic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from stream_dp.accounting import Cost
+from stream_dp.accounting import Cost, Ledger, Overdraft
 from stream_dp.accounting.cost import PART_ENTRIES
 from stream_dp.config.plan import LedgerPlan, ViewPlan
-from stream_dp.errors import StateError
+from stream_dp.kinds.registry import KINDS
+from stream_dp.kinds.sealing import SealedTable, WindowNoise
+from stream_dp.records.codec import AnyRecord, encode, topic_key
 from stream_dp.records.models import (
     NEIGHBOURS,
     SCHEMA_VERSION,
@@ -16,29 +18,111 @@ from stream_dp.records.models import (
     AccountPart,
     AccountParts,
     Amount,
-    HistogramRelease,
     Interval,
-    ItemCount,
     Level,
     Price,
-    RankedCount,
     Refusal,
-    TopKRelease,
+    Release,
 )
+from stream_dp.releases.pricing import difference
+from stream_dp.releases.rows import Given
 from stream_dp.version import __version__
+from stream_dp.windows.shape import Tiling
+
+Addressed = tuple[str, bytes, bytes]
+"""Topic, key and bytes of a record, as they stand in an outbox."""
 
 
-def account(view: ViewPlan, period_start_ms: int, left: Cost) -> Account:
-    """The public face of a view's ledger in the period that starts at `period_start_ms`."""
+class Publisher:
+    """Makes the records of windows, ready to be sent."""
+
+    def __init__(self, topic: Callable[[str, str], str], prf_key: bytes) -> None:
+        """Set up the publisher.
+
+        Args:
+            topic: the public topic of a view and an audience.
+            prf_key: the secret that windows were sealed with.
+        """
+        self._topic = topic
+        self._prf_key = prf_key
+
+    def releases(
+        self,
+        view: ViewPlan,
+        start_ms: int,
+        table: SealedTable,
+        given: Mapping[str, Given],
+        levels: Mapping[str, int],
+        finest: int,
+        ledger: Ledger,
+    ) -> list[Addressed]:
+        """One record per audience, coarse to fine, each charged with what it adds to the finest before it.
+
+        Args:
+            view: the view.
+            start_ms: start of the window.
+            table: its sealed table.
+            given: what every audience has of it now, its revision among it.
+            levels: the level to be published to each audience.
+            finest: the finest level that anyone had before, -1 for none.
+            ledger: after the charge.
+        """
+        audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
+        noise = WindowNoise(view.noise_name(start_ms), self._prf_key)
+        readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
+        books = account(view, start_ms, ledger.left)
+        records = []
+        for audience, fields in zip(audiences, readings, strict=True):
+            level = levels[audience]
+            record = release_record(
+                view,
+                audience=audience,
+                level=level,
+                start_ms=start_ms,
+                revision=given[audience].revision,
+                fields=fields,
+                charged=difference(view, table, finest, max(finest, level)),
+                held=view.spent(table, level),
+                ledger=books,
+            )
+            finest = max(finest, level)
+            records.append(self._addressed(record))
+        return records
+
+    def refusal(
+        self, view: ViewPlan, audience: str, level: int, start_ms: int, revision: int, overdraft: Overdraft
+    ) -> Addressed:
+        """The record that tells an audience that the ledger could not pay."""
+        record = refusal_record(
+            view,
+            audience=audience,
+            level=level,
+            start_ms=start_ms,
+            revision=revision,
+            asked=overdraft.asked,
+            ledger=account(view, start_ms, overdraft.left),
+        )
+        return self._addressed(record)
+
+    def _addressed(self, record: AnyRecord) -> Addressed:
+        return self._topic(record.view, record.audience), topic_key(record), encode(record)
+
+
+def account(view: ViewPlan, start_ms: int, left: Cost) -> Account:
+    """The public face of a view's ledger in the period that pays for the window that starts at `start_ms`."""
     ledger = view.ledger
     return Account(
         name=ledger.name,
         population=ledger.population,
-        period=Interval.of(period_start_ms, period_start_ms + ledger.period_ms),
+        period=_interval(ledger.periods, ledger.periods.start_of(start_ms)),
         budget=Price.spent(ledger.total),
         left=Price.left(left),
         parts=_parts(ledger, left),
     )
+
+
+def _interval(shape: Tiling, start_ms: int) -> Interval:
+    return Interval.of(start_ms, shape.end(start_ms))
 
 
 def _parts(ledger: LedgerPlan, left: Cost) -> AccountParts | None:
@@ -61,12 +145,11 @@ def release_record(
     level: int,
     start_ms: int,
     revision: int,
-    items: Iterable[tuple[str, int]],
+    fields: Mapping[str, Any],
     charged: Cost,
     held: Cost,
     ledger: Account,
-    complete: bool = True,
-) -> HistogramRelease | TopKRelease:
+) -> Release:
     """The record of one window for one audience.
 
     Args:
@@ -75,21 +158,20 @@ def release_record(
         level: index of the audience's level in `view.levels`.
         start_ms: start of the window.
         revision: 1 for the first release of the window to this audience.
-        items: keys and their noisy counts. A histogram's in any order, those of at least the level's minimum count
-            and no other; a top-k's in the order of the selection.
+        fields: what the view's kind read of the sealed table (`KindPlan.read`).
         charged: what the ledger paid when this record was made.
         held: what the audience alone has been told about the window.
         ledger: the account, from `account`.
-        complete: whether a top-k found k keys. Not looked at for a histogram.
     """
     at = view.levels[level]
     common: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "code_version": __version__,
         "type": "release",
+        "kind": view.kind.name,
         "view": view.name,
         "audience": audience,
-        "window": Interval.of(start_ms, start_ms + view.window.size_ms),
+        "window": _interval(view.window.shape, start_ms),
         "revision": revision,
         "level": Level(name=at.name, epsilon=Amount.up(at.epsilon)),
         "noise_interval_95": at.noise_interval,
@@ -98,14 +180,7 @@ def release_record(
         "ledger": ledger,
         "neighbours": NEIGHBOURS,
     }
-    if view.topk is not None:
-        ranked = [RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in enumerate(items, start=1)]
-        how = None if view.topk.mechanism == "gumbel" else view.topk.mechanism
-        return TopKRelease(**common, kind="topk", k=view.topk.k, complete=complete, selection=how, items=ranked)
-    if at.minimum_count is None:
-        raise StateError(f"level {at.name!r} of histogram {view.name!r} has no minimum count")
-    counts = [ItemCount(item=item, count=count) for item, count in sorted(items, key=lambda row: (-row[1], row[0]))]
-    return HistogramRelease(**common, kind="histogram", minimum_count=at.minimum_count, items=counts)
+    return KINDS[view.kind.name].release(**common, **fields)
 
 
 def refusal_record(
@@ -127,10 +202,10 @@ def refusal_record(
         schema_version=SCHEMA_VERSION,
         code_version=__version__,
         type="refusal",
-        kind=view.kind,
+        kind=view.kind.name,
         view=view.name,
         audience=audience,
-        window=Interval.of(start_ms, start_ms + view.window.size_ms),
+        window=_interval(view.window.shape, start_ms),
         revision=revision,
         level=Level(name=at.name, epsilon=Amount.up(at.epsilon)),
         reason="budget",

@@ -125,7 +125,7 @@ class Call:
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
     """The row of the ledger that pays for a window: that of the period it begins in."""
-    return LEDGER + text(view.ledger.name) + moment(view.ledger.period_of(start_ms))
+    return LEDGER + text(view.ledger.name) + moment(view.ledger.periods.start_of(start_ms))
 
 
 def reservation_key(ledger: bytes, call: str) -> bytes:

@@ -48,14 +48,13 @@ async def prepare(
     await _check_sources(plan, client)
     topics = Topics.of(plan)
     await client.create(topics.all(plan), replication)
-    starts = {view.name: view.window.start_ms for view in plan.views.values()}
+    starts = {view.name: view.window.first_ms for view in plan.views.values()}
     open_views = [name for name, start in starts.items() if start is None]
     known = await _origins(client, topics) if open_views else {}
     if missing := [name for name in open_views if name not in known]:
         now = now_ms() if now_ms else int(time.time() * 1000)
         for name in missing:
-            size = plan.views[name].window.size_ms
-            origin = Origin(name, now - now % size)
+            origin = Origin(name, plan.views[name].window.shape.start_of(now))
             key = ORIGIN + f"{name}/{uuid.uuid4()}".encode()
             await client.publish([Outgoing(topics.control, 0, key, msgspec.json.encode(origin))])
         known = await _origins(client, topics)

@@ -63,15 +63,15 @@ def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
     return CountedView(
         name=view.name,
         fingerprint=view.fingerprint,
-        size_ms=window.size_ms,
-        start_ms=start_ms,
+        windows=window.shape,
+        first_ms=start_ms,
         grace_ms=window.grace_ms,
         clock=window.clock,
         max_ahead_ms=window.max_ahead_ms,
         idle_ms=window.idle_ms,
         items_per_user=view.items_per_user,
         buckets=view.buckets,
-        keep=None if view.topk is None or view.topk.kbar is None else view.topk.kbar + 1,
+        needed=view.kind.needed,
         retention_ms=window.retention_ms,
     )
 

@@ -399,6 +399,7 @@ class Worker:
             prf_key=self._prf_key,
             key_id=key_id(self._prf_key),
             entropy=self._entropy,
+            lists={},
             topic=self.topics.release,
             withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
         )

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
+from types import MappingProxyType
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
-from stream_dp.kinds.sealing import SealedTable, read_window, seal_window
+from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
 from stream_dp.windows.keys import bucket_of
-from stream_dp.windows.merging import largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Expected:
 
     def between(self, view: ViewPlan, first_ms: int, end_ms: int) -> dict[int, Mapping[str, int]]:
         """The counts of every window from the one that starts at `first_ms`, empty ones too."""
-        return {start: self.counts.get(start, {}) for start in range(first_ms, end_ms, view.window.size_ms)}
+        return {start: self.counts.get(start, {}) for start in view.window.shape.starts(first_ms, end_ms)}
 
 
 def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int | None = None) -> Expected:
@@ -59,12 +59,14 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
             case Watermark(time_ms):
                 clock = max(clock, time_ms if now_ms is None else min(time_ms, now_ms))
             case Event(user, item, time_ms):
-                start = time_ms - (time_ms - start_ms) % window.size_ms
-                end = start + window.size_ms
-                items = had[start, user]
-                if start < start_ms:
+                if time_ms < start_ms:
                     refused["before_start"] += 1
-                elif window.clock == "event" and end + window.grace_ms <= clock:
+                    continue
+                start = start_ms  # walked, not computed: what is checked here is how time is cut
+                while (end := window.shape.end(start)) <= time_ms:
+                    start = window.shape.next(start)
+                items = had[start, user]
+                if window.clock == "event" and end + window.grace_ms <= clock:
                     refused["late"] += 1
                 elif now_ms is not None and time_ms > now_ms + window.max_ahead_ms:
                     refused["future"] += 1
@@ -95,6 +97,7 @@ def expected_records(
     *,
     prf_key: bytes,
     entropy: Entropy,
+    lists: Mapping[str, KeyList] = MappingProxyType({}),
 ) -> dict[str, list[AnyRecord]]:
     """The records of a view that alone uses its ledger, without any grant: one per window and audience.
 
@@ -103,6 +106,7 @@ def expected_records(
         windows: exact counts by window start, from the view's first window on, empty windows too.
         prf_key: the secret of the application's key file.
         entropy: the worker's.
+        lists: the public lists that stand in topics, by topic.
 
     Returns:
         By audience, in order of the windows.
@@ -112,7 +116,7 @@ def expected_records(
     finest = max(view.audiences.values())
     left: dict[int, Cost] = {}
     for start, counts in sorted(windows.items()):
-        period = view.ledger.period_of(start)
+        period = view.ledger.periods.start_of(start)
         before = left.setdefault(period, view.ledger.budget)
         if not view.cost(finest) <= before:
             for audience in audiences:
@@ -123,28 +127,28 @@ def expected_records(
                     start_ms=start,
                     revision=1,
                     asked=view.cost(finest),
-                    ledger=account(view, period, before),
+                    ledger=account(view, start, before),
                 )
                 records[audience].append(refusal)
             continue
-        table = seal_window(view, start, handed_on(view, counts), prf_key=prf_key, entropy=entropy)
-        left[period] = before - cost_of(view, table, finest)
+        noise = WindowNoise(view.noise_name(start), prf_key)
+        table = view.kind.seal(handed_on(view, counts), Sealing(noise, entropy, lists))
+        left[period] = before - view.spent(table, finest)
         charged = Cost.ZERO
         for audience in audiences:
             level = view.audiences[audience]
-            (reading,) = read_window(view, start, table, [level], prf_key)
-            held = cost_of(view, table, level)
+            (fields,) = view.kind.read(table, [level], noise)
+            held = view.spent(table, level)
             release = release_record(
                 view,
                 audience=audience,
                 level=level,
                 start_ms=start,
                 revision=1,
-                items=reading.items,
+                fields=fields,
                 charged=held - charged,
                 held=held,
-                ledger=account(view, period, left[period]),
-                complete=reading.complete,
+                ledger=account(view, start, left[period]),
             )
             charged = held
             records[audience].append(release)
@@ -152,21 +156,8 @@ def expected_records(
 
 
 def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:
-    """What of a window's counts reaches the release: all of a histogram's, the largest of each bucket for a top-k."""
-    if view.topk is None or view.topk.kbar is None:
-        return dict(counts)
-    most = view.topk.kbar + 1
+    """What of a window's counts reaches the release: what the view's kind needs of every bucket."""
     buckets: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for item, count in counts.items():
         buckets[bucket_of(item, view.buckets)][item] = count
-    return {item: count for bucket in buckets for item, count in largest(bucket, most).items()}
-
-
-def cost_of(view: ViewPlan, table: SealedTable, level: int) -> Cost:
-    """What a window's releases cost a user if this is the finest level among them: its counts, and the draws made."""
-    at, parts = view.levels[level], view.ledger.parts
-    cost = Cost(Fraction(0), view.delta, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, view.delta)
-    if view.topk is None:
-        return cost
-    drawn = view.topk.cost(table.draws, squared="selection" in parts)
-    return cost + Cost(drawn.epsilon, Fraction(0), drawn.squares)
+    return {item: count for bucket in buckets for item, count in view.kind.needed(bucket).items()}

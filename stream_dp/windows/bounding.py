@@ -73,7 +73,7 @@ def bound_chunk(
         The clock, the accepted contributions and the refusals, reasons: `late`, `before_start`, `future`, `duplicate`,
         `clipped`, `wrong_partition`.
     """
-    size, limit = view.size_ms, view.items_per_user
+    shape, limit = view.windows, view.items_per_user
     closed_before = max(open_from_ms, view.closed_before(clock_ms))
     latest = now_ms + view.max_ahead_ms
     out = Bounded(clock_ms, {}, [])
@@ -90,14 +90,14 @@ def bound_chunk(
             mark_at, mark_ms = next(marks)
             closed_before = max(open_from_ms, view.closed_before(clock_ms))
         if time < closed_before:
-            refuse((offset, "late" if time >= view.start_ms else "before_start"))
+            refuse((offset, "late" if time >= view.first_ms else "before_start"))
             continue
         if time > latest:
             refuse((offset, "future"))
             continue
         if not low <= time < high:
-            low = view.window_of(time)
-            high = low + size
+            low = shape.start_of(time)
+            high = shape.end(low)
             window = windows.setdefault(low, OpenWindow())
             row = out.added.setdefault(low, JournalRow(0, [], []))
         held = window.accepted.get(user)

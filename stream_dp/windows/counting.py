@@ -84,7 +84,7 @@ class PartitionCounter:
         self._outlet = outlet
         self._dead_letters = dead_letters
         self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
-        self._views = [_ViewState(view, ViewMark(view.fingerprint, view.start_ms, view.start_ms, [])) for view in views]
+        self._views = [_ViewState(view, ViewMark(view.fingerprint, view.first_ms, view.first_ms, [])) for view in views]
         self._offset = -1
 
     @property
@@ -254,8 +254,8 @@ class PartitionCounter:
             view, mark = state.view, state.mark
             until = view.closed_before(mark.clock_ms)
             while mark.open_from_ms < until:
-                stop = min(until, mark.open_from_ms + HANDED_ON_AT_ONCE * view.size_ms)
-                starts = range(mark.open_from_ms, stop, view.size_ms)
+                stop = min(until, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
+                starts = view.windows.starts(mark.open_from_ms, stop)
                 yield Send([message for start in starts for message in self._partials(state, start)])
                 mark.purging = [(start, state.windows.pop(start).rows) for start in starts if start in state.windows]
                 mark.open_from_ms = stop

@@ -106,9 +106,7 @@ class BucketMerger:
         for found in complete:
             first = found[0]
             view = self._views[first.view]
-            counts = summed([partial.counts for partial in found])
-            if view.keep is not None:
-                counts = largest(counts, view.keep)
+            counts = dict(view.needed(summed([partial.counts for partial in found])))
             messages.append(self._outlet(MergedBucket(first.view, first.start_ms, first.bucket, counts)))
             puts.append((bucket_key(FINISHED, first.view, first.start_ms, first.bucket), b""))
             deletes += [(partial_key(p.view, p.start_ms, p.bucket, p.partition), None) for p in found]
@@ -126,7 +124,7 @@ class BucketMerger:
             newest[view] = max(start, newest.get(view, start))
         for view, start in newest.items():
             once = self._views[view]
-            horizon = start - max(once.retention_ms, 2 * HANDED_ON_AT_ONCE * once.size_ms)
+            horizon = min(start - once.retention_ms, once.windows.next(start, -2 * HANDED_ON_AT_ONCE))
             for key, _ in rows.scan(FINISHED + text(view), window_key(FINISHED, view, horizon)):
                 yield key, None
 

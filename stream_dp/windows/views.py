@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from stream_dp.windows.shape import Tiling
 
 HANDED_ON_AT_ONCE = 32
 """Windows whose partial counts are handed on in one go when many close together."""
@@ -18,9 +21,9 @@ class CountedView:
     name: str
     fingerprint: bytes
     """Digest of everything that may not change while counts are kept."""
-    size_ms: int
-    start_ms: int
-    """Start of the first window; windows tile the time from here on."""
+    windows: Tiling
+    first_ms: int
+    """Start of the first window that is counted."""
     grace_ms: int
     clock: Clock
     max_ahead_ms: int
@@ -30,14 +33,10 @@ class CountedView:
     items_per_user: int
     """Most distinct items one user can add to a window; each counts once."""
     buckets: int
-    keep: int | None
-    """How many items of a bucket are handed to the release: the exact top `keep`, or None for all."""
+    needed: Callable[[Mapping[str, int]], Mapping[str, int]]
+    """What of a bucket's exact counts the release needs; the rest is not sent on."""
     retention_ms: int
-
-    def window_of(self, time_ms: int) -> int:
-        """The start of the window that a time falls into."""
-        return time_ms - (time_ms - self.start_ms) % self.size_ms
 
     def closed_before(self, clock_ms: int) -> int:
         """The start of the first window still open when the clock shows `clock_ms`: end + grace is not reached."""
-        return max(self.start_ms, self.window_of(clock_ms - self.grace_ms))
+        return max(self.first_ms, self.windows.start_of(clock_ms - self.grace_ms))

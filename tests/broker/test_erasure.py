@@ -70,7 +70,7 @@ async def test_planted_count_is_gone_from_files_at_once_and_from_topics_within_t
     secrets = [PAGE.encode(), USER.encode()]
     async with application(visits(UNSEEN), tmp_path / "app", broker=kafka) as app:
         (view,) = app.plan.views.values()
-        start = view.window.start_ms
+        start = view.window.first_ms
         assert start is not None
         topics, place = Topics.of(app.plan), SourceWriter(app.plan).place
         changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
@@ -143,7 +143,7 @@ async def test_worker_killed_before_each_erasure_erases_when_it_is_back(
     text = visits(UNSEEN, ("buckets: 4", "buckets: 1"))
     async with application(text, tmp_path / "app", broker=kafka) as app:
         (view,) = app.plan.views.values()
-        start = view.window.start_ms
+        start = view.window.first_ms
         assert start is not None
         few = [Event(f"{USER}{number}", PAGE, start + number) for number in range(3)]
         await app.publish([*few, Watermark(start + MINUTE + 10_000)])

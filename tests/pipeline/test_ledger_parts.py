@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
+from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.codec import encode
-from stream_dp.records.models import TopKRelease
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 from tests.support.views import TOPK
 
@@ -26,8 +26,7 @@ async def test_short_lists_pay_for_more_windows_until_the_part_for_draws_is_spen
     """Squares 14: three windows at worst, four draws each; with one full list and then empty windows, eight."""
     app = await launch(("views:", "views:" + TOPK.replace("size: 2m", "size: 1m").rstrip()), ("ledgers:", CHOOSERS))
     view = next(iter(app.plan.views.values()))
-    assert view.topk is not None
-    start = view.window.start_ms or 0
+    start = view.window.first_ms or 0
     pages = [f"/page/{number}" for number in range(5)]
     visitors = [Event(f"u{user}", pages[(user + turn) % 5], start + user) for user in range(300) for turn in range(3)]
     script: list[Event | Watermark] = [*visitors, Watermark(start + (WINDOWS + 1) * MINUTE)]
@@ -49,7 +48,7 @@ async def test_short_lists_pay_for_more_windows_until_the_part_for_draws_is_spen
     assert ledger.spent.delta == 8 * Fraction("1e-4")
     assert ledger.spent.rho == 8 * view.levels[1].rho
     assert ledger.spent.epsilon == (4 + 7) * Fraction("1e-4")
-    assert ledger.left.squares < view.selection.squares
+    assert ledger.left.squares < view.keys_at_worst.squares
     assert not ledger.reserved
 
     async def counted() -> bool:

@@ -31,7 +31,7 @@ async def test_every_kind_of_bad_record_is_counted_once_and_the_rest_is_released
 ) -> None:
     app = await launch()
     (view,) = app.plan.views.values()
-    start = view.window.start_ms
+    start = view.window.first_ms
     assert start is not None
     writer = SourceWriter(app.plan)
     home = writer.place(PLANTED)
@@ -106,7 +106,7 @@ async def test_every_kind_of_bad_record_is_counted_once_and_the_rest_is_released
 async def test_a_record_that_is_refused_leaves_its_offset_behind_and_is_not_read_again(launch: Launch) -> None:
     app = await launch()
     (view,) = app.plan.views.values()
-    start = view.window.start_ms
+    start = view.window.first_ms
     assert start is not None
     await app.start()
     await app.publish([Raw(0, b"k", b"{"), Raw(0, b"k", b"{")])

@@ -6,9 +6,9 @@ import random
 from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
-from stream_dp.kinds.sealing import read_window, seal_window
 from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
+from tests.support.sealing import read_window, seal_window
 from tests.support.views import CHOOSERS, TOPK, only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -119,7 +119,7 @@ async def test_other_selections_on_one_ledger_equal_the_oracle(launch: Launch) -
         TOPK.replace(plain, given).replace("NAME-top", f"NAME-{name}").rstrip() for name, given in MECHANISMS.items()
     )
     app = await launch(("views:", "views:" + views), ("ledgers:", CHOOSERS))
-    plans = [view for view in app.plan.views.values() if view.topk is not None]
+    plans = [view for view in app.plan.views.values() if view.kind.name == "topk"]
     start = start_of(plans[0])
     script = [*crowd(start, 4, seed=5), Watermark(start + 5 * MINUTE)]
     await app.start()
@@ -180,7 +180,7 @@ async def test_grant_publishes_every_window_sharper_for_the_difference(launch: L
     assert [record.level.name for record in after["public"]] == ["overview"] * 4
     (ledger,) = (await app.ledgers()).values()
     assert ledger.spent.epsilon == 4 * 6
-    assert ledger.spent.delta == 4 * view.delta
+    assert ledger.spent.delta == 4 * view.keys_at_worst.delta
     assert ledger.readers["public"].epsilon == 4 * 1
     assert ledger.readers["internal"].epsilon == 4 * 2
     assert ledger.readers["partner"].epsilon == 4 * 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -13,29 +13,37 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.keys import decode, encode
 from stream_dp.windows.merge_rows import Partial, partial_key
+from stream_dp.windows.shape import Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
 
 PARTIALS, LETTERS = "partials", "letters"
 
+
+def everything(counts: Mapping[str, int]) -> Mapping[str, int]:
+    return counts
+
+
 VIEW = CountedView(
     name="pages",
     fingerprint=b"pages001",
-    size_ms=10,
-    start_ms=0,
+    windows=Tiling(10),
+    first_ms=0,
     grace_ms=3,
     clock="wall",
     max_ahead_ms=1000,
     idle_ms=1000,
     items_per_user=2,
     buckets=2,
-    keep=None,
+    needed=everything,
     retention_ms=10_000,
 )
 
 
 def view(name: str = "pages", **changes: object) -> CountedView:
-    """The usual view with some of it changed; its fingerprint follows its name."""
+    """The usual view with some of it changed, windows that begin with the first; its fingerprint follows its name."""
+    length, first = changes.pop("length_ms", VIEW.windows.length_ms), changes.get("first_ms", VIEW.first_ms)
+    changes["windows"] = Tiling(length, first)  # type: ignore[arg-type]
     return replace(VIEW, **{"name": name, "fingerprint": name.ljust(8)[:8].encode(), **changes})  # type: ignore[arg-type]
 
 
@@ -162,24 +170,24 @@ class ViewOracle:
             self.clock = max(self.clock, min(time, now))
 
     def start_of(self, time: int) -> int:
-        start = self.view.start_ms
-        while start + self.view.size_ms <= time:
-            start += self.view.size_ms
+        start = self.view.first_ms
+        while start + self.view.windows.length_ms <= time:
+            start += self.view.windows.length_ms
         return start
 
     def closed(self, start: int) -> bool:
-        return start + self.view.size_ms + self.view.grace_ms <= self.clock
+        return start + self.view.windows.length_ms + self.view.grace_ms <= self.clock
 
     def closed_windows(self) -> list[int]:
-        start, found = self.view.start_ms, []
+        start, found = self.view.first_ms, []
         while self.closed(start):
             found.append(start)
-            start += self.view.size_ms
+            start += self.view.windows.length_ms
         return found
 
     def take(self, user: bytes, item: str, time: int, now: int, *, misplaced: bool) -> str | None:
         """Count an event, or say why not."""
-        if time < self.view.start_ms:
+        if time < self.view.first_ms:
             return "before_start"
         start = self.start_of(time)
         if self.closed(start):
@@ -211,7 +219,7 @@ class Oracle:
 
     @classmethod
     def of(cls, views: Sequence[CountedView], misplaced: Callable[[bytes], bool] | None = None) -> Oracle:
-        return cls([ViewOracle(view, view.start_ms) for view in views], misplaced or (lambda _user: False))
+        return cls([ViewOracle(view, view.first_ms) for view in views], misplaced or (lambda _user: False))
 
     def restarted(self) -> Oracle:
         """The same after a crash."""

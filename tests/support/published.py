@@ -15,10 +15,11 @@ from stream_dp.accounting import Cost
 from stream_dp.cli import main
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.runtime.client import connect
 from stream_dp.runtime.memory import MemoryLog
+from tests.support.sealing import fields_of
 
 VISITS = """\
 name: visits
@@ -65,7 +66,7 @@ def visits(visits_file: Path) -> Plan:
 
 
 @pytest.fixture
-def release(visits: Plan) -> Callable[..., HistogramRelease | TopKRelease]:
+def release(visits: Plan) -> Callable[..., Release]:
     """Makes a release of a day."""
 
     def make(
@@ -79,7 +80,7 @@ def release(visits: Plan) -> Callable[..., HistogramRelease | TopKRelease]:
         charged: Cost = Cost.ZERO,
         left: Cost | None = None,
         complete: bool = True,
-    ) -> HistogramRelease | TopKRelease:
+    ) -> Release:
         planned = visits.views[view]
         return release_record(
             planned,
@@ -87,11 +88,10 @@ def release(visits: Plan) -> Callable[..., HistogramRelease | TopKRelease]:
             level=level,
             start_ms=day * DAY_MS,
             revision=revision,
-            items=items.items(),
+            fields=fields_of(planned, level, items.items(), complete=complete),
             charged=charged,
             held=planned.cost(level),
             ledger=account(planned, 0, planned.ledger.budget if left is None else left),
-            complete=complete,
         )
 
     return make

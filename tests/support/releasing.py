@@ -12,9 +12,11 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import build_plan
 from stream_dp.control.grants import Order
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
+from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.topk import TopKPlan, TopKRelease
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.codec import decode as decode_record
-from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.rows import BUCKET, LEDGER, RESERVATION, WINDOW, Call, WindowRow, ledger_key, read_ledgers
 from stream_dp.windows.effects import Message
@@ -119,6 +121,7 @@ class Desk:
 
     plan: Plan
     entropy: Entropy = keyed
+    lists: Mapping[str, KeyList] = field(default_factory=dict)
     cuts: Sequence[int] = ()
     back: int = 0
     at_once: int = 3
@@ -147,10 +150,11 @@ class Desk:
         views = list(self.plan.views.values())
         return ReleaseEngine(
             views,
-            {view.name: view.window.start_ms or 0 for view in views},
+            {view.name: view.window.first_ms or 0 for view in views},
             prf_key=self.key,
             key_id=self.key_id,
             entropy=self.entropy,
+            lists=self.lists,
             topic=release_topic,
             withdrawal=_message,
         )
@@ -174,7 +178,7 @@ class Desk:
         topic = release_topic(view, audience)
         return [decode_record(message.value or b"") for message in self.machine.sent if message.topic == topic]
 
-    def record(self, view: str, audience: str, start: int) -> HistogramRelease | TopKRelease:
+    def record(self, view: str, audience: str, start: int) -> Release:
         """The newest release of a window."""
         return [
             record
@@ -261,10 +265,13 @@ class Auditor:
         """What a window costs at a level, by what was published of it."""
         planned = self.desk.plan.views[view]
         at, parts = planned.levels[level], planned.ledger.parts
-        cost = Cost(Fraction(0), planned.delta, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, planned.delta)
-        if planned.topk is None:
-            return cost
-        draws, epsilon, delta = self.draws[view, start], planned.topk.epsilon, planned.topk.delta
+        nothing = Fraction(0)
+        cost = Cost(nothing, nothing, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, nothing)
+        if not isinstance(planned.kind, TopKPlan):
+            return cost + planned.keys_at_worst
+        chosen = planned.kind.selection
+        cost += Cost(nothing, chosen.delta)
+        draws, epsilon, delta = self.draws[view, start], chosen.epsilon, chosen.delta
         if "selection" in parts:
             return cost + Cost(draws * delta, Fraction(0), squares=draws * epsilon**2)
         return cost + Cost(draws * (epsilon + delta), Fraction(0))

@@ -32,5 +32,5 @@ def only_view(app: Application) -> ViewPlan:
 
 def start_of(view: ViewPlan) -> int:
     """The start of a view's first window, where it is configured."""
-    assert view.window.start_ms is not None
-    return view.window.start_ms
+    assert view.window.first_ms is not None
+    return view.window.first_ms

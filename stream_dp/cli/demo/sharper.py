@@ -12,9 +12,9 @@ from rich.text import Text
 
 from stream_dp.cli.demo.spending import Spending
 from stream_dp.cli.demo.state import DemoState
-from stream_dp.cli.live_table import bars, extent_words, full_width, keys_of, level_words, progress_line
+from stream_dp.cli.live_table import bars, full_width, keys_of, level_words, progress_line
 from stream_dp.cli.numbers import cents_down, cents_up, week
-from stream_dp.records.history import AnyRelease
+from stream_dp.records.models import Release
 
 FEWEST_ROWS, MOST_ROWS = 6, 16
 FRAME_ROWS = 14
@@ -84,18 +84,18 @@ def verdict(state: DemoState, audience: str) -> str:
     return f"{told}the ledger paid {cents_up(added)}, for what nobody had before."
 
 
-def _chosen_keys(before: AnyRelease, now: AnyRelease, rows: int) -> list[str]:
+def _chosen_keys(before: Release, now: Release, rows: int) -> list[str]:
     """The largest keys, and the largest of those that were not shown before."""
     known = {entry.item for entry in before.items}
     fresh = [entry.item for entry in now.items if entry.item not in known][:NEW_KEYS]
     return [*[key for key in keys_of(now, rows) if key not in fresh][: rows - len(fresh)], *fresh]
 
 
-def _panel(release: AnyRelease, keys: list[str], scale: int, style: str) -> Panel:
+def _panel(release: Release, keys: list[str], scale: int, style: str) -> Panel:
     return Panel(
         bars(release, keys, scale=scale, style=style),
         title=f"revision {release.revision}: {level_words(release)}",
-        subtitle=extent_words(release),
+        subtitle=release.extent(),
         border_style=style,
     )
 

@@ -45,7 +45,7 @@ class DemoState:
     def starts(self) -> range:
         """The starts of the year's windows; the last one may reach beyond the data."""
         window = self.run.view(DESTINATIONS).window
-        return range(window.start_ms or 0, self.feed.flights.end_ms, window.size_ms)
+        return window.shape.starts(window.first_ms or 0, self.feed.flights.end_ms)
 
     def style(self, audience: str) -> str:
         """The colour of an audience."""
@@ -66,8 +66,8 @@ class DemoState:
 
     def full_weeks(self) -> list[int]:
         """Those of `complete` that the data cover to their end."""
-        size = self.starts.step
-        return [start for start in self.complete() if start + size <= self.feed.flights.end_ms]
+        shape = self.run.view(DESTINATIONS).window.shape
+        return [start for start in self.complete() if shape.end(start) <= self.feed.flights.end_ms]
 
     def all_seen(self, audience: str) -> Iterator[Seen]:
         """Every window of every view of an audience."""

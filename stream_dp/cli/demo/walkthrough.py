@@ -89,7 +89,7 @@ class _Story:
         """Tell it."""
         state = self._scene
         window = state.run.view(DESTINATIONS).window
-        end_ms = state.starts[-1] + window.size_ms + window.grace_ms
+        end_ms = window.shape.end(state.starts[-1]) + window.grace_ms
         self._stage.watch = self._watch
         await _beside(self._acts(), self._read(), state.feed.run(self._client, end_ms=end_ms))
         return Outcome(state, self._began, self._first_release or self._began, self._worker.pid)

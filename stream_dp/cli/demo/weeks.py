@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.demo.state import DemoState
-from stream_dp.cli.live_table import bars, extent_words, full_width, keys_of, progress_line, rest
+from stream_dp.cli.live_table import bars, full_width, keys_of, progress_line, rest
 from stream_dp.cli.numbers import cents_up, spent, week
 from stream_dp.records.history import Seen
 
@@ -71,7 +71,7 @@ def _panel(state: DemoState, audience: str, start: int, rows: int, scale: int) -
             _carriers(state.carriers(audience).get(start), style),
         ),
         title=Text.assemble((audience, f"bold {style}"), f", {release.level.name}"),
-        subtitle=extent_words(release),
+        subtitle=release.extent(),
         border_style=style,
         height=rows + 6,
     )

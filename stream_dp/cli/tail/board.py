@@ -11,7 +11,6 @@ from stream_dp.cli.live_table import (
     NOT_SHOWN,
     Bars,
     Row,
-    extent_words,
     full_width,
     level_words,
     rest,
@@ -19,8 +18,8 @@ from stream_dp.cli.live_table import (
 from stream_dp.cli.numbers import left, moment, printable, spent
 from stream_dp.config.plan import ViewPlan
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.history import AnyRelease, History, Seen
-from stream_dp.records.models import Refusal
+from stream_dp.records.history import History, Seen
+from stream_dp.records.models import Refusal, Release
 
 STYLE = "cyan"
 SHARPER = "green"
@@ -59,15 +58,14 @@ class Board:
         rows = max(FEWEST_ROWS, size.height - FRAME_ROWS - min(WINDOW_ROWS, len(windows)))
         head = Text.assemble((self._topic, "bold"), ("    Ctrl-C ends", "dim"))
         body = Text("nothing released of this window", "dim") if chosen is None else _body(chosen, rows)
-        title = f"{moment(start)} to {moment(start + self._view.window.size_ms)}"
+        title = f"{moment(start)} to {moment(self._view.window.shape.end(start))}"
         panel = Panel(body, title=title, border_style=STYLE, padding=(0, 1))
         return Group(head, panel, _list(windows, start), _account(newest))
 
     def _chosen(self, windows: dict[int, Seen]) -> int:
         if self._at_ms is None:
             return max(windows)
-        some = next(iter(windows))  # windows tile the time, so any of them says where the others begin
-        return self._at_ms - (self._at_ms - some) % self._view.window.size_ms
+        return self._view.window.shape.start_of(self._at_ms)
 
 
 def record_line(record: AnyRecord) -> str:
@@ -92,7 +90,7 @@ def _body(seen: Seen, rows: int) -> RenderableType:
     release = seen.release
     if release is None:
         return Group(*parts)
-    parts.append(Text.assemble((level_words(release), "bold"), f"   {extent_words(release)}"))
+    parts.append(Text.assemble((level_words(release), "bold"), f"   {release.extent()}"))
     if release.revision > 1:
         parts.append(_replaced(release, seen.before))
     parts.append(_keys(release, seen.before, rows))
@@ -101,7 +99,7 @@ def _body(seen: Seen, rows: int) -> RenderableType:
     return Group(*parts)
 
 
-def _keys(release: AnyRelease, before: AnyRelease | None, rows: int) -> Bars:
+def _keys(release: Release, before: Release | None, rows: int) -> Bars:
     noise = f"±{release.noise_interval_95}"
     lines = [
         Row(entry.item, entry.count, f"{entry.count} {noise}{_was(entry.item, before)}")
@@ -110,7 +108,7 @@ def _keys(release: AnyRelease, before: AnyRelease | None, rows: int) -> Bars:
     return Bars(lines, release.noise_interval_95, full_width([release]), STYLE)
 
 
-def _was(key: str, before: AnyRelease | None) -> str:
+def _was(key: str, before: Release | None) -> str:
     """What the replaced release said of a key."""
     if before is None:
         return ""
@@ -118,10 +116,10 @@ def _was(key: str, before: AnyRelease | None) -> str:
     return f"   {NOT_SHOWN} before" if count is None else f"   was {count} ±{before.noise_interval_95}"
 
 
-def _replaced(release: AnyRelease, before: AnyRelease | None) -> Text:
+def _replaced(release: Release, before: Release | None) -> Text:
     words = f"revision {release.revision}"
     if before is not None:
-        words += f" replaces revision {before.revision}: {level_words(before)}, {extent_words(before)}"
+        words += f" replaces revision {before.revision}: {level_words(before)}, {before.extent()}"
     return Text(words, SHARPER)
 
 

@@ -23,6 +23,7 @@ from stream_dp.records.codec import AnyRecord
 from stream_dp.records.history import History
 from stream_dp.releases.publication import account, release_record
 from stream_dp.runtime.localkafka import LocalKafka
+from tests.support.sealing import fields_of
 
 WEEKS = 4
 SIZES = [(80, 24), (100, 30), (200, 60)]
@@ -64,10 +65,10 @@ class Writer:
             level=level,
             start_ms=start,
             revision=revision,
-            items=[(f"K{number:02d}", 210 - 10 * number) for number in range(keys)],
+            fields=fields_of(view, level, [(f"K{number:02d}", 210 - 10 * number) for number in range(keys)]),
             charged=charged,
             held=view.cost(level),
-            ledger=account(view, view.ledger.period_of(start), self._left),
+            ledger=account(view, start, self._left),
         )
 
 
@@ -77,7 +78,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoState:
     monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
     run = new_run("memory://")
     view = run.view(DESTINATIONS)
-    first = view.window.start_ms or 0
+    first = view.window.first_ms or 0
     flights = [Flight(first + day * DAY_MS, "N1", "ATL", "DL") for day in range(7 * (WEEKS - 1) + 1)]
     return DemoState(run, Feed(Flights(flights, 3), view.source, 0))
 

@@ -59,8 +59,8 @@ def test_ledger_pays_for_the_year_at_the_finest_level_with_something_left() -> N
     left = ledger.budget - spent
     assert 0 < left.epsilon < ledger.budget.epsilon / 5
     view = plan.views[next(iter(plan.views))]
-    starts = range(view.window.start_ms or 0, (view.window.start_ms or 0) + WEEKS * view.window.size_ms, 604_800_000)
-    assert len({ledger.period_of(start) for start in starts}) == 1, "the year is charged to several periods"
+    starts = range(view.window.first_ms or 0, (view.window.first_ms or 0) + WEEKS * 604_800_000, 604_800_000)
+    assert len({ledger.periods.start_of(start) for start in starts}) == 1, "the year is charged to several periods"
     assert describe(plan).ledgers[0].affords_schedule
 
 

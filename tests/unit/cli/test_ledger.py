@@ -6,18 +6,20 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost
 from stream_dp.cli.ledger.page import burn_down, page
 from stream_dp.config.forecast import forecast
-from stream_dp.config.plan import Plan
+from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.records.codec import AnyRecord, encode, topic_key
 from stream_dp.records.statement import Statement, read_statements
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.runtime.memory import MemoryLog
+from tests.support.sealing import fields_of
 
 Make = Callable[..., Any]
 DAY_MS = 86_400_000
@@ -26,6 +28,12 @@ PARTS = (
     'epsilon: "30", delta: "1/1000", period: 10d,\n'
     '    parts: {selection: {epsilon: "3", slack: "1e-6"}, zcdp: {epsilon: "20", slack: "1e-6"}}}',
 )
+
+
+def keys_of(view: ViewPlan, draws: int) -> Cost:
+    """What so many draws cost; for a histogram its delta."""
+    squared = "selection" in view.ledger.parts
+    return view.kind.keys_spent(msgspec.msgpack.encode([True, draws]), squared=squared)
 
 
 class Office:
@@ -40,18 +48,18 @@ class Office:
         """A window at the starting clearances."""
         planned = self.plan.views[view]
         ledger = planned.ledger
-        period = ledger.period_of(day * DAY_MS)
-        before, cost = self.left.get(period, ledger.budget), planned.counts(1) + planned.keys(draws)
+        period = ledger.periods.start_of(day * DAY_MS)
+        before, cost = self.left.get(period, ledger.budget), planned.counts(1) + keys_of(planned, draws)
         if not planned.cost(1) <= before:
             for audience, level in planned.audiences.items():
                 common = {"audience": audience, "level": level, "start_ms": day * DAY_MS, "revision": 1}
-                books = account(planned, period, before)
-                self.records.append(refusal_record(planned, **common, asked=planned.cost(1), ledger=books))
+                statement = account(planned, period, before)
+                self.records.append(refusal_record(planned, **common, asked=planned.cost(1), ledger=statement))
             return
         self.left[period] = before - cost
         paid = Cost.ZERO
         for audience, level in planned.audiences.items():
-            held = planned.counts(level) + planned.keys(draws)
+            held = planned.counts(level) + keys_of(planned, draws)
             self.records.append(
                 release_record(
                     planned,
@@ -59,11 +67,10 @@ class Office:
                     level=level,
                     start_ms=day * DAY_MS,
                     revision=1,
-                    items=[],
+                    fields=fields_of(planned, level, [], complete=False),
                     charged=held - paid,
                     held=held,
                     ledger=account(planned, period, self.left[period]),
-                    complete=False,
                 )
             )
             paid = held
@@ -77,8 +84,8 @@ class Office:
     def timed(self) -> Iterator[tuple[int, AnyRecord]]:
         return iter(enumerate(self.records))
 
-    def books(self, day: int = 0) -> Statement:
-        return read_statements(self.timed())["visitors", self.plan.ledgers["visitors"].period_of(day * DAY_MS)]
+    def statement(self, day: int = 0) -> Statement:
+        return read_statements(self.timed())["visitors", self.plan.ledgers["visitors"].periods.start_of(day * DAY_MS)]
 
 
 @pytest.fixture
@@ -106,29 +113,29 @@ def either(request: pytest.FixtureRequest) -> Plan:
 
 def test_what_the_records_charged_is_what_the_newest_says_was_spent(either: Plan) -> None:
     office = three_days(either)
-    books = office.books()
-    assert books.left == office.left[0]
-    assert books.spent == books.seen == either.ledgers["visitors"].budget - office.left[0]
-    assert books.older == Cost.ZERO
-    assert {key: share.windows for key, share in books.shares.items()} == {
+    statement = office.statement()
+    assert statement.left == office.left[0]
+    assert statement.spent == statement.seen == either.ledgers["visitors"].budget - office.left[0]
+    assert statement.older == Cost.ZERO
+    assert {key: share.windows for key, share in statement.shares.items()} == {
         (view, audience): 3 for view in ("pages", "searches") for audience in ("public", "staff")
     }
     pages = either.views["pages"]
-    assert books.shares["pages", "public"].charged == (pages.counts(0) + pages.keys(0)) * 3
-    assert books.shares["pages", "staff"].charged == (pages.counts(1) - pages.counts(0)) * 3
-    assert books.shares["pages", "staff"].held == pages.cost(1) * 3
+    assert statement.shares["pages", "public"].charged == pages.cost(0) * 3
+    assert statement.shares["pages", "staff"].charged == (pages.counts(1) - pages.counts(0)) * 3
+    assert statement.shares["pages", "staff"].held == pages.cost(1) * 3
 
 
 def test_spending_of_records_that_expired_is_one_line_and_what_is_left_stays(either: Plan) -> None:
     office = three_days(either)
-    whole = office.books()
+    whole = office.statement()
     gone = sum((record.charged.cost for record in office.records[:4] if record.type == "release"), Cost.ZERO)
     office.records = office.records[4:]
-    books = office.books()
-    assert (books.left, books.spent) == (whole.left, whole.spent)
-    assert books.older == gone
-    assert books.seen + books.older == books.spent
-    assert "records no longer there" in shown(either, books)
+    statement = office.statement()
+    assert (statement.left, statement.spent) == (whole.left, whole.spent)
+    assert statement.older == gone
+    assert statement.seen + statement.older == statement.spent
+    assert "records no longer there" in shown(either, statement)
     assert "records no longer there" not in shown(either, whole)
 
 
@@ -136,13 +143,13 @@ def test_records_are_taken_by_the_time_they_were_published_and_by_what_they_left
     office = three_days(visits)
     at_once = read_statements((0, record) for record in reversed(office.records))
     assert at_once["visitors", 0].left == office.left[0]
-    assert at_once["visitors", 0].history == [(end, left) for end, left in office.books().history]
+    assert at_once["visitors", 0].history == [(end, left) for end, left in office.statement().history]
 
 
 def test_outlook_counts_windows_at_the_present_level_up_to_the_end_of_the_period(visits: Plan) -> None:
     """A window of pages costs 1, one of searches 1/5 and at worst 3 draws of 1/10; seven days are to come."""
     office = three_days(visits)
-    views, lasts = forecast(visits, office.books())
+    views, lasts = forecast(visits, office.statement())
     left = office.left[0]
     for name in ("pages", "searches"):
         assert views[name].cost == visits.views[name].cost(1)
@@ -156,16 +163,16 @@ def test_outlook_ends_where_the_first_window_cannot_be_paid_for(visits_file: Pat
     visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', 'epsilon: "8"'))
     plan = load_plan(visits_file)
     office = three_days(plan)
-    _, lasts = forecast(plan, office.books())
+    _, lasts = forecast(plan, office.statement())
     both = sum((plan.views[name].cost(1) for name in ("pages", "searches")), Cost.ZERO)
     assert lasts == (3 + office.left[0].fits(both)) * DAY_MS
-    assert "for windows that begin before" in shown(plan, office.books())
+    assert "for windows that begin before" in shown(plan, office.statement())
 
 
 def test_a_grant_makes_the_windows_to_come_dearer(visits: Plan, release: Make) -> None:
     office = three_days(visits)
     office.records.append(release({}, audience="staff", level=2, day=2, revision=2, left=office.left[0]))
-    views, _ = forecast(visits, office.books())
+    views, _ = forecast(visits, office.statement())
     assert (views["pages"].level, views["pages"].cost) == ("finest", visits.views["pages"].cost(2))
     assert views["searches"].level == "fine"
 
@@ -173,22 +180,22 @@ def test_a_grant_makes_the_windows_to_come_dearer(visits: Plan, release: Make) -
 def test_refusals_are_counted_and_leave_what_is_left(visits_file: Path) -> None:
     visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', 'epsilon: "7/2"'))
     office = three_days(load_plan(visits_file))
-    books = office.books()
-    assert books.shares["pages", "public"].refused == 1
-    assert books.left == office.left[0]
-    assert books.spent == books.seen
+    statement = office.statement()
+    assert statement.shares["pages", "public"].refused == 1
+    assert statement.left == office.left[0]
+    assert statement.spent == statement.seen
 
 
-def shown(plan: Plan, books: Statement, width: int = 100) -> str:
+def shown(plan: Plan, statement: Statement, width: int = 100) -> str:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
-        console.print(page(plan, books, width))
+        console.print(page(plan, statement, width))
     return capture.get()
 
 
 def test_page_has_every_part_and_fits_its_terminal(parted: Plan) -> None:
-    books = three_days(parted).books()
-    text = shown(parted, books, 80)
+    statement = three_days(parted).statement()
+    text = shown(parted, statement, 80)
     assert max(map(len, text.splitlines())) <= 80
     for name in ("epsilon", "delta", "squares", "rho"):
         assert f"\n  {name}" in text
@@ -197,7 +204,7 @@ def test_page_has_every_part_and_fits_its_terminal(parted: Plan) -> None:
 
 def test_picture_burns_down_from_full_to_what_is_left(visits: Plan) -> None:
     office = three_days(visits)
-    picture = burn_down(office.books(), 40).plain
+    picture = burn_down(office.statement(), 40).plain
     percent = 100 * office.left[0].epsilon / 30
     assert f"epsilon {float(percent):.0f} %" in picture
     assert "100 %" in picture.splitlines()[0]

@@ -9,7 +9,6 @@ from stream_dp.cli.live_table import (
     Bars,
     Row,
     bars,
-    extent_words,
     full_width,
     keys_of,
     level_words,
@@ -57,13 +56,13 @@ def test_full_width_reaches_the_upper_end_of_the_longest_bar(release: Make) -> N
 def test_words_of_a_histogram_name_level_noise_and_threshold(release: Make) -> None:
     record = release({"home": 60, "faq": 50, "about": 45})
     assert level_words(record) == f"coarse, epsilon 1/3, ±{record.noise_interval_95}"
-    assert extent_words(record) == f"3 shown, from {record.minimum_count} up"
+    assert record.extent() == f"3 shown, from {record.minimum_count} up"
     assert (keys_of(record, 2), rest(record, 2), rest(record, 3)) == (["home", "faq"], "and 1 more", "")
 
 
 def test_words_of_a_short_list_say_that_it_ended(release: Make) -> None:
     record = release({"cat": 60}, view="searches", complete=False)
-    assert extent_words(record) == "1 of 3; the rest cannot be told apart"
+    assert record.extent() == "1 of 3; the rest cannot be told apart"
 
 
 def test_progress_ends_in_words() -> None:

@@ -13,6 +13,7 @@ from stream_dp.cli.tail.board import Board, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, topic_key
 from stream_dp.runtime.memory import MemoryLog
+from tests.support.sealing import minimum_counts
 
 Make = Callable[..., Any]
 DAY_MS = 86_400_000
@@ -112,7 +113,7 @@ def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Mak
     board.take(release({"home": 60}))
     board.take(release({"home": 57, "faq": 17}, level=1, revision=2))
     shown = screen(board)
-    least = visits.views["pages"].levels[0].minimum_count
+    least = minimum_counts(visits.views["pages"])[0]
     assert f"revision 2 replaces revision 1: coarse, epsilon 1/3, ±9, 1 shown, from {least} up" in shown
     assert "57 ±3   was 60 ±9" in shown
     assert "17 ±3   not shown before" in shown

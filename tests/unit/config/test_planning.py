@@ -14,6 +14,8 @@ from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan,
 from stream_dp.kinds.selection import gumbel
 from stream_dp.lossless.discovery import discovery_delta
 from stream_dp.lossless.levels import WORD
+from stream_dp.windows.shape import Tiling
+from tests.support.sealing import minimum_counts, selection_of
 
 Planner = Callable[..., Plan]
 
@@ -30,9 +32,9 @@ def test_threshold_is_that_of_epsilon_over_the_items_of_one_user(planned: Planne
     """Five items: 0.25 / 5 = 0.05; with one item the level's epsilon is the count's (D12)."""
     five = planned().views["destinations"]
     one = planned(("items_per_user: 5", "items_per_user: 1")).views["destinations"]
-    assert five.sensitivity == 5
+    assert five.kind.sensitivity == 5
     assert five.levels[0].threshold == D12["0.05"]
-    assert one.sensitivity == 1
+    assert one.kind.sensitivity == 1
     assert [level.threshold for level in one.levels[:2]] == [D12["0.25"], D12["1"]]
 
 
@@ -40,8 +42,8 @@ def test_topk_measures_at_most_k_counts_of_one_user(planned: Planner) -> None:
     """k = 3 of 5 items: 3/20 / 3 = 0.05. With k above the bound, the bound counts: 1/4 / 5 = 0.05."""
     few = planned(('overview, epsilon: "0.25"', 'overview, epsilon: "3/20"')).views["busiest"]
     many = planned(("k: 3\n", "k: 9\n")).views["busiest"]
-    assert (few.sensitivity, few.levels[0].threshold) == (3, D12["0.05"])
-    assert (many.sensitivity, many.levels[0].threshold) == (5, D12["0.05"])
+    assert (few.kind.sensitivity, few.levels[0].threshold) == (3, D12["0.05"])
+    assert (many.kind.sensitivity, many.levels[0].threshold) == (5, D12["0.05"])
 
 
 def test_noise_numbers_are_those_of_the_discrete_laplace_law(planned: Planner) -> None:
@@ -58,17 +60,21 @@ def test_minimum_count_is_the_smallest_that_keeps_each_levels_share_of_delta(pla
     """lossless 2.9.5: Pr[1 + Z >= tau] = a^(tau-1) / (1+a) <= delta / (levels items) = 1e-6 / 15."""
     view = planned().views["destinations"]
     share = Fraction(1, 15_000_000)
-    for level in view.levels:
-        assert level.minimum_count is not None
+    for level, least in zip(view.levels, minimum_counts(view), strict=True):
         a = Fraction(level.threshold, WORD)
-        shown = [a ** (tau - 1) / (1 + a) for tau in (level.minimum_count, level.minimum_count - 1)]
+        shown = [a ** (tau - 1) / (1 + a) for tau in (least, least - 1)]
         assert shown[0] <= share < shown[1]
 
 
 def test_delta_of_the_ladder_is_at_most_what_was_configured(planned: Planner) -> None:
     view = planned().views["destinations"]
-    shown = [(level.threshold, level.minimum_count or 0) for level in view.levels]
-    assert Fraction(1, 2_000_000) < discovery_delta(shown, view.items_per_user) <= view.delta == Fraction(1, 1_000_000)
+    shown = [(level.threshold, least) for level, least in zip(view.levels, minimum_counts(view), strict=True)]
+    assert (
+        Fraction(1, 2_000_000)
+        < discovery_delta(shown, view.items_per_user)
+        <= view.keys_at_worst.delta
+        == Fraction(1, 1_000_000)
+    )
 
 
 def test_minimum_counts_of_vector_h03_come_out_of_its_levels_and_a_delta_just_above_theirs(planned: Planner) -> None:
@@ -81,25 +87,26 @@ def test_minimum_counts_of_vector_h03_come_out_of_its_levels_and_a_delta_just_ab
         ('epsilon: "4"', 'epsilon: "0.5108256237659907"'),
         ('delta: "1e-6"', 'delta: "2.43e-7"'),
     )
-    levels = plan.views["destinations"].levels
+    view = plan.views["destinations"]
+    levels = view.levels
     for level, a in zip(levels, vector["inputs"]["ladder_a"], strict=True):
         assert abs(Fraction(level.threshold, WORD) - Fraction(a)) < Fraction(1, 10**15)
-    assert [level.minimum_count for level in levels] == vector["inputs"]["thresholds_ge"]
+    assert list(minimum_counts(view)) == vector["inputs"]["thresholds_ge"]
 
 
 def test_longer_ladder_asks_for_larger_minimum_counts(planned: Planner) -> None:
     """Delta adds over levels (H03): a fourth level takes its share from the three."""
-    three = planned().views["destinations"].levels
-    four = planned(('epsilon: "4"}', TALL_LADDER)).views["destinations"].levels
-    assert [level.threshold for level in four[:3]] == [level.threshold for level in three]
-    assert [level.minimum_count for level in three] == [319, 81, 22]
-    assert [level.minimum_count for level in four[:3]] == [324, 83, 22]
+    three = planned().views["destinations"]
+    four = planned(('epsilon: "4"}', TALL_LADDER)).views["destinations"]
+    assert [level.threshold for level in four.levels[:3]] == [level.threshold for level in three.levels]
+    assert minimum_counts(three) == (319, 81, 22)
+    assert minimum_counts(four)[:3] == (324, 83, 22)
 
 
 def test_histogram_costs_its_level_and_its_delta_once(planned: Planner) -> None:
     view = planned().views["destinations"]
     delta = Fraction(1, 1_000_000)
-    assert view.selection == Cost.ZERO
+    assert view.keys_at_worst == Cost(Fraction(0), delta)
     assert [view.cost(index) for index in range(3)] == [
         Cost(Fraction(1, 4), delta),
         Cost(Fraction(1), delta),
@@ -111,9 +118,8 @@ def test_topk_costs_its_level_and_k_hardened_draws(planned: Planner) -> None:
     """topk 3.4 with ln(1 + delta) <= delta: 3 (1/10 + 1e-7) + level; delta of the selection alone (lossless A02)."""
     view = planned().views["busiest"]
     draws = Fraction(3_000_003, 10_000_000)
-    assert view.topk == gumbel(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5)
-    assert all(level.minimum_count is None for level in view.levels)
-    assert view.selection == Cost(draws, Fraction(1, 10_000_000))
+    assert selection_of(view) == gumbel(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5)
+    assert view.keys_at_worst == Cost(draws, Fraction(1, 10_000_000))
     assert [view.cost(index).epsilon - draws for index in range(3)] == [Fraction(1, 4), 1, 4]
     assert {view.cost(index).delta for index in range(3)} == {Fraction(1, 10_000_000)}
 
@@ -134,8 +140,8 @@ def test_with_parts_a_window_costs_squares_for_draws_and_rho_for_counts(planned:
     """3 draws at 1/10, and per count e tanh(e / 2) at the coarsest level, e^2 / 2 more for a step to each finer one."""
     histogram, topk = planned(PARTS).views.values()
     nothing, delta = Fraction(0), Fraction(1, 10**7)
-    assert topk.selection == Cost(3 * delta, delta, squares=Fraction(3, 100))
-    assert topk.cost(1) == topk.selection + Cost(nothing, nothing, rho=topk.levels[1].rho)
+    assert topk.keys_at_worst == Cost(3 * delta, delta, squares=Fraction(3, 100))
+    assert topk.cost(1) == topk.keys_at_worst + Cost(nothing, nothing, rho=topk.levels[1].rho)
     assert histogram.cost(2) == Cost(nothing, Fraction(1, 10**6), rho=histogram.levels[2].rho)
     for view, moved in ((histogram, 5), (topk, 3)):
         epsilons = [float(level.epsilon) / moved for level in view.levels]
@@ -165,8 +171,8 @@ def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
     plan = planned()
     assert plan.erase_within_ms == 15 * 60_000
     assert plan.views["busiest"].window == WindowPlan(
-        size_ms=7 * 86_400_000,
-        start_ms=1_356_998_400_000,
+        shape=Tiling(7 * 86_400_000, 1_356_998_400_000),
+        first_ms=1_356_998_400_000,
         grace_ms=5 * 60_000,
         clock="event",
         max_ahead_ms=7 * 86_400_000,
@@ -267,7 +273,7 @@ def test_fingerprint_is_the_same_on_every_machine_and_version(planned: Planner) 
     assert {name: view.fingerprint.hex() for name, view in views.items()} == GOLDEN
 
 
-GOLDEN = {"destinations": "fd19114043de540d", "busiest": "d8c4ba7aa824136d"}
+GOLDEN = {"destinations": "61ef1221bc7c6e59", "busiest": "4354973ee6c3d17b"}
 
 
 def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
@@ -275,17 +281,14 @@ def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
     view = planned().views["busiest"]
     outside = {"name", "audiences", "fingerprint"}
     identity = {
-        "kind",
         "source",
         "item_field",
         "window",
         "items_per_user",
         "buckets",
-        "levels",
         "ledger",
-        "delta",
-        "topk",
+        "kind",
     }
     assert {field.name for field in fields(ViewPlan)} == outside | identity
     assert fingerprint(replace(view, name="other", audiences={}, fingerprint=b"x")) == view.fingerprint
-    assert fingerprint(replace(view, kind="histogram")) != view.fingerprint
+    assert fingerprint(replace(view, kind=planned().views["destinations"].kind)) != view.fingerprint

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from stream_dp.accounting import Cost, Ledger, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.kinds.sealing import Reading, SealedTable, noise_window, read_window, seal_window
+from stream_dp.kinds.histogram import HistogramPlan
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.releases.pricing import difference, price, sealed_cost
+from stream_dp.releases.pricing import difference, price
 from stream_dp.releases.rows import Call, Given, WindowRow
 from tests.support.chance import laplace_cells, p_value
 from tests.support.phases import PHASES
 from tests.support.releasing import COARSE, DELTA, FINE, KEY, MIDDLE, keyed, plan
+from tests.support.sealing import Reading, found, minimum_counts, read_window, seal_window, topk_table
 
 PAGES, TOPS = (plan().views[name] for name in ("pages", "tops"))
 LEVELS = [COARSE, MIDDLE, FINE]
@@ -44,26 +46,26 @@ def test_a_histogram_keeps_exactly_the_keys_that_some_level_shows(counts: dict[s
     shown = {item for reading in read(PAGES, table, LEVELS) for item, _ in reading.items}
     assert shown == set(table.items) <= counts.keys()
     assert table.items == sorted(table.items)
-    assert (table.complete, table.draws) == (True, 0)
+    assert table.payload == b""
 
 
 def test_each_level_shows_the_keys_that_reach_its_own_minimum_count() -> None:
     table = seal(PAGES, CROWD)
-    unfiltered = replace(PAGES, levels=tuple(replace(level, minimum_count=None) for level in PAGES.levels))
-    for level, reading, whole in zip(
-        PAGES.levels, read(PAGES, table, LEVELS), read(unfiltered, table, LEVELS), strict=True
+    assert isinstance(PAGES.kind, HistogramPlan)
+    unfiltered = replace(PAGES, kind=replace(PAGES.kind, minimum_counts=(-(10**6),) * 3))
+    for least, reading, whole in zip(
+        minimum_counts(PAGES), read(PAGES, table, LEVELS), read(unfiltered, table, LEVELS), strict=True
     ):
-        least = level.minimum_count or 0
         assert reading.items == [(item, count) for item, count in whole.items if count >= least]
 
 
 def test_a_topk_keeps_the_selected_keys_in_the_order_of_the_selection() -> None:
     table = seal(TOPS, {"c": 60, "a": 90, "b": 5, "d": 1})
     assert table.items == ["a", "c"]
-    assert (table.complete, table.draws) == (True, 2)
+    assert found(table) == (True, 2)
     for reading in read(TOPS, table, LEVELS):
         assert [item for item, _ in reading.items] == ["a", "c"]
-        assert reading.complete
+        assert reading.fields["complete"]
 
 
 @pytest.mark.parametrize(("counts", "items", "draws"), [({"a": 60}, ["a"], 2), ({}, [], 1)])
@@ -71,12 +73,12 @@ def test_a_topk_that_ends_with_bottom_is_not_complete_and_paid_a_draw_for_it(
     counts: dict[str, int], items: list[str], draws: int
 ) -> None:
     table = seal(TOPS, counts)
-    assert (table.items, table.complete, table.draws) == (items, False, draws)
-    assert [reading.complete for reading in read(TOPS, table, LEVELS)] == [False] * 3
+    assert (table.items, *found(table)) == (items, False, draws)
+    assert [reading.fields["complete"] for reading in read(TOPS, table, LEVELS)] == [False] * 3
 
 
 def test_a_topk_shows_counts_whatever_their_sign() -> None:
-    table = SealedTable(bytes(32), ["a", "b"], [-7, 3], True, 2)
+    table = topk_table(bytes(32), ["a", "b"], [-7, 3], complete=True, draws=2)
     (reading,) = read(TOPS, table, [FINE])
     assert reading.items == [("a", -7), ("b", 3)]
 
@@ -114,8 +116,8 @@ def test_no_two_draws_share_a_context() -> None:
 
 
 def test_the_window_of_the_noise_names_view_fingerprint_and_start() -> None:
-    assert noise_window(PAGES, 0) == b"pages\x00" + PAGES.fingerprint + bytes.fromhex("8000000000000000")
-    assert noise_window(PAGES, -1)[-8:] < noise_window(PAGES, 0)[-8:] < noise_window(PAGES, 1)[-8:]
+    assert PAGES.noise_name(0) == b"pages\x00" + PAGES.fingerprint + bytes.fromhex("8000000000000000")
+    assert PAGES.noise_name(-1)[-8:] < PAGES.noise_name(0)[-8:] < PAGES.noise_name(1)[-8:]
 
 
 def test_a_digest_tells_one_snapshot_and_one_salt_from_every_other() -> None:
@@ -127,7 +129,7 @@ def test_a_digest_tells_one_snapshot_and_one_salt_from_every_other() -> None:
 
 def test_levels_of_other_counts_of_another_window_and_under_another_key_have_other_noise() -> None:
     table = seal(PAGES, {f"page {n}": 100 for n in range(20)})
-    other = SealedTable(bytes(32), table.items, table.values, table.complete, table.draws)
+    other = SealedTable(bytes(32), table.items, table.values)
     (usual,) = read(PAGES, table, [COARSE])
     assert read(PAGES, other, [COARSE]) != [usual]
     assert read(PAGES, table, [COARSE], start=1000) != [usual]
@@ -148,17 +150,17 @@ def test_levels_read_together_are_those_read_one_by_one(levels: list[int], name:
 
 def test_a_histogram_costs_its_finest_level_and_delta_once() -> None:
     table = seal(PAGES, CROWD)
-    assert [sealed_cost(PAGES, table, level) for level in LEVELS] == [Cost(Fraction(e), DELTA) for e in (1, 2, 4)]
+    assert [PAGES.spent(table, level) for level in LEVELS] == [Cost(Fraction(e), DELTA) for e in (1, 2, 4)]
 
 
 @pytest.mark.parametrize(("counts", "draws"), [({"a": 60, "b": 50}, 2), ({"a": 60}, 2), ({}, 1)])
 def test_a_topk_costs_the_draws_it_made_and_its_finest_level(counts: dict[str, int], draws: int) -> None:
     """topk 2.7: what is returned is paid for, bottom included; delta is not refunded."""
     table = seal(TOPS, counts)
-    assert [sealed_cost(TOPS, table, level) for level in LEVELS] == [
+    assert [TOPS.spent(table, level) for level in LEVELS] == [
         Cost(Fraction(e) + draws * (1 + DELTA), DELTA) for e in (1, 2, 4)
     ]
-    assert all(sealed_cost(TOPS, table, level) <= TOPS.cost(level) for level in LEVELS)
+    assert all(TOPS.spent(table, level) <= TOPS.cost(level) for level in LEVELS)
 
 
 def test_differences_over_a_ladder_add_up_to_its_finest_level() -> None:
@@ -169,7 +171,7 @@ def test_differences_over_a_ladder_add_up_to_its_finest_level() -> None:
             difference(view, table, COARSE, MIDDLE),
             difference(view, table, MIDDLE, FINE),
         ]
-        assert sum(steps, Cost.ZERO) == sealed_cost(view, table, FINE)
+        assert sum(steps, Cost.ZERO) == view.spent(table, FINE)
         assert steps[1:] == [Cost(Fraction(1), Fraction(0)), Cost(Fraction(2), Fraction(0))]
         assert difference(view, table, FINE, FINE) == Cost.ZERO
 

@@ -14,10 +14,10 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.kinds.sealing import read_window, seal_window
-from stream_dp.kinds.selection import Selection
+from stream_dp.kinds.topk import RankedCount, TopKDetails
 from stream_dp.records.codec import decode, encode
 from stream_dp.releases.publication import account, release_record
+from tests.support.sealing import found, read_window, seal_window, selection_of
 
 F = Fraction
 Planner = Callable[..., Plan]
@@ -52,17 +52,12 @@ def view(planned: Planner) -> Callable[..., ViewPlan]:
     return of
 
 
-def topk(view: ViewPlan) -> Selection:
-    assert view.topk is not None
-    return view.topk
-
-
 def shown(view: ViewPlan, counts: dict[str, int]) -> tuple[list[str], bool, int]:
     """Keys, whether they are all, and draws."""
     table = seal_window(view, 0, counts, prf_key=KEY, entropy=lambda context: KeyedBits(b"selections", context))
     (reading,) = read_window(view, 0, table, [2], KEY)
     assert [key for key, _ in reading.items] == table.items
-    return table.items, table.complete, table.draws
+    return table.items, *found(table)
 
 
 @pytest.mark.parametrize("mechanism", ["gumbel", *WRITTEN])
@@ -70,9 +65,9 @@ def test_keys_that_stand_out_are_shown_and_charged(view: Callable[..., ViewPlan]
     draws = {"gumbel": 3, "strict": 3, "chosen-kbar": 4, "laplace": 0, "fixed-threshold": 0, "known-domain": 3}
     plan = view(mechanism, ('epsilon: "1/10"', 'epsilon: "1"'))
     counts = COUNTS if mechanism != "fixed-threshold" else {key: COUNTS[key] for key in FIRST}
-    assert topk(plan).mechanism == mechanism
+    assert selection_of(plan).mechanism == mechanism
     assert shown(plan, counts) == (FIRST, True, draws[mechanism])
-    assert topk(plan).most_draws == draws[mechanism]
+    assert selection_of(plan).most_draws == draws[mechanism]
 
 
 @pytest.mark.parametrize("mechanism", ["gumbel", *WRITTEN])
@@ -88,14 +83,15 @@ def test_an_empty_window_shows_nothing_but_keys_of_a_catalogue(view: Callable[..
 
 def test_what_a_window_costs_at_worst(view: Callable[..., ViewPlan]) -> None:
     draw = F(1, 10) + DELTA
-    assert view().selection == view("strict").selection == Cost(3 * draw, DELTA)
-    assert view("chosen-kbar").selection == Cost(4 * draw, DELTA)
-    assert view("laplace").selection == Cost(5 * F(1, 10), DELTA)
-    assert view("fixed-threshold").selection == Cost(3 * F(1, 10), DELTA)
-    assert view("known-domain").selection == Cost(F(3, 10), F(0))
+    assert view().keys_at_worst == view("strict").keys_at_worst == Cost(3 * draw, DELTA)
+    assert view("chosen-kbar").keys_at_worst == Cost(4 * draw, DELTA)
+    assert view("laplace").keys_at_worst == Cost(5 * F(1, 10), DELTA)
+    assert view("fixed-threshold").keys_at_worst == Cost(3 * F(1, 10), DELTA)
+    assert view("known-domain").keys_at_worst == Cost(F(3, 10), F(0))
     for mechanism in ("laplace", "fixed-threshold"):
         plan = view(mechanism)
-        assert plan.keys(0) == plan.selection, "there is no refund"
+        table = seal_window(plan, 0, {}, prf_key=KEY, entropy=lambda context: KeyedBits(b"refund", context))
+        assert plan.spent(table, 0) == plan.cost(0), "there is no refund"
 
 
 @pytest.mark.parametrize("mechanism", ["gumbel", *WRITTEN])
@@ -107,11 +103,15 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
         level=0,
         start_ms=0,
         revision=1,
-        items=[("a", 5)],
+        fields={
+            "k": selection_of(plan).k,
+            "complete": False,
+            "selection": None if mechanism == "gumbel" else mechanism,
+            "items": (RankedCount(rank=1, item="a", count=5),),
+        },
         charged=Cost.ZERO,
         held=Cost.ZERO,
         ledger=account(plan, 0, Cost.ZERO),
-        complete=False,
     )
     data = json.loads(encode(record))
     assert data.get("selection") == (None if mechanism == "gumbel" else mechanism)
@@ -120,9 +120,9 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
 
 def test_draws_go_to_the_part_for_them_and_prices_of_calls_do_not(view: Callable[..., ViewPlan]) -> None:
     parts = ("period: 366d", 'period: 366d, parts: {selection: {epsilon: "50", slack: "1e-7"}}')
-    assert view("known-domain", parts).selection == Cost(F(0), F(0), squares=F(3, 100))
-    assert view("chosen-kbar", parts).selection == Cost(4 * DELTA, DELTA, squares=F(4, 100))
-    assert view("laplace", parts).selection == view("laplace").selection
+    assert view("known-domain", parts).keys_at_worst == Cost(F(0), F(0), squares=F(3, 100))
+    assert view("chosen-kbar", parts).keys_at_worst == Cost(4 * DELTA, DELTA, squares=F(4, 100))
+    assert view("laplace", parts).keys_at_worst == view("laplace").keys_at_worst
 
 
 def test_the_threshold_of_the_laplace_selection_is_made_with_less_than_its_window_adds(
@@ -130,7 +130,7 @@ def test_the_threshold_of_the_laplace_selection_is_made_with_less_than_its_windo
 ) -> None:
     """topk P25: run with delta 1e-7 it would deliver ten times that."""
     assert laplace_selection_cost(5, F(1, 10), DELTA).delta > 9 * DELTA
-    with_delta, odds = topk(view("laplace")), topk(view()).margin
+    with_delta, odds = selection_of(view("laplace")), selection_of(view()).margin
     assert with_delta.delta == DELTA
     assert with_delta.margin is not None
     assert odds is not None
@@ -176,7 +176,11 @@ def test_what_a_mechanism_cannot_use_is_a_fault(
 
 def test_check_says_what_a_selection_can_be_expected_to_find(planned: Planner) -> None:
     """topk 4: 1 + (ln(m / delta) + ln 9) / epsilon and Lemma 8.1, for m = 5, k = 3, kbar = 40, beta = 1/20."""
-    (told,) = [view.selection for view in describe(planned()).views if view.selection is not None]
+    (told,) = [
+        view.explanation.details
+        for view in describe(planned()).views
+        if isinstance(view.explanation.details, TopKDetails)
+    ]
     assert told.outlook is not None
     assert told.margin == "179"
     assert (told.outlook.usually, told.outlook.all_found, told.outlook.shortfall) == ("201", "220", "77.9")

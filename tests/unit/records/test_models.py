@@ -14,9 +14,12 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.exact.rationals import decimal_down, decimal_up
+from stream_dp.kinds.histogram import HistogramRelease
+from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, decode, encode, schema, topic_key
-from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.records.models import Refusal
 from stream_dp.releases.publication import account, refusal_record, release_record
+from tests.support.sealing import fields_of
 
 Planner = Callable[..., Plan]
 START = 1_356_998_400_000
@@ -36,7 +39,7 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
             level=1,
             start_ms=START,
             revision=2,
-            items=[("LAX", 90), ("BOS", 512), ("ATL", 512)],
+            fields=fields_of(view, 1, [("LAX", 90), ("BOS", 512), ("ATL", 512)]),
             charged=Cost(Fraction(3, 4), Fraction(0)),
             held=Cost(Fraction(1), DELTA),
             ledger=books,
@@ -47,11 +50,10 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
             level=0,
             start_ms=START,
             revision=1,
-            items=[("Zürich\u2028\x00\u00a0\N{AIRPLANE}", -3), ("", 5)],
+            fields=fields_of(top, 0, [("Zürich\u2028\x00\u00a0\N{AIRPLANE}", -3), ("", 5)], complete=False),
             charged=NOTHING,
             held=Cost(Fraction(1, 3), Fraction(1, 7)),
             ledger=books,
-            complete=False,
         ),
         "refusal": refusal_record(
             view, audience="internal", level=2, start_ms=START, revision=1, asked=Cost(Fraction(4), DELTA), ledger=books
@@ -106,7 +108,7 @@ def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned
         level=0,
         start_ms=START,
         revision=1,
-        items=[],
+        fields=fields_of(view, 0, []),
         charged=view.cost(0),
         held=view.cost(0),
         ledger=account(view, START, left),
@@ -137,8 +139,8 @@ def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
         '"code_version":"0.1.0","kind":"histogram",'
         '"ledger":{"budget":' + price(amount("0.0001", "1/10000"), amount("100", "100"))
         + ',"left":' + price(amount("9.9e-5", "99/1000000"), amount("96.3333333333", "289/3"))
-        + ',"name":"aircraft","period":{"end":"2014-01-02T00:00:00Z","end_ms":1388620800000,'
-        '"start":"2013-01-01T00:00:00Z","start_ms":1356998400000},"population":"aircraft by tail number"},'
+        + ',"name":"aircraft","period":{"end":"2013-02-02T00:00:00Z","end_ms":1359763200000,'
+        '"start":"2012-02-02T00:00:00Z","start_ms":1328140800000},"population":"aircraft by tail number"},'
         '"level":{"epsilon":' + amount("4", "4") + ',"name":"detailed"},'
         '"neighbours":"Two inputs are neighbours if one is the other with everything that one user did in the windows '
         "of the ledger's period added or removed. All records charged to the ledger in a period are together "

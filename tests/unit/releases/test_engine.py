@@ -13,14 +13,17 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource
+from stream_dp.kinds.histogram import HistogramPlan, HistogramRelease
 from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.codec import decode, topic_key
-from stream_dp.records.models import HistogramRelease, Refusal, TopKRelease
+from stream_dp.records.models import Refusal
 from stream_dp.releases.rows import BUCKET, LEDGER, TABLE, VIEW, WINDOW, ledger_key, read_ledgers
 from stream_dp.windows.effects import Commit, Publish, Step
 from stream_dp.windows.keys import decode as decode_row
 from stream_dp.windows.keys import window_key
 from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan
+from tests.support.sealing import minimum_counts
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 PAGES = plan(ONLY_PAGES)
@@ -357,7 +360,7 @@ def test_a_release_reads_the_table_at_the_level_of_its_audience() -> None:
     desk = Desk(plan(ONLY_PAGES, ("staff: middle", "staff: fine")))
     desk.give("pages", 0, CROWD)
     table = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, "pages", 0)])
-    least = desk.plan.views["pages"].levels[FINE].minimum_count or 0
+    least = minimum_counts(desk.plan.views["pages"])[FINE]
     noised = dict(zip(table.items, table.values, strict=True))
     assert items(desk, "pages", "staff") == {item: value for item, value in noised.items() if value >= least}
     assert items(desk, "pages", "public") != items(desk, "pages", "staff")
@@ -376,18 +379,22 @@ def with_levels(planned: Plan, change: Callable[[ViewPlan], ViewPlan]) -> Plan:
     return replace(planned, views={name: change(view) for name, view in planned.views.items()})
 
 
+def with_finer_minimum_counts(view: ViewPlan, least: int) -> ViewPlan:
+    """A histogram whose finer levels show other keys; a top-k as it is."""
+    if not isinstance(view.kind, HistogramPlan):
+        return view
+    coarse, *finer = view.kind.minimum_counts
+    return replace(view, kind=replace(view.kind, minimum_counts=(coarse, *(least for _ in finer))))
+
+
 def test_a_coarse_record_does_not_depend_on_what_finer_readers_see() -> None:
     """lossless T6: clearances of others and the finer levels' minimum counts are not in a coarse reader's bytes."""
 
     def loosened(view: ViewPlan) -> ViewPlan:
-        coarse, *finer = view.levels
-        least = [replace(level, minimum_count=level.minimum_count and 1) for level in finer]
-        return replace(view, levels=(coarse, *least))
+        return with_finer_minimum_counts(view, 1)
 
     def tightened(view: ViewPlan) -> ViewPlan:
-        coarse, *finer = view.levels
-        least = [replace(level, minimum_count=level.minimum_count and 10**6) for level in finer]
-        return replace(view, levels=(coarse, *least))
+        return with_finer_minimum_counts(view, 10**6)
 
     def cleared(view: ViewPlan) -> ViewPlan:
         return replace(view, audiences={"partner": FINE, "public": 0, "staff": FINE})
@@ -431,8 +438,9 @@ def test_a_record_says_what_was_asked_for_and_is_keyed_by_view_audience_and_wind
         assert isinstance(record, HistogramRelease)
         assert message.topic == f"releases.pages.{record.audience}"
         assert message.key == f"pages/{record.audience}/{record.window.start_ms}".encode()
-        level = PAGES.views["pages"].levels[MIDDLE if record.audience == "staff" else 0]
-        assert (record.level.name, record.minimum_count) == (level.name, level.minimum_count)
+        at = MIDDLE if record.audience == "staff" else 0
+        level, least = PAGES.views["pages"].levels[at], minimum_counts(PAGES.views["pages"])[at]
+        assert (record.level.name, record.minimum_count) == (level.name, least)
         assert record.noise_interval_95 == level.noise_interval
         assert record.window.end_ms - record.window.start_ms == 1000
 

@@ -35,15 +35,15 @@ def counted(view: ViewPlan) -> CountedView:
     return CountedView(
         name=view.name,
         fingerprint=view.fingerprint,
-        size_ms=view.window.size_ms,
-        start_ms=0,
+        windows=view.window.shape,
+        first_ms=0,
         grace_ms=0,
         clock="wall",
         max_ahead_ms=10 * END,
         idle_ms=END,
         items_per_user=view.items_per_user,
         buckets=view.buckets,
-        keep=None if view.topk is None or view.topk.kbar is None else view.topk.kbar + 1,
+        needed=view.kind.needed,
         retention_ms=view.window.retention_ms,
     )
 

@@ -8,7 +8,8 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.control.grants import Order
-from stream_dp.records.models import Refusal, TopKRelease
+from stream_dp.kinds.topk import TopKRelease
+from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import SHARPENED_AT_ONCE
 from stream_dp.releases.rows import WINDOW, Given
 from stream_dp.windows.effects import Commit, Publish

@@ -13,8 +13,9 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.sealing import SealedTable
-from stream_dp.releases import engine, pricing
+from stream_dp.releases import accounts, engine
 from tests.support.releasing import DELTA, PARTS, Desk, keyed, plan
+from tests.support.sealing import found, topk_table
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 PLANS = {"one account": plan(), "parts": plan(PARTS)}
@@ -23,9 +24,7 @@ Sealed = Callable[[ViewPlan, SealedTable, int], Cost]
 
 
 def mispriced(monkeypatch: pytest.MonkeyPatch, price: Callable[[Sealed], Sealed]) -> None:
-    wrong = price(pricing.sealed_cost)
-    for module in (pricing, engine):
-        monkeypatch.setattr(module, "sealed_cost", wrong)
+    monkeypatch.setattr(ViewPlan, "spent", price(ViewPlan.spent))
 
 
 @either
@@ -45,7 +44,8 @@ def test_a_bottom_that_goes_free_is_seen(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def replace_draws(table: SealedTable, draws: int) -> SealedTable:
-    return SealedTable(table.digest, table.items, table.values, table.complete, draws, table.construction)
+    complete, _ = found(table)
+    return topk_table(table.digest, table.items, table.values, complete=complete, draws=draws)
 
 
 @either
@@ -82,7 +82,7 @@ def test_a_ledger_that_a_restart_forgets_is_seen(name: str, monkeypatch: pytest.
     def forgetful(_rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
         return {}
 
-    monkeypatch.setattr(engine, "read_ledgers", forgetful)
+    monkeypatch.setattr(accounts, "read_ledgers", forgetful)
     desk.stage.restart()
     with pytest.raises(AssertionError, match="more was published than is charged"):
         desk.give("tops", 1000, HOME)

@@ -23,7 +23,7 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 
 
 def conf(plan: Plan) -> Any:
-    starts = {view.name: view.window.start_ms or 0 for view in plan.views.values()}
+    starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
     return Worker(plan, starts, AGENTS, prf_key=bytes(32), log=MemoryLog()).app.conf
 
 

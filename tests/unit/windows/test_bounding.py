@@ -84,8 +84,8 @@ def contributions(machine: Machine) -> Contributions:
 
 VIEWS = (
     view("wall", max_ahead_ms=20),
-    view("event", clock="event", size_ms=7, start_ms=-7, items_per_user=1),
-    view("three", clock="event", size_ms=30, grace_ms=0, items_per_user=3, max_ahead_ms=20),
+    view("event", clock="event", length_ms=7, first_ms=-7, items_per_user=1),
+    view("three", clock="event", length_ms=30, grace_ms=0, items_per_user=3, max_ahead_ms=20),
 )
 LINES = st.lists(
     st.one_of(
@@ -203,7 +203,7 @@ def bounded(
     misplaced: Callable[[bytes], bool] | None = None,
 ) -> tuple[dict[int, tuple[list[bytes], list[str]]], list[tuple[int, str]], int]:
     marks = chunk.watermarks if one.clock == "event" else ()
-    out = bound_chunk(one, {}, chunk, 0, clock_ms, now_ms, marks, one.start_ms, misplaced)
+    out = bound_chunk(one, {}, chunk, 0, clock_ms, now_ms, marks, one.first_ms, misplaced)
     return {start: (row.users, row.items) for start, row in out.added.items()}, out.refused, out.clock_ms
 
 
@@ -247,12 +247,12 @@ def test_a_watermark_closes_windows_for_what_stands_behind_it_in_the_chunk() -> 
 
 def windows_of(one: CountedView, times: Sequence[int]) -> Iterator[int]:
     for time in times:
-        added, _, _ = bounded(one, decoded((0, b"u", "a", time)), clock_ms=one.start_ms)
+        added, _, _ = bounded(one, decoded((0, b"u", "a", time)), clock_ms=one.first_ms)
         yield from added
 
 
 def test_an_event_counts_in_the_window_that_holds_its_time() -> None:
-    one = view(size_ms=7, start_ms=-10)
+    one = view(length_ms=7, first_ms=-10)
     times = range(-10, 18)
     assert list(windows_of(one, times)) == [-10 + 7 * ((time + 10) // 7) for time in times]
 

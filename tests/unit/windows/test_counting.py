@@ -35,9 +35,9 @@ from tests.support.phases import PHASES
 MARKER_KEY = MARKER + text("visits")
 VIEWS = (
     view("wall", max_ahead_ms=30),
-    view("event", clock="event", size_ms=7, start_ms=-14, grace_ms=2, items_per_user=1, idle_ms=25, buckets=3),
-    view("single", size_ms=25, grace_ms=0, items_per_user=3, buckets=1, max_ahead_ms=12),
-    view("other", clock="event", size_ms=20, grace_ms=5, max_ahead_ms=9, idle_ms=15),
+    view("event", clock="event", length_ms=7, first_ms=-14, grace_ms=2, items_per_user=1, idle_ms=25, buckets=3),
+    view("single", length_ms=25, grace_ms=0, items_per_user=3, buckets=1, max_ahead_ms=12),
+    view("other", clock="event", length_ms=20, grace_ms=5, max_ahead_ms=9, idle_ms=15),
 )
 HORIZON = 140
 """When everything is closed: no event is later than 60, and an idle clock gets there in one step."""
@@ -127,7 +127,7 @@ def test_partials_of_closed_windows_equal_the_oracle_whatever_is_cut_and_read_ag
     feed = play(script, script.cuts)
 
     assert handed_on(feed.machine.sent) == expected(feed.oracle)
-    assert all(one.closed_windows()[-1] + one.view.size_ms > 60 for one in feed.oracle.views)
+    assert all(one.closed_windows()[-1] + one.view.windows.length_ms > 60 for one in feed.oracle.views)
     assert feed.machine.rows.keys() == {MARKER_KEY}
     assert feed.machine.unerased(JOURNAL) == []
     assert letters(feed.machine.sent) >= feed.oracle.letters()

@@ -24,7 +24,8 @@ from tests.support.topics import Stage
 
 PARTITIONS = 3
 SUMS = "merged"
-VIEWS = (view("all", buckets=2), view("top", buckets=2, keep=2))
+VIEWS = (view("all", buckets=2), view("top", buckets=2, needed=lambda counts: largest(counts, 2)))
+KEPT = {"all": None, "top": 2}
 
 
 def merger(*views: CountedView, partitions: int = PARTITIONS) -> BucketMerger:
@@ -87,7 +88,9 @@ def top(counts: dict[str, int], keep: int | None) -> dict[str, int]:
 
 def expected(windows: dict[int, list[dict[str, int]]]) -> dict[tuple[str, int, int], dict[str, int]]:
     return {
-        (one.name, start, bucket): top({i: n for i, n in summed(tables).items() if bucket_of(i, 2) == bucket}, one.keep)
+        (one.name, start, bucket): top(
+            {i: n for i, n in summed(tables).items() if bucket_of(i, 2) == bucket}, KEPT[one.name]
+        )
         for one in VIEWS
         for start, tables in windows.items()
         for bucket in range(one.buckets)

@@ -33,7 +33,7 @@ def test_a_view_that_is_no_longer_configured_leaves_no_journal_and_the_others_go
 def test_a_new_view_beside_an_old_one_starts_at_its_first_window() -> None:
     machine = Machine()
     counted(machine, view("old"))
-    one = loaded(machine, view("old"), view("new", start_ms=10))
+    one = loaded(machine, view("old"), view("new", first_ms=10))
     machine.carry_out(one.chunk([event(3, "v", "b", 12)], 6))
     machine.carry_out(one.tick(33, 4, drained=True))
     assert handed_on(machine.sent) == {

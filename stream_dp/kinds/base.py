@@ -1,0 +1,142 @@
+"""The seam between the engine and the release kinds: what a kind has to say of itself.
+
+A kind is registered once (`stream_dp.kinds.registry`) as a `Kind`. For every view of a configuration it makes a
+`KindPlan`: frozen, pure, and all that the rest of the package ever asks about what is peculiar to the kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, SerializeAsAny
+
+from stream_dp.accounting import Cost
+from stream_dp.kinds.noise import Ladder, NoiseLevel
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
+from stream_dp.kinds.settings import Section
+from stream_dp.records.models import Release
+
+Counts = Mapping[str, int]
+"""Exact counts by key: how many users had the key in a window, within their bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewBasis:
+    """What a kind is told of the view around it.
+
+    Attributes:
+        ladder: name and epsilon of every level, coarse to fine, rising.
+        items_per_user: how many counts of a window one user moves at most, each by one.
+        folder: what files named in the configuration are relative to.
+    """
+
+    ladder: Ladder
+    items_per_user: int
+    folder: Path
+
+
+class Explanation(BaseModel):
+    """What is peculiar to a view's kind, in words for people and in numbers for machines."""
+
+    shows: str = Field(description="What is published, to stand before 'of <item> in topic <topic>'.")
+    keys: str = Field(description="How the keys come to be shown and what that costs, in a sentence or more.")
+    columns: dict[str, list[str]] = Field(description="Further columns of the table of levels, a cell for each level.")
+    details: SerializeAsAny[BaseModel] = Field(description="The numbers of the kind.")
+
+
+class KindPlan(ABC):
+    """What a view's kind has planned: how a window is sealed, read, priced and shown.
+
+    Neighbours add or remove everything one user did in a window; `sensitivity` published counts move, each by one.
+
+    Attributes:
+        name: of the kind, in configurations and records.
+        levels: the ladder with its noise, coarse to fine.
+        sensitivity: how many published counts one user moves, each by one (`lossless 1.2`).
+        topics: topics that hold public lists of keys which sealing needs.
+    """
+
+    name: str
+    levels: tuple[NoiseLevel, ...]
+    sensitivity: int
+    topics: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def identity(self) -> Sequence[object]:
+        """Everything peculiar to the kind that may not change while state of the view exists; JSON."""
+
+    @abstractmethod
+    def keys_at_worst(self, *, squared: bool) -> Cost:
+        """What showing the keys of a window costs at worst, whatever the level; it is paid once for all audiences.
+
+        Args:
+            squared: the ledger has a part for the draws of selections, in squares of epsilon.
+        """
+
+    def keys_spent(self, payload: bytes, *, squared: bool) -> Cost:
+        """What showing the keys of a sealed window did cost, at most `keys_at_worst`.
+
+        Args:
+            payload: of the sealed table.
+            squared: as above.
+        """
+        return self.keys_at_worst(squared=squared)
+
+    def needed(self, counts: Counts) -> Counts:
+        """What of the exact counts of one bucket the release needs; the rest goes no further than the merge."""
+        return counts
+
+    @abstractmethod
+    def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
+        """Draw everything that is ever random about a window; afterwards the counts can be erased.
+
+        Args:
+            counts: the exact bounded counts that `needed` let through.
+            sealing: where the randomness comes from.
+
+        Guarantee: with every release read from the table, what `keys_spent` and the finest level cost.
+        """
+
+    @abstractmethod
+    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+        """What the record of each asked level says beside what every release says: the fields of the kind's model.
+
+        Each is computed from its own level's values alone.
+
+        Args:
+            table: what `seal` returned.
+            levels: indices into the ladder.
+            noise: what the window was sealed with.
+        """
+
+    @abstractmethod
+    def explain(self, keys_at_worst: str) -> Explanation:
+        """The plan in words and numbers.
+
+        Args:
+            keys_at_worst: that cost in words, as the view's ledger accounts for it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A release kind as the registry has it.
+
+    Attributes:
+        name: in configurations, records and the names of schemas.
+        title: what a record of it is, for the schema.
+        settings: what it adds to the configuration of a view.
+        release: the model of its records.
+        plan: makes the plan of a view. Raises ConfigError with every fault, paths relative to the view.
+    """
+
+    name: str
+    title: str
+    settings: type[Section]
+    release: type[Release]
+    plan: Callable[[Any, ViewBasis], KindPlan]

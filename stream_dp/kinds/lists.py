@@ -1,0 +1,109 @@
+"""Public lists of keys: written in the configuration, in a file beside it, or in a compacted topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import PlainValidator
+
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.kinds.settings import Section, Text, Topic, check_topic
+
+MOST_KEYS = 1_000_000
+VERSION_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """A public list of keys.
+
+    Attributes:
+        keys: sorted, each once.
+        version: names the list by its content: 16 hex digits of a hash over the keys. The same list has the same
+            version wherever it stands, so a reader can tell which list a record was made from.
+    """
+
+    keys: tuple[str, ...]
+    version: str
+
+    @classmethod
+    def of(cls, keys: Iterable[str]) -> Self:
+        """The list of some keys, in any order."""
+        listed = tuple(sorted(set(keys)))
+        state = blake2b(digest_size=VERSION_BYTES, person=b"stream-dp keys 1")
+        for key in listed:
+            state.update(len(key.encode()).to_bytes(4) + key.encode())
+        return cls(listed, state.hexdigest())
+
+
+class FileSettings(Section):
+    """A list in a file: UTF-8, one key a line, empty lines left out; relative to the folder of the configuration."""
+
+    file: Text
+
+
+class TopicSettings(Section):
+    """A list in a compacted topic: the key of a record is a key of the list, a record without a value takes it out."""
+
+    topic: Topic
+
+
+ListSettings = list[str] | FileSettings | TopicSettings
+"""Where a list stands."""
+
+
+def _settings(value: object) -> ListSettings:
+    match value:
+        case FileSettings() | TopicSettings():
+            return value
+        case {"file": str(file), **rest} if file and not rest:
+            return FileSettings(file=file)
+        case {"topic": str(topic), **rest} if topic and not rest:
+            return TopicSettings(topic=check_topic(topic))
+        case [*keys] if keys and all(isinstance(key, str) and key for key in keys):
+            return [str(key) for key in keys]
+    raise ValueError('write a list of keys, {file: "keys.txt"} or {topic: name}')
+
+
+ListField = Annotated[ListSettings, PlainValidator(_settings)]
+
+
+def load_list(settings: ListSettings, path: str, folder: Path) -> KeyList | None:
+    """The list that a configuration names; None for one that stands in a topic, which is read when a worker starts.
+
+    Args:
+        settings: where it stands.
+        path: of the setting, for faults.
+        folder: what a file is relative to.
+
+    Raises:
+        ConfigError: the file cannot be read, a key stands twice, or there are too many or none.
+    """
+    match settings:
+        case TopicSettings():
+            return None
+        case FileSettings(file=name):
+            keys = _lines(folder / name, f"{path}.file")
+        case _:
+            keys = settings
+    faults = [Fault(path, f"{key!r} stands twice") for key, times in Counter(keys).items() if times > 1]
+    if not 0 < len(keys) <= MOST_KEYS:
+        faults.append(Fault(path, f"must have between 1 and {MOST_KEYS} keys, not {len(keys)}"))
+    if faults:
+        raise ConfigError(faults)
+    return KeyList.of(keys)
+
+
+def _lines(file: Path, path: str) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+        return [line for line in (line.removesuffix("\r") for line in lines) if line]
+    except OSError as error:
+        raise ConfigError([Fault(path, f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([Fault(path, f"is not text in UTF-8: {error.reason} at byte {error.start}")]) from None

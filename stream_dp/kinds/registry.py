@@ -1,0 +1,18 @@
+"""Every release kind there is; nobody else asks which kind a view is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stream_dp.kinds.base import Kind
+from stream_dp.kinds.histogram import HISTOGRAM
+from stream_dp.kinds.topk import TOPK
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        HISTOGRAM,
+        TOPK,
+    )
+}
+"""By name."""

@@ -1,0 +1,71 @@
+"""What settings are made of: sections, exact numbers, texts, names; for the file as a whole and for every kind."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+
+from stream_dp.exact.rationals import Inexact, parse_exact
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def _exact(value: object) -> Fraction:
+    if isinstance(value, Fraction) and value >= 0:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return parse_exact(str(value))
+    if isinstance(value, Inexact | float):
+        text = value.text if isinstance(value, Inexact) else repr(value)
+        parse_exact(text)
+        raise ValueError(f'{text} becomes a binary float, which is not the number you wrote; quote it: "{text}"')
+    if isinstance(value, str):
+        return parse_exact(value)
+    raise ValueError('write an exact number in quotes: "0.25", "1/3" or "1e-6"')
+
+
+def _positive(value: Fraction) -> Fraction:
+    if value == 0:
+        raise ValueError("must be above 0")
+    return value
+
+
+def _discovery(value: Fraction) -> Fraction:
+    if value == 0:
+        raise ValueError("must be above 0: which keys exist is unknown, and showing one cannot be free of delta")
+    return value
+
+
+def _below_one(value: Fraction) -> Fraction:
+    if value >= 1:
+        raise ValueError("must be below 1: a delta of 1 promises nothing")
+    return value
+
+
+def check_topic(value: str) -> str:
+    """A name Kafka takes for a topic.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not _TOPIC.fullmatch(value) or value in {".", ".."}:
+        raise ValueError("a topic's name is 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'")
+    return value
+
+
+Exact = Annotated[Fraction, PlainValidator(_exact)]
+Epsilon = Annotated[Exact, AfterValidator(_positive)]
+Delta = Annotated[Exact, AfterValidator(_below_one)]
+DiscoveryDelta = Annotated[Exact, AfterValidator(_discovery), AfterValidator(_below_one)]
+"""A delta that pays for showing keys that nobody named before."""
+Text = Annotated[str, Field(min_length=1)]
+Topic = Annotated[str, AfterValidator(check_topic)]
+
+
+class Section(BaseModel):
+    """A part of the file: unknown keys are faults, nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -1,0 +1,87 @@
+"""Windows sealed and read by hand, as the engine does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stream_dp.config.plan import ViewPlan
+from stream_dp.exact.bits import Entropy
+from stream_dp.kinds.histogram import HistogramPlan
+from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
+from stream_dp.kinds.selection import Selection
+from stream_dp.kinds.topk import RankedCount, TopKPlan
+from stream_dp.records.models import ItemCount
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the record of a level says beside what every release says."""
+
+    fields: dict[str, Any]
+
+    @property
+    def items(self) -> list[tuple[str, int]]:
+        """Keys and counts, in the order of the record."""
+        return [(entry.item, entry.count) for entry in self.fields["items"]]
+
+
+def seal_window(
+    view: ViewPlan,
+    start_ms: int,
+    counts: Mapping[str, int],
+    *,
+    prf_key: bytes,
+    entropy: Entropy,
+    lists: Mapping[str, KeyList] | None = None,
+) -> SealedTable:
+    """Seal the exact counts of a window of a view."""
+    noise = WindowNoise(view.noise_name(start_ms), prf_key)
+    return view.kind.seal(counts, Sealing(noise, entropy, lists or {}))
+
+
+def read_window(
+    view: ViewPlan, start_ms: int, table: SealedTable, levels: Sequence[int], prf_key: bytes
+) -> list[Reading]:
+    """Read a sealed table at several levels."""
+    noise = WindowNoise(view.noise_name(start_ms), prf_key)
+    return [Reading(fields) for fields in view.kind.read(table, levels, noise)]
+
+
+def selection_of(view: ViewPlan) -> Selection:
+    """How a top-k view chooses its keys."""
+    assert isinstance(view.kind, TopKPlan)
+    return view.kind.selection
+
+
+def minimum_counts(view: ViewPlan) -> tuple[int, ...]:
+    """The smallest count that each level of a histogram shows."""
+    assert isinstance(view.kind, HistogramPlan)
+    return view.kind.minimum_counts
+
+
+def found(table: SealedTable) -> tuple[bool, int]:
+    """What the selection of a sealed top-k came to: whether it is complete, and its draws."""
+    complete, draws = msgspec.msgpack.decode(table.payload)
+    return complete, draws
+
+
+def topk_table(digest: bytes, items: list[str], values: list[int], *, complete: bool, draws: int) -> SealedTable:
+    """A sealed table of a top-k."""
+    return SealedTable(digest, items, values, msgspec.msgpack.encode([complete, draws]))
+
+
+def fields_of(view: ViewPlan, level: int, items: Iterable[tuple[str, int]], *, complete: bool = True) -> dict[str, Any]:
+    """What a record of a histogram or a top-k says beside what every release says, for keys and counts of our own."""
+    if isinstance(view.kind, TopKPlan):
+        chosen = view.kind.selection
+        ranked = [RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in enumerate(items, start=1)]
+        mechanism = None if chosen.mechanism == "gumbel" else chosen.mechanism
+        return {"k": chosen.k, "complete": complete, "selection": mechanism, "items": tuple(ranked)}
+    rows = sorted(items, key=lambda row: (-row[1], row[0]))
+    counts = tuple(ItemCount(item=item, count=count) for item, count in rows)
+    return {"minimum_count": minimum_counts(view)[level], "items": counts}
