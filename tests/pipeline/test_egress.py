@@ -72,7 +72,7 @@ async def test_records_of_other_data_differ_in_nothing_but_what_is_released(laun
     for number, (pages, users) in enumerate(((3, 400), (40, 1200), (1, 0))):
         await app.publish(visits_of(start + 2 * MINUTE * number, pages, users))
     for name, view in app.plan.views.items():
-        number = 3 * 2 * view.window.shape.most_in(MINUTE)
+        number = view.window.shape.most_in(3 * 2 * MINUTE)
         for records in (await app.wait_for_releases(name, number)).values():
             shapes = [shape(record) for record in records]
             assert len(shapes) == number

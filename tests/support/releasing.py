@@ -77,9 +77,14 @@ def plan(*changes: tuple[str, str]) -> Plan:
     for old, new in changes:
         assert old in text, f"{old!r} is not in the configuration"
         text = text.replace(old, new)
-    parts, faults = read_config(text, {})
-    assert parts.config is not None, faults
-    return build_plan(parts.config)
+    return plan_of(text)
+
+
+def plan_of(text: str) -> Plan:
+    """The plan of a configuration that is right."""
+    sections, faults = read_config(text, {})
+    assert sections.config is not None, faults
+    return build_plan(sections.config)
 
 
 PARTS = (
