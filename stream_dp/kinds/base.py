@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, Field, SerializeAsAny
 
 from stream_dp.accounting import Cost
+from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.noise import Ladder, NoiseLevel
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
 from stream_dp.kinds.settings import Section
@@ -90,6 +91,16 @@ class KindPlan(ABC):
     def needed(self, counts: Counts) -> Counts:
         """What of the exact counts of one bucket the release needs; the rest goes no further than the merge."""
         return counts
+
+    def check_lists(self, lists: Mapping[str, KeyList]) -> None:  # noqa: B027 - most kinds need none
+        """Refuse public lists that cannot be used, before a worker starts.
+
+        Args:
+            lists: those of `topics`.
+
+        Raises:
+            ConfigError: with every fault, paths relative to the view.
+        """
 
     @abstractmethod
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:

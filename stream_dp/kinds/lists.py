@@ -53,7 +53,9 @@ class TopicSettings(Section):
     topic: Topic
 
 
-ListSettings = list[str] | FileSettings | TopicSettings
+WrittenList = list[str] | FileSettings
+"""A list that does not change while a view has state."""
+ListSettings = WrittenList | TopicSettings
 """Where a list stands."""
 
 
@@ -73,8 +75,8 @@ def _settings(value: object) -> ListSettings:
 ListField = Annotated[ListSettings, PlainValidator(_settings)]
 
 
-def load_list(settings: ListSettings, path: str, folder: Path) -> KeyList | None:
-    """The list that a configuration names; None for one that stands in a topic, which is read when a worker starts.
+def load_list(settings: WrittenList, path: str, folder: Path) -> KeyList:
+    """The list that a configuration has, or names the file of.
 
     Args:
         settings: where it stands.
@@ -84,13 +86,7 @@ def load_list(settings: ListSettings, path: str, folder: Path) -> KeyList | None
     Raises:
         ConfigError: the file cannot be read, a key stands twice, or there are too many or none.
     """
-    match settings:
-        case TopicSettings():
-            return None
-        case FileSettings(file=name):
-            keys = _lines(folder / name, f"{path}.file")
-        case _:
-            keys = settings
+    keys = _lines(folder / settings.file, f"{path}.file") if isinstance(settings, FileSettings) else settings
     faults = [Fault(path, f"{key!r} stands twice") for key, times in Counter(keys).items() if times > 1]
     if not 0 < len(keys) <= MOST_KEYS:
         faults.append(Fault(path, f"must have between 1 and {MOST_KEYS} keys, not {len(keys)}"))

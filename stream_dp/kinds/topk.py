@@ -21,7 +21,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds import selection
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
-from stream_dp.kinds.lists import ListField, ListSettings, load_list
+from stream_dp.kinds.lists import ListField, ListSettings, TopicSettings, load_list
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
 from stream_dp.kinds.selection import Expectation, Mechanism, Selection
@@ -284,12 +284,11 @@ def plan_selection(settings: TopKSettings, items_per_user: int, folder: Path) ->
 
 
 def _catalogue(settings: ListSettings, folder: Path) -> tuple[str, ...]:
-    listed = load_list(settings, "catalogue", folder)
-    if listed is None:
+    if isinstance(settings, TopicSettings):
         raise ConfigError(
             [Fault("catalogue", "a list in a topic may change, and k of it are drawn: write it here, or name a file")]
         )
-    return listed.keys
+    return load_list(settings, "catalogue", folder).keys
 
 
 TOPK = Kind("topk", "Release of a top-k", TopKSettings, TopKRelease, plan_topk)
