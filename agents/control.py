@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.control.grants import check_grant, encode_order
+from stream_dp.control.grants import encode_order
+from stream_dp.runtime.grants import read_order
 from stream_dp.runtime.worker import Worker
 from stream_dp.windows.effects import Increment
 
@@ -12,7 +13,7 @@ from stream_dp.windows.effects import Increment
 async def control(stream: Any, worker: Worker) -> None:
     async for chunk in worker.chunks(stream):
         for record in chunk.records:
-            order = check_grant(record.key, record.value, record.offset, worker.plan)
+            order = read_order(record, worker.plan)
             if order is not None:
                 await worker.send(worker.fan_out(order.audience.encode(), encode_order(order)))
                 worker.counters.add(Increment("grants", 1))
