@@ -16,8 +16,9 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, connect
+from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import load_key
-from stream_dp.runtime.worker import Agent, Worker
+from stream_dp.runtime.worker import Worker
 
 log = logging.getLogger("stream_dp.worker")
 
