@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.control.grants import check_grant, encode_order
-from stream_dp.runtime.worker import Worker
+from stream_dp.control.grants import encode_order
+from stream_dp.runtime.grants import read_order
+from stream_dp.runtime.host import Host
 from stream_dp.windows.effects import Increment
 
 
-async def control(stream: Any, worker: Worker) -> None:
-    async for chunk in worker.chunks(stream):
+async def control(stream: Any, host: Host) -> None:
+    async for chunk in host.chunks(stream):
         for record in chunk.records:
-            order = check_grant(record.key, record.value, record.offset, worker.plan)
+            order = read_order(record, host.plan)
             if order is not None:
-                await worker.send(worker.fan_out(order.audience.encode(), encode_order(order)))
-                worker.counters.add(Increment("grants", 1))
+                await host.send(host.fan_out(order.audience.encode(), encode_order(order)))
+                host.counters.add(Increment("grants", 1))

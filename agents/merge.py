@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.host import Host
 
 
-async def merge(stream: Any, worker: Worker) -> None:
-    async for chunk in worker.chunks(stream):
-        await worker.merge(chunk)
+async def merge(stream: Any, host: Host) -> None:
+    async for chunk in host.chunks(stream):
+        await host.merge(chunk)

@@ -6,11 +6,11 @@ from typing import Any
 
 from stream_dp.control.grants import decode_order
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.host import Host
 
 
-async def sharpen(stream: Any, worker: Worker) -> None:
-    async for chunk in worker.chunks(stream):
+async def sharpen(stream: Any, host: Host) -> None:
+    async for chunk in host.chunks(stream):
         for value in chunk.values:
             if value is not None:
-                await worker.engage(chunk.partition, ReleaseEngine.order, decode_order(value))
+                await host.engage(chunk.partition, ReleaseEngine.order, decode_order(value))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import click
 from rich.console import Console
@@ -14,34 +13,16 @@ from rich.console import Console
 from stream_dp.cli.command_line import command_line, hush_libraries
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
-from stream_dp.control.grants import Grant, check_grant
+from stream_dp.control.changes import Change, changes_of
+from stream_dp.control.grants import Grant
 from stream_dp.errors import BrokerError
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.runtime.client import Client, Outgoing, connect
+from stream_dp.runtime.client import connect
+from stream_dp.runtime.grants import last_grant, write_grant
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.durations import format_duration
 
 DIGITS = 6
-Direction = Literal["finer", "coarser", "same"]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a grant does to one view.
-
-    Attributes:
-        view: the view's name.
-        before: the level its audience had.
-        after: the level it has from now on.
-        direction: what `after` is beside `before`.
-        difference: exact epsilon that `after` costs beyond `before` for one window; "0" unless it is finer.
-    """
-
-    view: str
-    before: str
-    after: str
-    direction: Direction
-    difference: str
 
 
 @click.command()
@@ -81,45 +62,9 @@ async def _written(plan: Plan, wanted: Grant) -> list[Change]:
         topic = Topics.of(plan).control
         if await client.partitions(topic) is None:
             raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
-        changes = changes_of(plan, wanted, await _last_grant(plan, client, wanted.audience))
+        changes = changes_of(plan, wanted, await last_grant(plan, client, wanted.audience))
         await write_grant(plan, client, wanted)
     return changes
-
-
-async def write_grant(plan: Plan, client: Client, wanted: Grant) -> None:
-    """Write a grant that was checked against the plan to the application's control topic."""
-    record = Outgoing(Topics.of(plan).control, 0, wanted.key(), wanted.model_dump_json().encode())
-    await client.publish([record])
-
-
-async def _last_grant(plan: Plan, client: Client, audience: str) -> str | None:
-    level = None
-    async for record in client.follow([Topics.of(plan).control], until_end=True):
-        order = check_grant(record.key, record.value, record.offset, plan)
-        if order is not None and order.audience == audience:
-            level = order.level
-    return level
-
-
-def changes_of(plan: Plan, wanted: Grant, last: str | None) -> list[Change]:
-    """What a grant does to each view that its audience reads.
-
-    Args:
-        plan: the application.
-        wanted: the grant, checked against the plan.
-        last: the level of the audience's last grant, None if there was none.
-    """
-    return [_change(view, wanted, last) for view in plan.views.values() if wanted.audience in view.audiences]
-
-
-def _change(view: ViewPlan, wanted: Grant, last: str | None) -> Change:
-    names = [level.name for level in view.levels]
-    start = view.audiences[wanted.audience]
-    # A level that the view's ladder does not have leaves the audience where the configuration starts it.
-    before, after = (names.index(level) if level in names else start for level in (last, wanted.level))
-    direction: Direction = "finer" if after > before else "coarser" if after < before else "same"
-    difference = view.levels[after].epsilon - view.levels[before].epsilon if after > before else 0
-    return Change(view.name, names[before], names[after], direction, str(difference))
 
 
 def explained(change: Change, view: ViewPlan) -> str:

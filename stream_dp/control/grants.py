@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
-
-log = logging.getLogger("stream_dp.control")
 
 GRANT = b"grant/"
 
@@ -24,6 +21,20 @@ class Order:
     number: int
     audience: str
     level: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownGrant:
+    """A record under a grant's key that is no grant of this plan; of what it says nothing is kept.
+
+    Attributes:
+        offset: where it stands in the control topic.
+    """
+
+    offset: int
+
+    def __str__(self) -> str:
+        return f"control record {self.offset} is not a grant that this configuration knows; it is passed over"
 
 
 class Grant(BaseModel):
@@ -56,16 +67,25 @@ class Grant(BaseModel):
             )
 
 
-def check_grant(key: bytes | None, value: bytes | None, offset: int, plan: Plan) -> Order | None:
-    """The order that a control record gives; None, and a line in the log, for one that is no grant of this plan."""
+def check_grant(key: bytes | None, value: bytes | None, offset: int, plan: Plan) -> Order | UnknownGrant | None:
+    """What a control record comes to.
+
+    Args:
+        key: the record's key.
+        value: its value.
+        offset: its offset, which numbers the order.
+        plan: the application.
+
+    Returns:
+        The order that it gives, or why it gives none; None for a tombstone and for what is about something else.
+    """
     if key is None or value is None or not key.startswith(GRANT):
         return None
     try:
         grant = Grant.model_validate_json(value)
         grant.check(plan)
     except (ValidationError, ConfigError):
-        log.warning("control record %d is not a grant that this configuration knows; it is passed over", offset)
-        return None
+        return UnknownGrant(offset)
     return Order(offset, grant.audience, grant.level)
 
 

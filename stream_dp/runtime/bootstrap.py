@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.kinds.lists import KeyList
 from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.lists import read_lists
 from stream_dp.runtime.topics import Topics
 
 ORIGIN = b"origin/"
@@ -24,10 +27,23 @@ class Origin(msgspec.Struct, tag_field="type", tag="origin"):
     start_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a worker has to know beside its plan, settled before it starts.
+
+    Attributes:
+        starts: the start of the first window of every view, in ms.
+        lists: the public lists that stand in topics, by topic.
+    """
+
+    starts: Mapping[str, int]
+    lists: Mapping[str, KeyList]
+
+
 async def prepare(
     plan: Plan, client: Client, *, replication: int = 1, now_ms: Callable[[], int] | None = None
-) -> Mapping[str, int]:
-    """Create the topics of an application and settle where each view's windows begin.
+) -> Settled:
+    """Create the topics of an application, read its public lists and settle where each view's windows begin.
 
     Safe to run by any number of workers at once: a topic is created once, and of several origins the first in the
     control topic's log holds.
@@ -39,13 +55,16 @@ async def prepare(
         now_ms: the wall clock.
 
     Returns:
-        The start of the first window of every view, in ms.
+        What a worker starts with.
 
     Raises:
-        ConfigError: a source topic is missing or has another number of partitions than the plan says.
+        ConfigError: a source topic is missing or has another number of partitions than the plan says, or a public list
+            cannot be used.
         BrokerError: the cluster refused something.
     """
-    await _check_sources(plan, client)
+    lists, faults = await read_lists(plan, client)
+    if faults := [*await _wrong_sources(plan, client), *faults]:
+        raise ConfigError(faults)
     topics = Topics.of(plan)
     await client.create(topics.all(plan), replication)
     starts = {view.name: view.window.first_ms for view in plan.views.values()}
@@ -58,7 +77,7 @@ async def prepare(
             key = ORIGIN + f"{name}/{uuid.uuid4()}".encode()
             await client.publish([Outgoing(topics.control, 0, key, msgspec.json.encode(origin))])
         known = await _origins(client, topics)
-    return {name: known[name] if start is None else start for name, start in starts.items()}
+    return Settled({name: known[name] if start is None else start for name, start in starts.items()}, lists)
 
 
 async def _origins(client: Client, topics: Topics) -> dict[str, int]:
@@ -70,7 +89,7 @@ async def _origins(client: Client, topics: Topics) -> dict[str, int]:
     return found
 
 
-async def _check_sources(plan: Plan, client: Client) -> None:
+async def _wrong_sources(plan: Plan, client: Client) -> list[Fault]:
     faults = []
     for source in {view.source.name: view.source for view in plan.views.values()}.values():
         count = await client.partitions(source.topic)
@@ -79,5 +98,4 @@ async def _check_sources(plan: Plan, client: Client) -> None:
             faults.append(Fault(f"{path}.topic", f"the broker has no topic {source.topic}; create it first"))
         elif count != source.partitions:
             faults.append(Fault(f"{path}.partitions", f"topic {source.topic} has {count}, not {source.partitions}"))
-    if faults:
-        raise ConfigError(faults)
+    return faults

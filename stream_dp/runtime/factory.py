@@ -1,4 +1,4 @@
-"""From the plan to what the pure parts are made of: counted views, event formats, addresses of messages."""
+"""From the plan to the pure parts of a worker: counters, the merger, release engines, and what they are made of."""
 
 from __future__ import annotations
 
@@ -8,47 +8,76 @@ from zlib import crc32
 from aiokafka.partitioner import murmur2
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.releases.rows import BUCKET
-from stream_dp.runtime.topics import Topics
-from stream_dp.windows.effects import Message
-from stream_dp.windows.events import EventFormat, Partitioner
-from stream_dp.windows.keys import bucket_key, encode
-from stream_dp.windows.merge_rows import MergedBucket, Partial, partial_key
+from stream_dp.exact.bits import Entropy
+from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.keys import key_id
+from stream_dp.runtime.routes import Routes, dead_letter
+from stream_dp.runtime.topics import Topics, sources_of
+from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.events import EventDecoder, EventFormat, Partitioner
+from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.views import CountedView
 
 
-class Routes:
-    """Where counts on their way go, and how they are withdrawn; a record of the same key replaces the one before."""
+class Factory:
+    """Makes the pure parts of one worker; none is loaded yet."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, settled: Settled, *, prf_key: bytes, entropy: Entropy) -> None:
+        """Set up the factory.
+
+        Args:
+            plan: the checked configuration.
+            settled: where windows begin, and public lists, from `prepare`.
+            prf_key: the application's secret, from `load_key`.
+            entropy: where fresh noise comes from.
+        """
         self._plan = plan
+        self._settled = settled
+        self._prf_key = prf_key
+        self._entropy = entropy
         self._topics = Topics.of(plan)
+        self._routes = Routes(plan)
+        self._sources = sources_of(plan)
+        self._counted = {view.name: counted_view(view, settled.starts[view.name]) for view in plan.views.values()}
 
-    def partial(self, partial: Partial) -> Message:
-        """A partition's counts of a bucket, to the merge agent."""
-        return self._partial(partial, encode(partial))
+    def counter(self, topic: str, partition: int) -> PartitionCounter:
+        """The counter of a partition of a source topic, for every view on that source."""
+        source = self._sources[topic]
+        views = [view for view in self._plan.views.values() if view.source.topic == topic]
+        return PartitionCounter(
+            source.name,
+            partition,
+            [self._counted[view.name] for view in views],
+            EventDecoder(event_format(source, views)),
+            outlet=self._routes.partial,
+            dead_letters=lambda p, offset, reason: dead_letter(source, p, offset, reason),
+            partitioner=partitioner(source),
+            configured=self._plan.views.keys(),
+        )
 
-    def withdraw_partial(self, partial: Partial) -> Message:
-        """The tombstone of a partial."""
-        return self._partial(partial, None)
+    def merger(self) -> BucketMerger:
+        """The merger of every partition; a partial comes from each partition of a source."""
+        return BucketMerger(
+            self._counted,
+            dict.fromkeys(self._counted, self._plan.partitions),
+            outlet=self._routes.merged,
+            withdrawal=self._routes.withdraw_partial,
+        )
 
-    def merged(self, bucket: MergedBucket) -> Message:
-        """A bucket's counts, to the release agent that keeps the view's ledger."""
-        ledger = self._plan.views[bucket.view].ledger.name
-        return self._merged(bucket, self._topics.ledger_partition(ledger), encode(bucket))
-
-    def withdraw_merged(self, bucket: MergedBucket, partition: int) -> Message:
-        """The tombstone of a merged bucket that was read from `partition`."""
-        return self._merged(bucket, partition, None)
-
-    def _partial(self, partial: Partial, value: bytes | None) -> Message:
-        key = partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
-        at = self._topics.partial_partition(partial.view, partial.start_ms, partial.bucket)
-        return Message(self._topics.partials, key, value, at)
-
-    def _merged(self, bucket: MergedBucket, partition: int, value: bytes | None) -> Message:
-        key = bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket)
-        return Message(self._topics.merged, key, value, partition)
+    def engine(self, partition: int) -> ReleaseEngine:
+        """The release engine of a partition, for every view whose ledger lives there."""
+        views = [v for v in self._plan.views.values() if self._topics.ledger_partition(v.ledger.name) == partition]
+        return ReleaseEngine(
+            views,
+            self._settled.starts,
+            prf_key=self._prf_key,
+            key_id=key_id(self._prf_key),
+            entropy=self._entropy,
+            lists=self._settled.lists,
+            topic=self._topics.release,
+            withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
+        )
 
 
 def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
@@ -74,12 +103,6 @@ def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
         needed=view.kind.needed,
         retention_ms=window.retention_ms,
     )
-
-
-def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str) -> Message:
-    """Where a refused record stands and why it was refused; nothing of what it says."""
-    value = f'{{"topic":"{source.topic}","partition":{partition},"offset":{offset},"reason":"{reason}"}}'
-    return Message(source.dead_letter_topic, None, value.encode(), partition)
 
 
 def partitioner(source: SourcePlan) -> Partitioner | None:

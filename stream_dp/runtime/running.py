@@ -16,8 +16,9 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, connect
+from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import load_key
-from stream_dp.runtime.worker import Agent, Worker
+from stream_dp.runtime.worker import Worker
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -75,8 +76,8 @@ async def running(
     plan: Plan, client: Client, agents: Mapping[str, Agent], *, replication: int = 1, **options: Any
 ) -> AsyncIterator[Worker]:
     """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
-    starts = await prepare(plan, client, replication=replication)
-    worker = Worker(plan, starts, agents, prf_key=load_key(plan.key_file), **options)
+    settled = await prepare(plan, client, replication=replication)
+    worker = Worker(plan, settled, agents, prf_key=load_key(plan.key_file), **options)
     await worker.app.start()
     try:
         yield worker

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from stream_dp.config.plan import Plan
+from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.windows.keys import moment, text
 
 COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
@@ -120,3 +120,8 @@ class Topics:
             for audience in view.audiences
         ]
         return specs
+
+
+def sources_of(plan: Plan) -> dict[str, SourcePlan]:
+    """The sources that a plan's views count, by topic."""
+    return {view.source.topic: view.source for view in plan.views.values()}

@@ -19,11 +19,12 @@ from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.releases.rows import read_ledgers
-from stream_dp.runtime.client import MEMORY, Client, Outgoing, connect
+from stream_dp.runtime.client import MEMORY, Client, connect
+from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import load_key
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.running import running
-from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec
+from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec, sources_of
 from stream_dp.runtime.worker import Worker, wall_clock_ms
 from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
@@ -124,9 +125,7 @@ class Application:
 
     async def grant(self, audience: str, level: str) -> None:
         """Write a grant to the control topic."""
-        grant = Grant(audience=audience, level=level)
-        topic = Topics.of(self.plan).control
-        await self.client.publish([Outgoing(topic, 0, grant.key(), grant.model_dump_json().encode())])
+        await write_grant(self.plan, self.client, Grant(audience=audience, level=level))
 
     async def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of every record of a topic, from its beginning to its present end; none if it is not there."""
@@ -215,8 +214,7 @@ async def application(
     plan = plan_from(text, folder, broker)
     log = MemoryLog() if plan.broker == MEMORY else None
     async with connect(plan.broker, log) as client:
-        sources = {view.source.topic: view.source.partitions for view in plan.views.values()}
-        await client.create([TopicSpec(topic, partitions) for topic, partitions in sources.items()])
+        await client.create([TopicSpec(topic, source.partitions) for topic, source in sources_of(plan).items()])
         app = Application(plan, client, log, keyed_entropy(noise_key))
         try:
             yield app

@@ -23,11 +23,11 @@ from typing import Any
 
 import uvloop
 
-from stream_dp.runtime import tables, worker
+from stream_dp.runtime import application, tables
 from stream_dp.windows import counting
 from stream_dp.windows.events import EventDecoder
 from tests.bench.events import PARTITIONS, WINDOWS
-from tests.bench.sides import TimedWorker, product_plan, start_worker
+from tests.bench.sides import TimedHost, product_plan, start_worker
 
 
 class Timers:
@@ -80,11 +80,11 @@ class TimedTable(tables.DurableTable):
             await super().commit(partition, rows)
 
 
-class ProfiledWorker(TimedWorker):
-    """The worker with every effect of every agent timed."""
+class ProfiledHost(TimedHost):
+    """The host of the agents with every effect of every agent timed."""
 
     async def carry_out(self, step: Any, table: Any, partition: int, *, threaded: bool = False) -> None:
-        """As the worker's own; the time between two effects is that of the step's code."""
+        """As the host's own; the time between two effects is that of the step's code."""
         await super().carry_out(_timed(step, table.name, threaded), table, partition, threaded=threaded)
 
 
@@ -125,7 +125,7 @@ def instrument() -> None:
     EventDecoder.decode = TIMERS.around("    decode", EventDecoder.decode)  # type: ignore[method-assign]
     counting.bound_chunk = TIMERS.around("    bound", counting.bound_chunk)
     counting.encode = TIMERS.around("    encode rows", counting.encode)
-    worker.DurableTable = TimedTable  # type: ignore[misc]
+    application.DurableTable = TimedTable  # type: ignore[misc]
     begun = [0.0]
 
     def collected(phase: str, info: dict[str, int]) -> None:
@@ -141,8 +141,8 @@ async def profile(broker: str, topic: str, events: int, folder: Path) -> None:
     """Run the product and print the breakdown."""
     instrument()
     plan = product_plan(broker, topic, folder)
-    run = await start_worker(plan, partial(ProfiledWorker, watched=topic, records=events + PARTITIONS * WINDOWS))
-    assert isinstance(run, ProfiledWorker)
+    run = await start_worker(plan, partial(ProfiledHost, watched=topic, records=events + PARTITIONS * WINDOWS))
+    assert isinstance(run, ProfiledHost)
     lag = asyncio.create_task(_watch_loop())
     await run.begun.wait()
     TIMERS.reset()

@@ -20,10 +20,12 @@ from typing import Any
 import faust
 import uvloop
 
+from stream_dp.agents import AGENTS
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.runtime import running
-from stream_dp.runtime.worker import Chunk, Worker
+from stream_dp.runtime import worker
+from stream_dp.runtime.host import Chunk, Host
+from stream_dp.runtime.running import run_worker
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
 
 ITEMS_PER_USER = 20
@@ -74,8 +76,8 @@ class Stopwatch:
         return time.perf_counter() - self._start[0], time.process_time() - self._start[1]
 
 
-class TimedWorker(Worker):
-    """The worker as it is, with a look at the clock before the first chunk of events and behind each."""
+class TimedHost(Host):
+    """The host of the agents as it is, with a look at the clock before the first chunk of events and behind each."""
 
     def __init__(self, *args: Any, watched: str, records: int, **options: Any) -> None:
         self._watched, self._left = watched, records
@@ -129,19 +131,19 @@ def product_plan(broker: str, topic: str, folder: Path) -> Plan:
     return load_plan(file)
 
 
-async def start_worker(plan: Plan, make: Callable[..., TimedWorker]) -> TimedWorker:
-    """Run a worker as `stream-dp worker` does, of a class of our own, and return when it has been made.
+async def start_worker(plan: Plan, make: Callable[..., TimedHost]) -> TimedHost:
+    """Run a worker as `stream-dp worker` does, its host of a class of our own, and return when that has been made.
 
     A worker that fails ends the process, as it should.
     """
-    made: asyncio.Future[TimedWorker] = asyncio.get_running_loop().create_future()
+    made: asyncio.Future[TimedHost] = asyncio.get_running_loop().create_future()
 
-    def worker(*args: Any, **options: Any) -> TimedWorker:
+    def host(*args: Any, **options: Any) -> TimedHost:
         made.set_result(make(*args, **options))
         return made.result()
 
-    running.Worker = worker  # type: ignore[misc,assignment]
-    life = asyncio.create_task(running.run_worker(plan))
+    worker.Host = host  # type: ignore[misc,assignment]
+    life = asyncio.create_task(run_worker(plan, AGENTS))
     await asyncio.wait([life, made], return_when=asyncio.FIRST_COMPLETED)
     if life.done():
         life.result()
@@ -155,15 +157,15 @@ _lives: list[asyncio.Task[None]] = []
 async def product(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
     """Run a worker over all events of a topic and the watermarks among them, until every window is released."""
     plan = product_plan(broker, topic, folder)
-    worker = await start_worker(plan, partial(TimedWorker, watched=topic, records=events + PARTITIONS * WINDOWS))
-    wall, cpu = await worker.until_counted()
+    host = await start_worker(plan, partial(TimedHost, watched=topic, records=events + PARTITIONS * WINDOWS))
+    wall, cpu = await host.until_counted()
     return {
         "wall_s": wall,
         "cpu_s": cpu,
-        "released_s": await worker.until_released(),
-        "chunks": len(worker.chunk_sizes),
-        "longest_chunk": max(worker.chunk_sizes),
-        "counters": worker.counters.lines(),
+        "released_s": await host.until_released(),
+        "chunks": len(host.chunk_sizes),
+        "longest_chunk": max(host.chunk_sizes),
+        "counters": host.counters.lines(),
     }
 
 

@@ -16,7 +16,7 @@ import pytest
 from stream_dp.records.codec import decode, encode
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Script, Watermark, application, count_script, expected_records
-from tests.support.views import only_view, start_of
+from tests.support.views import only_view, released, start_of
 
 pytestmark = pytest.mark.broker
 
@@ -85,7 +85,7 @@ async def test_killed_worker_releases_what_an_undisturbed_run_releases(
         async def go_on(window: int) -> None:
             """Half of a window's visits, the end of the window before, the rest of the visits."""
             events = visits_of(start, window)
-            part = [*events[:500], Watermark(start + window * MINUTE + 10_000), *events[500:]]
+            part: list[Event | Watermark] = [*events[:500], Watermark(start + window * MINUTE + 10_000), *events[500:]]
             await app.publish(part)
             script.extend(part)
 
@@ -183,7 +183,7 @@ async def test_killed_worker_draws_nothing_twice_and_charges_all_that_it_shows(
                     for key, value in await app.read(topic):
                         shown.setdefault((topic, key), set()).add(value)
             assert all(len(values) == 1 for values in shown.values())
-            records = [decode(value) for values in shown.values() for value in values if value is not None]
+            records = released(decode(value) for values in shown.values() for value in values if value is not None)
             charged = sum(Fraction(record.charged.epsilon.exact) for record in records)
             taken = Fraction(0)
             for ledger in (await app.ledgers()).values():
@@ -202,7 +202,7 @@ async def test_killed_worker_draws_nothing_twice_and_charges_all_that_it_shows(
         await assert_covered()
 
         (ledger,) = (await app.ledgers()).values()
-        records = [record for releases in found for rows in releases.values() for record in rows]
+        records = [record for releases in found for rows in releases.values() for record in released(rows)]
         assert len(records) == 2 * 3 * windows
         assert not ledger.reserved
         assert ledger.spent.epsilon == sum(Fraction(record.charged.epsilon.exact) for record in records)

@@ -19,9 +19,9 @@ import pytest
 
 from stream_dp.config.planning import load_plan
 from stream_dp.records.codec import AnyRecord, decode
-from stream_dp.records.history import AnyRelease
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.localkafka.process import carries
+from tests.support.views import released
 
 pytestmark = pytest.mark.broker
 
@@ -72,13 +72,6 @@ def read(program: Program, file: str, view: str, audience: str) -> list[AnyRecor
     said = program("tail", file, view, audience, "--json", "--until-end")
     assert said.returncode == 0, said.stderr
     return [decode(line.encode()) for line in said.stdout.splitlines()]
-
-
-def released(records: list[AnyRecord]) -> list[AnyRelease]:
-    """The records, of which none is a refusal."""
-    found = [record for record in records if not isinstance(record, Refusal)]
-    assert len(found) == len(records)
-    return found
 
 
 def test_demo_releases_a_year_and_sharpens_it_on_kafka(program: Program, kept: list[int]) -> None:

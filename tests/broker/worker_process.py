@@ -30,10 +30,10 @@ from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import system_entropy
-from stream_dp.runtime import worker as worker_module
+from stream_dp.runtime import application
+from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.running import run_worker
 from stream_dp.runtime.tables import DurableTable
-from stream_dp.runtime.worker import Agent, Worker
 from stream_dp.testing import keyed_entropy
 from stream_dp.windows.effects import Message
 
@@ -48,10 +48,10 @@ def main() -> None:
     parser.add_argument("--status", type=Path, required=True)
     parser.add_argument("--fresh-noise", action="store_true")
     parser.add_argument("--die-before", default="")
-    parser.add_argument("--session-seconds", type=float, default=worker_module.SESSION_SECONDS)
+    parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    worker_module.SESSION_SECONDS = given.session_seconds
+    application.SESSION_SECONDS = given.session_seconds
     if given.die_before:
         die_before(*given.die_before.rsplit(":", 1))
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
@@ -72,7 +72,7 @@ def die_before(what: str, number: str) -> None:
         if act == what and done[act] == int(number):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    commit, erase, send = DurableTable.commit, DurableTable.erase, Worker.send
+    commit, erase, send = DurableTable.commit, DurableTable.erase, Host.send
 
     async def dying_commit(self: DurableTable, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
         about_to(f"commit {self.name}")
@@ -82,32 +82,32 @@ def die_before(what: str, number: str) -> None:
         about_to(f"erase {self.name} {partition}")
         erase(self, partition, first, last)
 
-    async def dying_send(self: Worker, messages: Sequence[Message], **options: Any) -> None:
+    async def dying_send(self: Host, messages: Sequence[Message], **options: Any) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):
             kind = "release" if topic.startswith("releases.") else topic.removeprefix(f"{self.plan.name}-")
             if kind not in ("partials", "merged") or any(m.value is not None for m in messages if m.topic == topic):
                 about_to(f"send {kind}")
         await send(self, messages, **options)
 
-    DurableTable.commit = dying_commit
-    DurableTable.erase = dying_erase
-    Worker.send = dying_send  # type: ignore[method-assign]
+    DurableTable.commit = dying_commit  # type: ignore[method-assign]
+    DurableTable.erase = dying_erase  # type: ignore[method-assign]
+    Host.send = dying_send  # type: ignore[method-assign]
 
 
 def reporting(body: Agent, status: Path) -> Agent:
     """An agent that also writes the worker's counters to a file, again and again."""
 
-    async def report(worker: Worker) -> None:
+    async def report(host: Host) -> None:
         while True:
             fresh = status.with_suffix(".new")
-            fresh.write_text(json.dumps(worker.counters.lines()))
+            fresh.write_text(json.dumps(host.counters.lines()))
             fresh.replace(status)
             await asyncio.sleep(0.1)
 
-    async def agent(stream: Any, worker: Worker) -> None:
-        if not hasattr(worker, "report"):
-            worker.report = asyncio.create_task(report(worker))  # type: ignore[attr-defined]
-        await body(stream, worker)
+    async def agent(stream: Any, host: Host) -> None:
+        if not hasattr(host, "report"):
+            host.report = asyncio.create_task(report(host))  # type: ignore[attr-defined]
+        await body(stream, host)
 
     return agent
 

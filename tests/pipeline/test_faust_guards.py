@@ -29,7 +29,7 @@ from faust.types import TP
 from mode.utils.queues import FlowControlEvent, FlowControlQueue
 
 from stream_dp.runtime import memory
-from stream_dp.runtime.worker import App
+from stream_dp.runtime.application import App
 
 EVENTS = TP("guard-events", 0)
 
@@ -90,7 +90,7 @@ async def test_event_of_an_agent_that_raises_is_acknowledged_and_lost(log: memor
     app = plain_app(tmp_path, log)
     seen: list[bytes] = []
 
-    @app.agent(app.topic(EVENTS.topic, value_type=bytes))
+    @app.agent(app.topic(EVENTS.topic, value_type=bytes))  # type: ignore[untyped-decorator]
     async def failing(stream: Any) -> None:
         async for value in stream:
             seen.append(value)
@@ -107,7 +107,7 @@ async def test_event_without_acknowledgement_is_not_committed_and_its_failure_en
 ) -> None:
     app = plain_app(tmp_path, log, agent_supervisor=mode.CrashingSupervisor)
 
-    @app.agent(app.topic(EVENTS.topic, value_type=bytes))
+    @app.agent(app.topic(EVENTS.topic, value_type=bytes))  # type: ignore[untyped-decorator]
     async def failing(stream: Any) -> None:
         async for event in stream.noack().events():
             if event.message.offset == 1:
@@ -127,11 +127,11 @@ async def test_timer_that_raises_ends_the_app(log: memory.MemoryLog, tmp_path: P
     """The lease builds on it: a worker whose lease ran out finds out in its tick."""
     app = plain_app(tmp_path, log)
 
-    @app.timer(0.01)
+    @app.timer(0.01)  # type: ignore[untyped-decorator]
     async def failing() -> None:
         raise RuntimeError("tick")
 
-    @app.agent(app.topic(EVENTS.topic, value_type=bytes))
+    @app.agent(app.topic(EVENTS.topic, value_type=bytes))  # type: ignore[untyped-decorator]
     async def reading(stream: Any) -> None:
         async for _ in stream:
             pass
@@ -148,7 +148,7 @@ async def test_plain_table_is_written_before_its_changelog_and_a_failed_publish_
     app = plain_app(tmp_path, log)
     sums = app.Table("sums", key_type=bytes, value_type=bytes, partitions=1)
 
-    @app.agent(app.topic(EVENTS.topic, value_type=bytes))
+    @app.agent(app.topic(EVENTS.topic, value_type=bytes))  # type: ignore[untyped-decorator]
     async def writing(stream: Any) -> None:
         async for value in stream:
             sums[b"key"] = value
@@ -176,7 +176,7 @@ async def test_message_of_an_earlier_generation_is_skipped_and_not_acknowledged(
     app = plain_app(tmp_path, log)
     seen: list[str] = []
 
-    @app.agent(app.topic(EVENTS.topic, value_type=str))
+    @app.agent(app.topic(EVENTS.topic, value_type=str))  # type: ignore[untyped-decorator]
     async def reading(stream: Any) -> None:
         async for event in stream.noack().events():
             seen.append(event.value)
@@ -184,7 +184,9 @@ async def test_message_of_an_earlier_generation_is_skipped_and_not_acknowledged(
 
     async with started(app):
         await until(lambda: app.flow_control.is_active() and not app.rebalancing)
-        stale = app.consumer._to_message(EVENTS, memory.LogRecord(*EVENTS, 41, None, b'"old"', 0))
+        stale = app.consumer._to_message(
+            EVENTS, memory.LogRecord(EVENTS.topic, EVENTS.partition, 41, None, b'"old"', 0)
+        )
         stale.generation_id = app.consumer_generation_id - 1
         await app.consumer.callback(stale)
         log.append(EVENTS.topic, 0, None, b'"new"')
@@ -285,7 +287,7 @@ def test_changelog_is_named_after_application_and_table(tmp_path: Path, log: mem
 
 
 def test_table_values_are_served_over_http_unless_that_is_switched_off(tmp_path: Path) -> None:
-    """Hence three settings in the worker; see `test_worker_serves_nothing`."""
+    """Hence three settings of the application; see `test_worker_serves_nothing`."""
     conf = faust.App("defaults", datadir=str(tmp_path)).conf
 
     assert (conf.web_enabled, conf.web_tables_enabled, conf.web_router_enabled) == (True, True, True)

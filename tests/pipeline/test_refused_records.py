@@ -69,7 +69,13 @@ async def test_every_kind_of_bad_record_is_counted_once_and_the_rest_is_released
         "wrong_partition": 1,
     }
     events = [Event(f"u{number}", "/", start + 3 * MINUTE) for number in range(90)]
-    script = [Watermark(start + 2 * MINUTE + 10_000), *events[:40], *records, *events, Watermark(start + 5 * MINUTE)]
+    script: list[Event | Watermark | Raw] = [
+        Watermark(start + 2 * MINUTE + 10_000),
+        *events[:40],
+        *records,
+        *events,
+        Watermark(start + 5 * MINUTE),
+    ]
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "stream_dp")
     caplog.set_level(logging.DEBUG, "faust")

@@ -63,7 +63,7 @@ async def test_worker_stopped_within_a_window_goes_on_with_the_same_counts(launc
     script: list[Event | Watermark] = []
     for minute in range(2):
         worker = await app.start()
-        part = [*visits_of_minute(app, minute)[:250], mark(app, minute)]
+        part: list[Event | Watermark] = [*visits_of_minute(app, minute)[:250], mark(app, minute)]
         await app.publish(part)
 
         async def consumed(events: int = len(part) - 1 + 3) -> bool:
@@ -104,7 +104,7 @@ async def test_worker_that_crashes_while_it_draws_draws_the_same_after_it(
         return calm(context)
 
     app.entropy = failing
-    script = [*visits_of_minute(app, 0), *visits_of_minute(app, 2), mark(app, 4)]
+    script: list[Event | Watermark] = [*visits_of_minute(app, 0), *visits_of_minute(app, 2), mark(app, 4)]
     worker = await app.start()
     await app.publish(script)
     await worker.crashed()
@@ -142,7 +142,7 @@ async def test_everything_read_again_from_the_beginning_changes_nothing(launch: 
         return again.counters.total("events_replayed") == records
 
     await app.eventually(replayed)
-    more = [*visits_of_minute(app, 3), mark(app, 5)]
+    more: list[Event | Watermark] = [*visits_of_minute(app, 3), mark(app, 5)]
     await app.publish(more)
     await assert_released(app, [*script, *more], 4)
     assert {tp: app.log.end(tp) for tp in before} == {tp: end + 2 for tp, end in before.items()}
@@ -156,7 +156,7 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
     """Faust resumes the sources, seeks, then clears its queues: what was fetched in between must not be lost."""
     app = await launch()
     assert app.log is not None
-    script = [*visits_of_minute(app, 0)]
+    script: list[Event | Watermark] = [*visits_of_minute(app, 0)]
     await app.start()
     await app.publish(script)
     assert app.worker is not None
@@ -192,7 +192,7 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
 async def after_a_release(launch: Launch) -> tuple[Application, list[Event | Watermark]]:
     """An application whose worker has released one window and stopped, and what it read."""
     app = await launch()
-    script = [*visits_of_minute(app, 0), mark(app, 2)]
+    script: list[Event | Watermark] = [*visits_of_minute(app, 0), mark(app, 2)]
     await app.start()
     await app.publish(script)
     await assert_released(app, script, 1)

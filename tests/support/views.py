@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stream_dp.config.plan import ViewPlan
+from stream_dp.records.codec import AnyRecord
+from stream_dp.records.models import Refusal, Release
 from stream_dp.testing import Application
 
 TOPK = """
@@ -34,3 +38,11 @@ def start_of(view: ViewPlan) -> int:
     """The start of a view's first window, where it is configured."""
     assert view.window.first_ms is not None
     return view.window.first_ms
+
+
+def released(records: Iterable[AnyRecord]) -> list[Release]:
+    """The records, of which none is a refusal."""
+    found = list(records)
+    releases = [record for record in found if not isinstance(record, Refusal)]
+    assert len(releases) == len(found)
+    return releases

@@ -15,12 +15,12 @@ from stream_dp.cli.demo.sharper import sharper_frame, verdict
 from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.demo.weeks import year_frame, year_line
 from stream_dp.cli.demo.workers import RunningWorker, started_worker
-from stream_dp.cli.grant import write_grant
 from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.records.codec import decode
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import MEMORY, Client, connect
+from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import Topics, TopicSpec
 

@@ -26,7 +26,7 @@ class LocalKafka:
 
     Attributes:
         data_dir: where the topics are.
-        log_file: what the broker says; the log of the start before is beside it, with `.1` at the end.
+        log_file: what the broker says; the log of the run before is beside it, with `.1` at the end.
         address: "host:port" for clients, kept while it is stopped; None when it was never started.
         pid: process id; None when it is not running.
         started: whether this very call started it (False: it was running already, or is not running).
@@ -66,7 +66,7 @@ def status(folder: Path | None = None) -> LocalKafka:
         folder: state folder; None: `default_folder()`.
 
     Raises:
-        BrokerError: the state file is damaged.
+        BrokerError: the record of its last run is damaged.
     """
     state = _state_of(folder)
     return _seen(state, state.read_run())
@@ -135,7 +135,7 @@ def stop(folder: Path | None = None) -> bool:
         Whether there was one to stop.
 
     Raises:
-        BrokerError: its process does not end, or the state file is damaged.
+        BrokerError: its process does not end, or the record of its last run is damaged.
     """
     state = _state_of(folder)
     if not state.path.is_dir():

@@ -25,7 +25,7 @@ def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> Brok
     Args:
         folder: its state folder, held by the caller; topics that are in it are kept.
         jars: the folder of jars.
-        port: port for clients; None: the one of the last start if it is free, else any free one.
+        port: port for clients; None: the one of the last run if it is free, else any free one.
         heap: the most the Java heap may take.
 
     Raises:
@@ -49,7 +49,7 @@ def listens(port: int) -> bool:
 
 
 def _choose_ports(former: BrokerRun | None, wanted: int | None) -> BrokerRun:
-    """The next start, as one that has no process yet."""
+    """The next run, which has no process yet."""
     if wanted is not None and not _is_free(wanted):
         raise BrokerError(f"port {wanted} is taken; choose another, or leave the choice to stream-dp")
     port = wanted or (former.port if former and _is_free(former.port) else _free_port())

@@ -21,7 +21,7 @@ def spawn_detached(command: Sequence[str], folder: Path, log_file: Path) -> int:
     does not linger as a zombie of a caller that lives on.
 
     Args:
-        command: program and arguments.
+        command: what to run, and its arguments.
         folder: its working folder.
         log_file: gets its standard output and error, appended.
 

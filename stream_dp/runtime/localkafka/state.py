@@ -1,4 +1,4 @@
-"""The state folder of one local Kafka: what is in it, and the record of the broker's last start."""
+"""The state folder of one local Kafka: what is in it, and the record of the broker's last run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class BrokerRun:
-    """One start of the broker, as written to the state file.
+    """One run of the broker process, from its start on, as `run_file` has it.
 
     Attributes:
-        pid: its process id.
+        pid: its process id; 0 until it is started.
         marker: an argument of its command line that no other process has.
         port: the port for clients.
         controller_port: the port on which the node is its own controller.
@@ -34,7 +34,7 @@ class BrokerRun:
 
     @property
     def alive(self) -> bool:
-        """Whether the process of this start, and not another one with its id, lives."""
+        """Whether the process of this run, and not another one with its id, lives."""
         return carries(self.pid, self.marker)
 
     @property
@@ -56,12 +56,12 @@ class StateFolder:
 
     @property
     def log_file(self) -> Path:
-        """What the broker says; the log of the start before is beside it, with `.1` at the end."""
+        """What the broker says; the log of the run before is beside it, with `.1` at the end."""
         return self.path / "kafka.log"
 
     @property
     def run_file(self) -> Path:
-        """Where the last start is recorded."""
+        """Where the last run is recorded."""
         return self.path / "broker.json"
 
     @contextmanager
@@ -81,10 +81,10 @@ class StateFolder:
             yield
 
     def read_run(self) -> BrokerRun | None:
-        """The last start; None when there was none.
+        """The last run; None when there was none.
 
         Raises:
-            BrokerError: the state file is damaged.
+            BrokerError: its record is damaged.
         """
         try:
             fields = json.loads(self.run_file.read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ class StateFolder:
             raise BrokerError(f"{self.run_file} is damaged ({error!r}); remove it if no broker runs") from error
 
     def write_run(self, run: BrokerRun) -> None:
-        """Record a start; a crash leaves the former record or this one, never half of it."""
+        """Record a run that has begun; a crash leaves the former record or this one, never half of it."""
         fresh = self.path / "broker.json.new"
         fresh.write_text(json.dumps(asdict(run)), encoding="utf-8")
         fresh.replace(self.run_file)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.cli.grant import changes_of, explained
+from stream_dp.cli.grant import explained
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Grant, check_grant
+from stream_dp.control.changes import changes_of
+from stream_dp.control.grants import Grant
+from stream_dp.runtime.grants import read_order
 from stream_dp.runtime.memory import MemoryLog
 
 Make = Callable[..., Any]
@@ -29,7 +31,7 @@ def test_grant_stands_in_the_control_topic_as_the_control_agent_reads_it(
 ) -> None:
     said = call("grant", visits_file, "public", "--level", "fine")
     (record,) = control.records[TP(CONTROL, 0)]
-    order = check_grant(record.key, record.value, record.offset, visits)
+    order = read_order(record, visits)
     assert order is not None
     assert (order.audience, order.level) == ("public", "fine")
     assert said.code == 0

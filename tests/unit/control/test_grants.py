@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Grant, Order, check_grant, decode_order, encode_order
+from stream_dp.control.grants import Grant, Order, UnknownGrant, check_grant, decode_order, encode_order
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.testing import plan_from
 
@@ -26,6 +25,7 @@ def test_grant_becomes_an_order_numbered_by_its_offset(plan: Plan) -> None:
     order = check_grant(grant.key(), grant.model_dump_json().encode(), 17, plan)
 
     assert grant.key() == b"grant/partner"
+    assert isinstance(order, Order)
     assert order == Order(17, "partner", "detailed")
     assert decode_order(encode_order(order)) == order
 
@@ -45,26 +45,19 @@ def test_grant_becomes_an_order_numbered_by_its_offset(plan: Plan) -> None:
         b"\xff",
     ],
 )
-def test_what_is_no_grant_of_this_plan_is_passed_over_with_a_line_that_does_not_repeat_it(
-    plan: Plan, value: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert check_grant(b"grant/partner", value, 3, plan) is None
+def test_what_is_no_grant_of_this_plan_is_named_by_its_place_alone(plan: Plan, value: bytes) -> None:
+    found = check_grant(b"grant/partner", value, 3, plan)
 
-    assert "control record 3" in caplog.text
-    assert "finest" not in caplog.text
-    assert "nobody" not in caplog.text
+    assert found == UnknownGrant(3)
+    assert str(found) == "control record 3 is not a grant that this configuration knows; it is passed over"
 
 
 @pytest.mark.parametrize("key", [None, b"", b"origin/pages/1", b"grants/partner"])
-def test_records_of_other_kinds_and_tombstones_are_passed_over_silently(
-    plan: Plan, key: bytes | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_records_of_other_kinds_and_tombstones_are_no_grants_at_all(plan: Plan, key: bytes | None) -> None:
     value = Grant(audience="partner", level="detailed").model_dump_json().encode()
 
     assert check_grant(key, value, 0, plan) is None
     assert check_grant(b"grant/partner", None, 0, plan) is None
-    assert not caplog.text
 
 
 def test_check_names_what_there_is_instead(plan: Plan) -> None:

@@ -47,7 +47,7 @@ def names(plan: Plan) -> list[str]:
 
 
 async def test_topics_are_made_and_the_first_windows_begin_at_full_sizes(plan: Plan, log: MemoryLog) -> None:
-    starts = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)
+    starts = (await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)).starts
 
     assert starts == dict(zip(names(plan), (1_700_000_040_000, 1_700_000_100_000), strict=True))
     assert {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}.items() <= log.partitions.items()
@@ -67,7 +67,7 @@ async def test_configured_start_needs_no_record(visits: Callable[..., str], tmp_
     (view,) = plan.views.values()
     log.create(view.source.topic, 3)
 
-    assert await prepare(plan, MemoryClient(log)) == {view.name: 1_704_067_200_000}
+    assert (await prepare(plan, MemoryClient(log))).starts == {view.name: 1_704_067_200_000}
     assert not any(log.records.values())
 
 
@@ -83,10 +83,10 @@ async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it
             await super().publish(records)
 
     raced: list[Any] = []
-    starts = await prepare(plan, Racing(log), now_ms=lambda: 1_700_009_999_999)
+    settled = await prepare(plan, Racing(log), now_ms=lambda: 1_700_009_999_999)
 
-    assert starts == raced[0]
-    assert set(starts.values()) == {1_700_000_040_000, 1_700_000_100_000}
+    assert settled == raced[0]
+    assert set(settled.starts.values()) == {1_700_000_040_000, 1_700_000_100_000}
 
 
 async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created(plan: Plan) -> None:
@@ -125,6 +125,6 @@ async def test_foreign_and_withdrawn_records_of_the_control_topic_are_not_origin
     log.append(control, 0, b"origin/x/1", None)
     log.append(control, 0, None, b"?")
 
-    starts = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)
+    starts = (await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)).starts
 
     assert set(starts) == set(names(plan))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,15 @@ from stream_dp.errors import StateError
 from stream_dp.runtime.lease import Lease
 from stream_dp.runtime.tables import DurableTable, PartitionLostError
 from stream_dp.runtime.topics import RELEASES
-from stream_dp.testing import application
+from stream_dp.runtime.worker import Worker
 
 SECRET = b"planted-0d6c2f81"
 
 
 @pytest.fixture
-async def table(visits: Callable[..., str], tmp_path: Path) -> AsyncIterator[DurableTable]:
-    """The release table of a worker on the embedded log that has nothing to do."""
-    async with application(visits(), tmp_path) as app:
-        worker = await app.start(tick_seconds=1000)
-        yield worker.tables[RELEASES]
+def table(worker: Worker) -> DurableTable:
+    """The release table of a worker that has nothing to do."""
+    return worker.tables[RELEASES]
 
 
 def changelog(table: DurableTable, partition: int) -> list[tuple[bytes, bytes | None]]:

@@ -1,59 +1,53 @@
-"""A worker's settings: what it never serves, how it is known to the group, what ends it."""
+"""A worker is its application, its host and its timers, and hears of a rebalance in all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mode
 import pytest
+from faust.types import TP
 
-from stream_dp.agents import AGENTS
-from stream_dp.config.plan import Plan
-from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.worker import Worker
-from stream_dp.testing import plan_from
+from stream_dp.testing import Event, Watermark, application
 
 
-@pytest.fixture
-def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
-    return plan_from(visits(), tmp_path)
+async def test_worker_that_runs_has_no_reason_to_have_crashed(worker: Worker) -> None:
+    assert worker.crash_reason() is None
+    assert worker.counters is worker.host.counters
+    assert worker.tables is worker.host.tables
 
 
-def conf(plan: Plan) -> Any:
-    starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
-    return Worker(plan, starts, AGENTS, prf_key=bytes(32), log=MemoryLog()).app.conf
+async def test_worker_that_crashed_tells_why(worker: Worker) -> None:
+    await worker.app.crash(OSError("the disk is full"))
+
+    await worker.crashed()
+
+    assert repr(worker.crash_reason()) == "OSError('the disk is full')"
 
 
-def test_worker_serves_nothing_and_redirects_nothing(plan: Plan) -> None:
-    found = conf(plan)
+@pytest.mark.parametrize("signal", ["on_partitions_revoked", "on_partitions_assigned"])
+async def test_partitions_that_come_back_are_loaded_and_greeted_anew(
+    visits: Callable[..., str], tmp_path: Path, signal: str
+) -> None:
+    async with application(visits(), tmp_path) as app:
+        worker = await app.start()
+        assert app.log is not None
+        log, partials = app.log, TP(worker.host.topics.partials, 0)
+        (view,) = app.plan.views.values()
 
-    assert not found.web_enabled
-    assert not found.web_tables_enabled
-    assert not found.web_router_enabled
-    assert not found.worker_redirect_stdouts
+        async def greeted(times: int) -> bool:
+            return log.end(partials) == times
 
+        await app.eventually(lambda: greeted(1))
+        before = await worker.host.counter(view.source.topic, 0)
+        rebalance: Any = getattr(worker.app, signal)
+        await rebalance.send(set())
+        await app.eventually(lambda: greeted(2))
+        assert await worker.host.counter(view.source.topic, 0) is not before
 
-def test_worker_reads_from_the_beginning_creates_nothing_and_ends_with_its_first_failure(plan: Plan) -> None:
-    found = conf(plan)
-
-    assert found.agent_supervisor is mode.CrashingSupervisor
-    assert found.consumer_auto_offset_reset == "earliest"
-    assert found.processing_guarantee.value == "at_least_once"
-    assert not found.topic_allow_declare
-    assert found.topic_disable_leader
-
-
-def test_worker_that_starts_again_in_its_folder_is_the_same_member_of_the_group(plan: Plan, tmp_path: Path) -> None:
-    same = conf(plan).consumer_group_instance_id
-    other = conf(replace(plan, data_dir=tmp_path / "other")).consumer_group_instance_id
-
-    assert conf(plan).consumer_group_instance_id == same
-    assert other != same
-    assert same.startswith(f"{plan.name}-")
-
-
-def test_every_agent_is_installed() -> None:
-    assert set(AGENTS) == {"ingest", "merge", "release", "sharpen", "control"}
+        start = view.window.first_ms
+        assert start is not None
+        await app.publish([Event("u", "/", start), Watermark(start + 120_000)])
+        assert all(len(records) == 1 for records in (await app.wait_for_releases(view.name, 1)).values())

@@ -1,0 +1,135 @@
+"""The Faust application of a plan: its settings, its tables, and the topics that its agents read."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from zlib import crc32
+
+import faust
+import mode
+from faust.transport.drivers import TRANSPORTS
+
+from stream_dp.config.plan import Plan
+from stream_dp.runtime import kafka, memory
+from stream_dp.runtime.client import MEMORY, kafka_address
+from stream_dp.runtime.coalescing import ChunkSchema
+from stream_dp.runtime.lease import Lease
+from stream_dp.runtime.tables import DurableTable
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+
+CHUNK_RECORDS = 10_000
+BUFFERED_CHUNKS = 16
+SESSION_SECONDS = 60.0
+
+TRANSPORTS.aliases[kafka.SCHEME] = "stream_dp.runtime.kafka:Transport"
+TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.memory:Transport"
+
+H = TypeVar("H")
+
+
+class App(faust.App):
+    """A Faust application whose consumer hands out chunks for the topics in `coalesced`."""
+
+    sources: frozenset[str] = frozenset()
+    coalesced: frozenset[str] = frozenset()
+    memory_log: memory.MemoryLog | None = None
+    lease: Lease
+
+
+def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
+    """The application of a plan, without tables and agents; its data folder is made.
+
+    Args:
+        plan: the checked configuration.
+        log: the embedded log, for `memory://`.
+    """
+    plan.data_dir.mkdir(parents=True, exist_ok=True)
+    app = App(
+        plan.name,
+        broker=_transport_address(plan.broker),
+        store="rocksdb://",
+        datadir=str(plan.data_dir),
+        Table=DurableTable,
+        topic_partitions=plan.partitions,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        agent_supervisor=mode.CrashingSupervisor,
+        broker_max_poll_records=CHUNK_RECORDS,
+        broker_commit_interval=0.5,
+        broker_commit_every=100,
+        broker_session_timeout=SESSION_SECONDS,
+        consumer_auto_offset_reset="earliest",
+        consumer_group_instance_id=instance_id(plan),
+        consumer_max_fetch_size=4 << 20,
+        stream_buffer_maxsize=BUFFERED_CHUNKS,
+        producer_linger=0.0,
+        producer_max_batch_size=1 << 18,
+        producer_max_request_size=8 << 20,
+        producer_compression_type="lz4" if plan.broker != MEMORY else None,
+        table_standby_replicas=0,
+        web_enabled=False,
+        web_tables_enabled=False,
+        web_router_enabled=False,
+        worker_redirect_stdouts=False,
+    )
+    topics = Topics.of(plan)
+    internal = [topics.ticks, topics.partials, topics.merged, topics.control, topics.orders]
+    app.sources = frozenset(sources_of(plan))
+    app.coalesced = app.sources.union(internal)
+    app.memory_log = log
+    app.lease = Lease(SESSION_SECONDS / 2)
+    return app
+
+
+def new_tables(app: App, partitions: int) -> dict[str, DurableTable]:
+    """The tables of an application by name, each with so many partitions."""
+    return {
+        name: app.Table(
+            name,
+            key_type=bytes,
+            value_type=bytes,
+            partitions=partitions,
+            options={"block_cache_size": 64 << 20, "write_buffer_size": 16 << 20},
+        )
+        for name in (COUNTS, MERGES, RELEASES)
+    }
+
+
+def register_agents(app: App, plan: Plan, agents: Mapping[str, Callable[[Any, H], Any]], host: H) -> None:
+    """Let every agent of an application read its topics.
+
+    Args:
+        app: the application.
+        plan: its plan.
+        agents: by name; an agent is an async function of a stream and the host.
+        host: what the agents are given beside their streams.
+    """
+    topics = Topics.of(plan)
+    inputs = {
+        "ingest": [*sources_of(plan), topics.ticks],
+        "merge": [topics.partials],
+        "release": [topics.merged],
+        "sharpen": [topics.orders],
+        "control": [topics.control],
+    }
+    for name, names in inputs.items():
+        body = agents[name]
+
+        def agent(stream: Any, body: Callable[[Any, H], Any] = body) -> Any:
+            return body(stream, host)
+
+        app.agent(app.topic(*names, schema=ChunkSchema()), name=f"stream_dp.{name}")(agent)
+
+
+def instance_id(plan: Plan) -> str:
+    """A name of this worker that survives a restart: its machine and its data folder."""
+    return f"{plan.name}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
+
+
+def _transport_address(broker: str) -> str:
+    """A plan's broker as Faust writes it, under the schemes of our own transports."""
+    if broker == MEMORY:
+        return f"{memory.SCHEME}://"
+    return ";".join(f"{kafka.SCHEME}://{address}" for address in kafka_address(broker).split(","))

@@ -1,0 +1,210 @@
+"""The host that agents run on: it hands them chunks, keeps the pure parts of their partitions and does what steps ask.
+
+An agent is an async function of a stream and the host; `stream_dp.agents.AGENTS` has them. The host turns steps into
+acts: rows into changelog and RocksDB, messages into Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import StateError
+from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.runtime.application import App
+from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.tables import DurableTable, PartitionRows
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.effects import Commit, Erase, Increment, Message, Publish, Send, Step
+
+PUBLISHING_BEAT_MS = 100
+"""Releases leave at multiples of this; drawing noise takes a time that depends on the noise (lossless 5, no. 21)."""
+
+T = TypeVar("T")
+Agent = Callable[[Any, "Host"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one fetch brought of one partition."""
+
+    topic: str
+    partition: int
+    records: Sequence[Any]
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """The values of the records."""
+        return [record.value for record in self.records]
+
+
+class Host:
+    """What the agents of one worker share.
+
+    Attributes:
+        plan: the checked configuration.
+        topics: the topics of its application.
+        tables: the application's tables by name.
+        counters: what was counted since the start of the worker.
+        clock_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        plan: Plan,
+        factory: Factory,
+        tables: Mapping[str, DurableTable],
+        *,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Set up the host; parts are made and loaded when an agent first asks for them.
+
+        Args:
+            app: the application that sends, consumes and holds the lease.
+            plan: the checked configuration.
+            factory: makes the parts.
+            tables: the application's tables by name.
+            clock_ms: the wall clock.
+        """
+        self.plan = plan
+        self.topics = Topics.of(plan)
+        self.tables = tables
+        self.counters = Counters()
+        self.clock_ms = clock_ms
+        self._app = app
+        self._factory = factory
+        self._sources = list(sources_of(plan))
+        self._read: dict[TP, int] = {}
+        self._counters: dict[tuple[str, int], PartitionCounter] = {}
+        self._merger = factory.merger()
+        self._merging: set[int] = set()
+        self._engines: dict[int, ReleaseEngine] = {}
+        self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def forget(self) -> None:
+        """Load every part anew from the tables when it is next asked for: partitions may have changed hands."""
+        self._counters.clear()
+        self._merging.clear()
+        self._engines.clear()
+
+    # -- what an agent reads ----------------------------------------------------------------------------------
+
+    async def chunks(self, stream: Any) -> AsyncIterator[Chunk]:
+        """The chunks of a stream; a chunk is acknowledged when the next one is asked for.
+
+        An agent that fails on a chunk ends the process, and the chunk is read again: nothing is skipped.
+
+        Raises:
+            StateError: a chunk was lost between the consumer and the stream.
+        """
+        async for event in stream.noack().events():
+            message = event.message
+            tp, before = message.tp, message.key
+            if before is not None and self._read.get(tp) != before:
+                raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
+            yield Chunk(message.topic, message.partition, message.value)
+            self._read[tp] = message.offset
+            await stream.ack(event)
+
+    def end_of(self, topic: str, partition: int) -> int | None:
+        """The end of a partition's log as far as it is known."""
+        end: int | None = self._app.consumer.highwater(TP(topic, partition))
+        return end
+
+    def drained(self, topic: str, partition: int, counted_to: int) -> bool:
+        """Whether the log was read to its end and all that was read is counted."""
+        drained: bool = self._app.consumer.drained(TP(topic, partition), counted_to)
+        return drained
+
+    # -- the parts of a partition -----------------------------------------------------------------------------
+
+    async def counters_of(self, partition: int) -> dict[str, PartitionCounter]:
+        """The counters of a partition of every source, by topic, loaded."""
+        return {topic: await self.counter(topic, partition) for topic in self._sources}
+
+    async def counter(self, topic: str, partition: int) -> PartitionCounter:
+        """The counter of a source partition, loaded."""
+        key = (topic, partition)
+        if key not in self._counters:
+            counter = self._factory.counter(topic, partition)
+            table = self.tables[COUNTS]
+            await self.carry_out(counter.load(table.rows(partition)), table, partition)
+            self._counters[key] = counter
+        return self._counters[key]
+
+    async def merge(self, chunk: Chunk) -> None:
+        """Take a chunk of partials."""
+        table = self.tables[MERGES]
+        if chunk.partition not in self._merging:
+            await self.carry_out(self._merger.load(table.rows(chunk.partition)), table, chunk.partition)
+            self._merging.add(chunk.partition)
+        await self.carry_out(self._merger.partials(chunk.values, table.rows(chunk.partition)), table, chunk.partition)
+
+    async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
+        """Run a step of a partition's release engine on a message; one at a time, whichever agent asks."""
+        table = self.tables[RELEASES]
+        async with self._engine_locks[partition]:
+            rows = table.rows(partition)
+            engine = self._engines.get(partition)
+            if engine is None:
+                engine = self._factory.engine(partition)
+                await self.carry_out(engine.load(rows), table, partition, threaded=True)
+                self._engines[partition] = engine
+            await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
+
+    # -- effects ----------------------------------------------------------------------------------------------
+
+    async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
+        """Do what a step asks for, effect by effect.
+
+        Args:
+            step: the step.
+            table: the agent's table.
+            partition: the partition that the step is about.
+            threaded: compute the step off the event loop, for steps that draw or read noise.
+        """
+        while True:
+            effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
+            match effect:
+                case None:
+                    return
+                case Commit(rows):
+                    await table.commit(partition, rows)
+                case Publish(messages):
+                    await self.publish(messages)
+                case Send(messages):
+                    await self.send(messages)
+                case Erase(first, last):
+                    await asyncio.to_thread(table.erase, partition, first, last)
+                case Increment():
+                    self.counters.add(effect)
+
+    async def send(self, messages: Sequence[Message], *, timestamp_ms: int | None = None) -> None:
+        """Send messages and wait for every acknowledgement; without a timestamp they bear the time of sending."""
+        self._app.lease.check()
+        producer, seconds = self._app.producer, None if timestamp_ms is None else timestamp_ms / 1000
+        sent = [
+            await producer.send(m.topic, m.key, m.value, m.partition, seconds, list(m.headers.items()))
+            for m in messages
+        ]
+        await asyncio.gather(*sent)
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Publish records at the next full beat of the clock, and with its time: how long drawing took is not seen."""
+        now = self.clock_ms()
+        beat = now - now % -PUBLISHING_BEAT_MS
+        await asyncio.sleep((beat - now) / 1000)
+        await self.send(messages, timestamp_ms=beat)
+
+    def fan_out(self, key: bytes, value: bytes) -> list[Message]:
+        """A copy of a record for every partition of the orders topic."""
+        return [Message(self.topics.orders, key, value, partition) for partition in range(self.plan.partitions)]

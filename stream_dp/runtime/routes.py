@@ -1,0 +1,50 @@
+"""Where messages of the pure parts go: counts on their way, their withdrawal, and notes of refused records."""
+
+from __future__ import annotations
+
+from stream_dp.config.plan import Plan, SourcePlan
+from stream_dp.releases.rows import BUCKET
+from stream_dp.runtime.topics import Topics
+from stream_dp.windows.effects import Message
+from stream_dp.windows.keys import bucket_key, encode
+from stream_dp.windows.merge_rows import MergedBucket, Partial, partial_key
+
+
+class Routes:
+    """Where counts on their way go, and how they are withdrawn; a record of the same key replaces the one before."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._topics = Topics.of(plan)
+
+    def partial(self, partial: Partial) -> Message:
+        """A partition's counts of a bucket, to the merge agent."""
+        return self._partial(partial, encode(partial))
+
+    def withdraw_partial(self, partial: Partial) -> Message:
+        """The tombstone of a partial."""
+        return self._partial(partial, None)
+
+    def merged(self, bucket: MergedBucket) -> Message:
+        """A bucket's counts, to the release agent that keeps the view's ledger."""
+        ledger = self._plan.views[bucket.view].ledger.name
+        return self._merged(bucket, self._topics.ledger_partition(ledger), encode(bucket))
+
+    def withdraw_merged(self, bucket: MergedBucket, partition: int) -> Message:
+        """The tombstone of a merged bucket that was read from `partition`."""
+        return self._merged(bucket, partition, None)
+
+    def _partial(self, partial: Partial, value: bytes | None) -> Message:
+        key = partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
+        at = self._topics.partial_partition(partial.view, partial.start_ms, partial.bucket)
+        return Message(self._topics.partials, key, value, at)
+
+    def _merged(self, bucket: MergedBucket, partition: int, value: bytes | None) -> Message:
+        key = bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket)
+        return Message(self._topics.merged, key, value, partition)
+
+
+def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str) -> Message:
+    """Where a refused record stands and why it was refused; nothing of what it says."""
+    value = f'{{"topic":"{source.topic}","partition":{partition},"offset":{offset},"reason":"{reason}"}}'
+    return Message(source.dead_letter_topic, None, value.encode(), partition)

@@ -1,0 +1,139 @@
+"""The factory: parts look after what is theirs, and hand on to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.config.plan import Plan
+from stream_dp.records.codec import encode
+from stream_dp.releases.rows import VIEW
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.factory import Factory, partitioner
+from stream_dp.runtime.memory import LogRecord
+from stream_dp.runtime.topics import Topics, sources_of
+from stream_dp.testing import Event, Script, SourceWriter, Watermark, expected_records, keyed_entropy, plan_from
+from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.effects import Message
+from stream_dp.windows.keys import after, decode, text
+from tests.support.machine import Machine
+
+PRF_KEY, ENTROPY = bytes(range(32)), keyed_entropy(b"factory")
+START = 1_704_067_200_000
+MINUTE = 60_000
+TWO_SOURCES = (
+    (
+        "sources:\n",
+        "sources:\n  clicks: {topic: NAME.clicks, partitions: 3, user: user, time: {field: at}}\n",
+    ),
+    ("ledgers:\n", 'ledgers:\n  clickers: {population: visitors, epsilon: "9", delta: "1/100", period: 366d}\n'),
+    (
+        "views:\n",
+        "views:\n  NAME-clicks: {kind: histogram, source: clicks, item: page, items_per_user: 1, window: {size: 1m, "
+        'start: 2024-01-01T00:00:00Z}, delta: "1e-4", ledger: clickers, ladder: standard}\n'
+        "  NAME-more: {kind: histogram, source: visits, item: page, items_per_user: 1, window: {size: 1m, "
+        'start: 2024-01-01T00:00:00Z}, delta: "1e-4", ledger: clickers, ladder: standard}\n',
+    ),
+)
+
+
+@pytest.fixture
+def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
+    """Two views on one source, a third on another; a ledger of its own for one of them."""
+    return plan_from(visits(*TWO_SOURCES), tmp_path)
+
+
+def factory(plan: Plan) -> Factory:
+    return Factory(plan, Settled(dict.fromkeys(plan.views, START), {}), prf_key=PRF_KEY, entropy=ENTROPY)
+
+
+def test_counter_counts_for_the_views_of_its_source_alone(plan: Plan) -> None:
+    found = {}
+    for name, source in ((source.name, source) for source in sources_of(plan).values()):
+        machine = Machine()
+        counter = factory(plan).counter(source.topic, 1)
+        machine.carry_out(counter.load(machine))
+        machine.carry_out(counter.tick(START + MINUTE, None, drained=False))
+        ((_, marker),) = machine.scan(MARKER, after(MARKER))
+        found[name] = {view.removeprefix(f"{plan.name}-") for view in decode(Marker, marker).views}
+
+    assert found == {"clicks": {"clicks"}, "visits": {"pages", "more"}}
+
+
+def test_engine_looks_after_the_views_whose_ledger_lives_in_its_partition(plan: Plan) -> None:
+    topics = Topics.of(plan)
+    places = {}
+    for partition in range(plan.partitions):
+        machine = Machine()
+        machine.carry_out(factory(plan).engine(partition).load(machine))
+        for key, _ in machine.scan(VIEW, after(VIEW)):
+            places[key] = partition
+
+    assert places == {VIEW + text(view.name): topics.ledger_partition(view.ledger.name) for view in plan.views.values()}
+
+
+def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tmp_path: Path) -> None:
+    """Each part on a machine of its own reads what the others sent to its topic and partition."""
+    plan = plan_from(visits(), tmp_path)
+    parts, topics = factory(plan), Topics.of(plan)
+    (view,) = plan.views.values()
+
+    partials: list[Message] = []
+    script: Script = [*(Event(f"u{number}", "/", START) for number in range(40)), Watermark(START + 2 * MINUTE)]
+    written = list(SourceWriter(plan).records(script))
+    for partition in range(plan.partitions):
+        machine, counter = Machine(), parts.counter(view.source.topic, partition)
+        machine.carry_out(counter.load(machine))
+        own = [record for record in written if record.partition == partition]
+        chunk: list[Any] = [LogRecord(r.topic, partition, at, r.key, r.value, 0, r.headers) for at, r in enumerate(own)]
+        machine.carry_out(counter.chunk(chunk, START + 3 * MINUTE))
+        partials += machine.sent
+    assert {message.topic for message in partials} == {topics.partials}
+
+    merged: list[Message] = []
+    merger = parts.merger()
+    for partition in range(plan.partitions):
+        machine = Machine()
+        values = [message.value for message in partials if message.partition == partition]
+        machine.carry_out(merger.load(machine))
+        machine.carry_out(merger.partials(values, machine))
+        withdrawn = [message for message in machine.sent if message.topic == topics.partials]
+        assert {(m.key, m.partition) for m in withdrawn} == {
+            (m.key, m.partition) for m in partials if m.partition == partition
+        }
+        merged += [message for message in machine.sent if message.topic == topics.merged and message.value is not None]
+    assert {message.partition for message in merged} == {topics.ledger_partition(view.ledger.name)}
+    assert len(merged) == view.buckets
+
+    machine, engine = Machine(), parts.engine(merged[0].partition)
+    machine.carry_out(engine.load(machine))
+    machine.carry_out(engine.buckets([message.value for message in merged], machine))
+    expected = expected_records(view, {START: {"/": 40}}, prf_key=PRF_KEY, entropy=ENTROPY)
+    assert {message.topic: [message.value] for message in machine.sent if message.value is not None} == {
+        topics.release(view.name, audience): [encode(record) for record in records]
+        for audience, records in expected.items()
+    }
+    assert {(m.topic, m.key, m.partition) for m in machine.sent if m.value is None} == {
+        (m.topic, m.key, m.partition) for m in merged
+    }
+
+
+def test_partitioner_places_users_as_producers_do(plan: Plan) -> None:
+    """Recorded: the murmur2 hashes of Kafka's own tests (`UtilsTest.testMurmur2`), and zlib's CRC-32."""
+    source = replace(next(iter(sources_of(plan).values())), partitions=1_000_003)
+    murmur2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+
+    java = partitioner(replace(source, partitioner="murmur2"))
+    librdkafka = partitioner(replace(source, partitioner="crc32"))
+
+    assert java is not None
+    assert librdkafka is not None
+    assert {key: java(key) for key in murmur2} == {
+        key: (value & 0x7FFFFFFF) % 1_000_003 for key, value in murmur2.items()
+    }
+    assert librdkafka(b"123456789") == 0xCBF43926 % 1_000_003
+    assert partitioner(replace(source, partitioner="unchecked")) is None

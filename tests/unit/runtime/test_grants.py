@@ -1,0 +1,82 @@
+"""Grants on the control topic: what is written is read back, and what is no grant is noted without its words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.grants import Grant, Order
+from stream_dp.runtime.client import MemoryClient
+from stream_dp.runtime.grants import last_grant, read_order, write_grant
+from stream_dp.runtime.memory import LogRecord, MemoryLog
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import plan_from
+
+
+@pytest.fixture
+def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
+    return plan_from(visits(), tmp_path)
+
+
+@pytest.fixture
+def log(plan: Plan) -> MemoryLog:
+    made = MemoryLog()
+    made.create(Topics.of(plan).control, 1)
+    return made
+
+
+async def test_grant_is_read_back_as_an_order_and_as_the_last_level(plan: Plan, log: MemoryLog) -> None:
+    client = MemoryClient(log)
+    assert await last_grant(plan, client, "partner") is None
+
+    for audience, level in (("partner", "detailed"), ("public", "standard"), ("partner", "overview")):
+        await write_grant(plan, client, Grant(audience=audience, level=level))
+
+    records = log.records[TP(Topics.of(plan).control, 0)]
+    assert [read_order(record, plan) for record in records] == [
+        Order(0, "partner", "detailed"),
+        Order(1, "public", "standard"),
+        Order(2, "partner", "overview"),
+    ]
+    assert await last_grant(plan, client, "partner") == "overview"
+    assert await last_grant(plan, client, "public") == "standard"
+    assert await last_grant(plan, client, "internal") is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"type":"grant","audience":"nobody","level":"detailed"}',
+        b'{"type":"grant","audience":"partner","level":"finest"}',
+        b"\xff",
+    ],
+)
+async def test_what_is_no_grant_of_this_plan_is_passed_over_with_a_line_that_does_not_repeat_it(
+    plan: Plan, log: MemoryLog, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    await write_grant(plan, MemoryClient(log), Grant(audience="partner", level="detailed"))
+    control = Topics.of(plan).control
+    log.append(control, 0, b"grant/partner", value)
+
+    with caplog.at_level(logging.WARNING):
+        assert read_order(log.records[TP(control, 0)][1], plan) is None
+
+    (said,) = caplog.records
+    assert (said.name, said.levelname) == ("stream_dp.control", "WARNING")
+    assert "control record 1" in caplog.text
+    assert "finest" not in caplog.text
+    assert "nobody" not in caplog.text
+    assert await last_grant(plan, MemoryClient(log), "partner") == "detailed"
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"origin/pages/1", b"{}"), (None, b"{}"), (b"grant/partner", None)])
+def test_records_of_other_kinds_and_tombstones_are_passed_over_silently(
+    plan: Plan, key: bytes | None, value: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_order(LogRecord("control", 0, 0, key, value, 0), plan) is None
+    assert not caplog.text

@@ -1,0 +1,224 @@
+"""The host of the agents: effects are carried out one behind the other, chunks are not lost, parts are loaded once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from stream_dp.errors import BrokerError, StateError
+from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.host import Chunk, Host
+from stream_dp.runtime.lease import Lease
+from stream_dp.runtime.memory import LogRecord
+from stream_dp.runtime.tables import PartitionRows
+from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
+from stream_dp.runtime.worker import Worker
+from stream_dp.testing import keyed_entropy
+from stream_dp.windows.effects import Commit, Erase, Increment, Message, Publish, Send, Step
+
+
+@dataclass
+class Stream:
+    """A Faust stream as far as a host looks at it, and the offsets that were acknowledged."""
+
+    messages: list[Any]
+    acknowledged: list[int] = field(default_factory=list)
+
+    def noack(self) -> Stream:
+        return self
+
+    async def events(self) -> AsyncIterator[Any]:
+        for message in self.messages:
+            yield SimpleNamespace(message=message)
+
+    async def ack(self, event: Any) -> None:
+        self.acknowledged.append(event.message.offset)
+
+
+def message(offset: int, before: int | None, *values: bytes) -> Any:
+    """A chunk as the coalescing consumer makes it."""
+    first = offset - len(values) + 1
+    records = [LogRecord("visits", 1, first + at, None, value, 0) for at, value in enumerate(values)]
+    return SimpleNamespace(tp=TP("visits", 1), topic="visits", partition=1, offset=offset, key=before, value=records)
+
+
+def at_time(worker: Worker, now_ms: int) -> Host:
+    """A host on a worker's application whose clock stands."""
+    plan = worker.plan
+    starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
+    factory = Factory(plan, Settled(starts, {}), prf_key=bytes(32), entropy=keyed_entropy(b"host"))
+    return Host(worker.app, plan, factory, worker.tables, clock_ms=lambda: now_ms)
+
+
+def orders(worker: Worker, partition: int) -> list[LogRecord]:
+    assert worker.app.memory_log is not None
+    return worker.app.memory_log.records[TP(worker.host.topics.orders, partition)]
+
+
+# -- chunks -----------------------------------------------------------------------------------------------
+
+
+async def test_chunk_is_acknowledged_when_the_next_one_is_asked_for(worker: Worker) -> None:
+    stream = Stream([message(1, None, b"a", b"b"), message(2, 1, b"c")])
+    seen: list[tuple[Chunk, list[int]]] = []
+
+    async for chunk in worker.host.chunks(stream):
+        seen.append((chunk, list(stream.acknowledged)))
+
+    assert [(chunk.topic, chunk.partition, chunk.values) for chunk, _ in seen] == [
+        ("visits", 1, [b"a", b"b"]),
+        ("visits", 1, [b"c"]),
+    ]
+    assert [acknowledged for _, acknowledged in seen] == [[], [1]]
+    assert stream.acknowledged == [1, 2]
+
+
+async def test_agent_that_fails_leaves_its_chunk_unacknowledged(worker: Worker) -> None:
+    stream = Stream([message(1, None, b"a")])
+
+    async def failing() -> None:
+        async for _ in worker.host.chunks(stream):
+            raise RuntimeError("poison")
+
+    with pytest.raises(RuntimeError, match="poison"):
+        await failing()
+    assert stream.acknowledged == []
+
+
+@pytest.mark.parametrize("before", [1, 4], ids=["none was read", "another was read"])
+async def test_chunk_whose_predecessor_did_not_arrive_ends_the_agent(worker: Worker, before: int) -> None:
+    first = [message(1, None, b"a")] if before == 4 else []
+    stream = Stream([*first, message(5, before, b"f")])
+    seen: list[Chunk] = []
+
+    async def reading() -> None:
+        async for chunk in worker.host.chunks(stream):
+            seen.append(chunk)
+
+    with pytest.raises(StateError, match="a chunk of visits was fetched and did not arrive"):
+        await reading()
+    assert len(seen) == len(first) == len(stream.acknowledged)
+
+
+# -- effects ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_effect_is_done_before_the_step_goes_on(worker: Worker, threaded: bool) -> None:
+    host, table = worker.host, worker.tables[RELEASES]
+
+    def step() -> Step:
+        yield Commit([(b"a", b"1"), (b"b", b"2")])
+        assert table.rows(1).get(b"a") == b"1"
+        yield Send([Message(host.topics.orders, b"sent", b"x", 2)])
+        assert [record.key for record in orders(worker, 2)] == [b"sent"]
+        yield Publish([Message(host.topics.orders, b"published", b"y", 2, {"h": b"1"})])
+        assert [record.key for record in orders(worker, 2)] == [b"sent", b"published"]
+        assert list(orders(worker, 2)[1].headers) == [("h", b"1")]
+        yield Increment("events_consumed", 3)
+        assert worker.counters.total("events_consumed") == 3
+        yield Commit([(b"a", None)])
+        yield Erase(b"a", b"b")
+        finished.append(True)
+
+    finished: list[bool] = []
+    await host.carry_out(step(), table, 1, threaded=threaded)
+
+    assert finished == [True]
+    assert dict(table.rows(1).scan(b"a", b"z")) == {b"b": b"2"}
+
+
+async def test_effect_that_fails_ends_the_step(worker: Worker) -> None:
+    table = worker.tables[COUNTS]
+
+    def step() -> Step:
+        yield Commit([(b"a", b"1")])
+        yield Send([Message("no-such-topic", None, b"x", 0)])
+        yield Commit([(b"b", b"2")])
+
+    with pytest.raises(BrokerError, match="no partition 0 of topic no-such-topic"):
+        await worker.host.carry_out(step(), table, 0)
+
+    assert dict(table.rows(0).scan(b"a", b"z")) == {b"a": b"1"}
+
+
+async def test_worker_whose_lease_ran_out_sends_nothing(worker: Worker) -> None:
+    worker.app.lease = Lease(-1)
+    worker.app.lease.renew()
+
+    with pytest.raises(StateError, match="stood still"):
+        await worker.host.send([Message(worker.host.topics.orders, b"a", b"1", 0)])
+
+    assert orders(worker, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "wait_ms"), [(1_700_000_000_000, 0), (1_700_000_000_001, 99), (1_700_000_000_040, 60)]
+)
+async def test_release_leaves_at_a_full_beat_and_bears_its_time(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, now_ms: int, wait_ms: int
+) -> None:
+    """Else the moment it leaves, or its timestamp, would tell how long drawing took."""
+    host, send, told = at_time(worker, now_ms), worker.app.producer.send, []
+
+    async def noting(topic: str, key: bytes, value: bytes, partition: int, timestamp: float | None, *rest: Any) -> Any:
+        told.append(timestamp)
+        return await send(topic, key, value, partition, timestamp, *rest)
+
+    monkeypatch.setattr(worker.app.producer, "send", noting)
+    begun = asyncio.get_running_loop().time()
+    await host.publish([Message(host.topics.orders, b"a", b"1", 0), Message(host.topics.orders, b"b", b"2", 1)])
+
+    assert told == [(now_ms + wait_ms) / 1000] * 2
+    assert asyncio.get_running_loop().time() - begun >= wait_ms / 1000 - 0.001  # the resolution of a timer
+    await host.send([Message(host.topics.orders, b"c", b"3", 0)])
+    assert told[2] is None
+
+
+async def test_order_goes_to_every_partition(worker: Worker) -> None:
+    copies = worker.host.fan_out(b"public", b"order")
+
+    topic = Topics.of(worker.plan).orders
+    assert copies == [Message(topic, b"public", b"order", partition) for partition in range(worker.plan.partitions)]
+
+
+# -- the parts of a partition -----------------------------------------------------------------------------
+
+
+async def test_counter_is_loaded_once_and_anew_after_a_rebalance(worker: Worker) -> None:
+    host = worker.host
+    (topic,) = {view.source.topic for view in worker.plan.views.values()}
+
+    first = await host.counter(topic, 0)
+    assert await host.counter(topic, 0) is first
+    assert await host.counters_of(0) == {topic: first}
+    assert await host.counter(topic, 1) is not first
+    await worker.app.on_partitions_revoked.send(set())
+    assert await host.counter(topic, 0) is not first
+
+
+async def test_engine_runs_one_step_at_a_time_whoever_asks(worker: Worker) -> None:
+    """Release and sharpen share a partition's engine; a step between two effects of another would see half of it."""
+    seen: list[tuple[str, ReleaseEngine]] = []
+
+    def step(engine: ReleaseEngine, name: str, rows: PartitionRows) -> Step:
+        seen.append((f"{name} begins", engine))
+        yield Commit([(b"a", name.encode())])
+        assert rows.get(b"a") == name.encode()
+        yield Increment("events_consumed", 1)
+        seen.append((f"{name} ends", engine))
+
+    await asyncio.gather(*(worker.host.engage(0, step, name) for name in ("one", "two", "three")))
+
+    names = [name for name, _ in seen]
+    assert sorted(names) == sorted(f"{name} {part}" for name in ("one", "two", "three") for part in ("begins", "ends"))
+    assert all(ends == begins.replace("begins", "ends") for begins, ends in zip(names[::2], names[1::2], strict=True))
+    assert len({id(engine) for _, engine in seen}) == 1
