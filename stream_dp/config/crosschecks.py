@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from stream_dp.config.loading import Sections, unknown
@@ -46,6 +46,23 @@ def readers(sections: Sections, view: ViewConfig) -> list[str]:
 def dead_letter_topic(source: SourceConfig) -> str:
     """The topic for what ingest refuses: as configured, or the source topic with ".dlq" behind it."""
     return source.dead_letter_topic or f"{source.topic}.dlq"
+
+
+def list_topic_faults(sections: Sections, path: str, topics: Iterable[str]) -> Iterator[Fault]:
+    """Faults of topics that hold public lists: they are nobody else's, and not full of events.
+
+    Args:
+        sections: the configuration.
+        path: of the view that needs them.
+        topics: the topics.
+    """
+    for topic in topics:
+        yield from _reserved(sections, path, topic)
+        for name, source in sections.sources.items():
+            if topic in {source.topic, dead_letter_topic(source)}:
+                yield Fault(
+                    path, f"{topic!r} is a topic of source {name!r}: its records are no public list"
+                )
 
 
 def _sources(sections: Sections) -> Iterator[Fault]:

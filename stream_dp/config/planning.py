@@ -12,7 +12,7 @@ from pathlib import Path
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import rho_within, squares_within
 from stream_dp.accounting.cost import PART_ENTRIES
-from stream_dp.config.crosschecks import cross_check, dead_letter_topic, readers
+from stream_dp.config.crosschecks import cross_check, dead_letter_topic, list_topic_faults, readers
 from stream_dp.config.loading import Sections, in_file_order, read_config, sections_of
 from stream_dp.config.models import (
     Config,
@@ -79,6 +79,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
             planned = _planned(sections, name, view, ledgers, folder)
             if planned is not None:
                 views[name] = planned
+                found += list_topic_faults(sections, join("views", name), planned.kind.topics)
     config = sections.config
     if found or config is None:
         raise ConfigError(in_file_order(found, sections.raw))
