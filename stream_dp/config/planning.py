@@ -38,7 +38,7 @@ from stream_dp.config.plan import (
     fingerprint,
 )
 from stream_dp.config.yaml_data import join
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds import selection
 from stream_dp.kinds.selection import Mechanism, Selection
 from stream_dp.lossless.discovery import discovery_delta, minimum_count
@@ -105,13 +105,13 @@ def _plan(parts: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
     for name, ledger in parts.ledgers.items():
         try:
             ledgers[name] = plan_ledger(name, ledger)
-        except ConfigError as error:
+        except (ConfigError, ParameterError) as error:
             found += [Fault(join(join("ledgers", name), fault.path), fault.message) for fault in error.faults]
     views: dict[str, ViewPlan] = {}
     for name, view in parts.views.items():
         try:
             planned = _planned(parts, name, view, ledgers)
-        except ConfigError as error:
+        except (ConfigError, ParameterError) as error:
             found += [Fault(join(join("views", name), fault.path), fault.message) for fault in error.faults]
             continue
         if planned is not None:
@@ -249,7 +249,7 @@ def plan_selection(view: TopKConfig) -> Selection:
             return selection.chosen_kbar(k, kbar or 0, given.epsilon, delta)
         bounded = {"gumbel": selection.gumbel, "strict": selection.strict, "laplace": selection.laplace}
         return bounded[given.mechanism](k, kbar or 0, given.epsilon, delta, view.items_per_user)
-    except ConfigError as error:
+    except (ConfigError, ParameterError) as error:
         inner = {"epsilon", "delta"}
         raise ConfigError(
             [
@@ -363,7 +363,7 @@ def _check_discovery(levels: Sequence[LevelPlan], items_per_user: int) -> None:
     shown = [(level.threshold, level.minimum_count) for level in levels if level.minimum_count is not None]
     try:
         discovery_delta(shown, items_per_user)
-    except ConfigError as error:
+    except ParameterError as error:
         raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
 
 

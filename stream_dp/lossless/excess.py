@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.lossless.addressed_words import AddressedWords
 from stream_dp.lossless.bulk_clocks import bulk_clocks
 from stream_dp.lossless.levels import noise_parameter
@@ -46,7 +46,7 @@ def excess(
         One list per level, one number per key.
 
     Raises:
-        ConfigError: something asked is not a level, or the key has another length.
+        ParameterError: something asked is not a level, or the key has another length.
         StateError: a level is finer than `finest`, or the construction is not known.
 
     Time: with `LMR3` 0.2 microseconds per key, and per key and level 20 nanoseconds at epsilon 2, 80 at 0.1.
@@ -56,7 +56,7 @@ def excess(
         if threshold < finest:
             raise StateError(f"level {threshold} is finer than {finest}, from which it would be read")
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"the noise key must have {KEY_BYTES} bytes, not {len(key)}")
+        raise ParameterError(f"the noise key must have {KEY_BYTES} bytes, not {len(key)}")
     if construction not in _CONSTRUCTIONS:
         raise StateError(f"noise of construction {construction!r} is not known to this version of stream-dp")
     return _CONSTRUCTIONS[construction](items, key, table, step, thresholds, finest)

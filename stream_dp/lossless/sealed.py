@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.bulk_noise import bulk_noise
 from stream_dp.lossless.excess import NEWEST, excess
@@ -37,7 +37,7 @@ def seal(counts: Mapping[bytes, int], finest: int, bits: BitSource) -> dict[byte
         or round what is stored (lossless 5, no. 7).
 
     Raises:
-        ConfigError: `finest` is not a level that can be drawn.
+        ParameterError: `finest` is not a level that can be drawn.
 
     Guarantee: l ln(2^64 / A)-DP for a known set of keys; with `discovery_delta` where keys are unknown.
     Time: that of `bulk_noise`; what else there is, is sorting. Source: lossless 6.4, 7.5.
@@ -76,7 +76,7 @@ def read_levels(
         One list per asked level: the values of the keys of `fine`, in its order.
 
     Raises:
-        ConfigError: something asked is not a level, or the key has another length.
+        ParameterError: something asked is not a level, or the key has another length.
         StateError: a level is finer than `finest`, the digest is not one, or the construction is not known.
 
     Time: that of `excess`, and 0.1 microseconds per key and level. Source: lossless 6.3, 6.4, vectors X01 to X04.
@@ -120,7 +120,7 @@ def prune(
         The part of `fine` that some release may show, in its order.
 
     Raises:
-        ConfigError: as for `read_levels`.
+        ParameterError: as for `read_levels`.
         StateError: as for `read_levels`.
 
     Source: lossless 6.4, 2.9.5.
@@ -156,12 +156,12 @@ def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
         32 bytes: SHA-256 over the salt and the table, in the order of its keys.
 
     Raises:
-        ConfigError: the salt has another length.
+        ParameterError: the salt has another length.
 
     Source: lossless 6.1, 6.3, 6.4.
     """
     if len(salt) != SALT_BYTES:
-        raise ConfigError(f"the salt of a snapshot must have {SALT_BYTES} bytes, not {len(salt)}")
+        raise ParameterError(f"the salt of a snapshot must have {SALT_BYTES} bytes, not {len(salt)}")
     state = sha256(_DIGEST_TAG + salt)
     for key in sorted(counts):
         state.update(length_prefixed(key) + counts[key].to_bytes(8, "big"))

@@ -48,7 +48,7 @@ def coarsen(
         The values at `coarse`, in the order of `values`.
 
     Raises:
-        ConfigError: not a level, or the key has another length.
+        ParameterError: not a level, or the key has another length.
         StateError: `coarse` is finer than `fine`, or the construction is not known.
 
     Guarantee: post-processing of `values`. Source: lossless 6.5, 7.5, vector X05.

@@ -18,7 +18,7 @@ from stream_dp.accounting.curves import (
     zcdp_curve,
 )
 from stream_dp.accounting.rounding import log_up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 
@@ -155,5 +155,5 @@ def test_a_curve_that_never_rises_gives_no_negative_epsilon() -> None:
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], Fraction]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         call()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import binomial_pmf, hypergeometric_pmf, poisson_pmf
@@ -235,5 +235,5 @@ def refusals() -> Iterator[Any]:
 
 @pytest.mark.parametrize("draw", list(refusals()))
 def test_a_coin_outside_its_domain_is_refused(draw: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         draw()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import binomial_pmf
 from stream_dp.lossless.factorization import Factorization, RunningSums, cover, prefix_sums, sliding_sums
@@ -187,7 +187,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         lambda: RunningSums(TwoClocks(), [0], coarsest=LEVELS[0], finest=LEVELS[2], largest=6),
         lambda: running(1)[0].close({b"unknown": 1}, KeyedBits(b"", b"")),
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ParameterError):
             refused()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import poisson_pmf
 from stream_dp.lossless.families import discrete_laplace
@@ -255,7 +255,7 @@ def test_a_level_outside_the_range_is_refused_and_changes_nothing() -> None:
 
 
 def test_ends_of_a_range_in_the_wrong_order_are_refused() -> None:
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         RangeRelease.close(
             DiscreteLaplace(), COUNTS, coarsest=F(1, 4), finest=F(1, 2), bits=KeyedBits(b"key", b"range")
         )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.lossless.bulk_noise import bulk_noise
 from stream_dp.lossless.excess import LMR1, LMR3
@@ -78,7 +78,7 @@ def test_sealing_forgets_in_which_order_the_keys_arrived() -> None:
 
 @pytest.mark.parametrize("finest", [0, WORD])
 def test_sealing_without_noise_or_with_endless_noise_is_refused(finest: int) -> None:
-    with pytest.raises(ConfigError, match="a level must be"):
+    with pytest.raises(ParameterError, match="a level must be"):
         seal({b"a": 1}, finest, RecordedBits(bytes(32)))
 
 
@@ -188,12 +188,12 @@ def test_a_level_finer_than_the_sealed_one_is_refused() -> None:
 
 
 def test_a_level_that_never_stops_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a level must be"):
+    with pytest.raises(ParameterError, match="a level must be"):
         read({b"a": 1}, [WORD])
 
 
 def test_a_noise_key_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must have 32 bytes, not 16"):
+    with pytest.raises(ParameterError, match="must have 32 bytes, not 16"):
         read({b"a": 1}, LADDER, key=bytes(16))
 
 
@@ -257,5 +257,5 @@ def test_without_the_salt_a_guess_of_the_counts_cannot_be_confirmed() -> None:
 
 @pytest.mark.parametrize("salt", [b"", bytes(31), bytes(33)])
 def test_a_salt_of_the_wrong_length_is_refused(salt: bytes) -> None:
-    with pytest.raises(ConfigError, match="must have 32 bytes"):
+    with pytest.raises(ParameterError, match="must have 32 bytes"):
         snapshot_digest({b"a": 1}, salt)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.lossless.addressed_words import AddressedWords
 from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.step_keys import coarsen, step_key
@@ -82,5 +82,5 @@ def test_a_step_towards_a_finer_level_is_refused() -> None:
 
 @pytest.mark.parametrize(("fine", "coarse"), [(0, 2**63), (2**63, 2**64)])
 def test_a_step_to_or_from_no_level_is_refused(fine: int, coarse: int) -> None:
-    with pytest.raises(ConfigError, match="a level must be"):
+    with pytest.raises(ParameterError, match="a level must be"):
         coarsened(fine, coarse)

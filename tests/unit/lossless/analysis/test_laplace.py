@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.analysis.kernels import FloatArray
 from stream_dp.lossless.analysis.laplace import (
     Laplace,
@@ -198,5 +198,5 @@ def test_vector_l05_the_printed_lemma_f5_gives_the_wrong_atom(analysis_vector: V
     ],
 )
 def test_scales_in_the_wrong_order_are_refused(call: Callable[[np.random.Generator], FloatArray]) -> None:
-    with pytest.raises(ConfigError, match="sharpens to a smaller scale"):
+    with pytest.raises(ParameterError, match="sharpens to a smaller scale"):
         call(np.random.default_rng(1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.families.discrete_laplace import bridge_pmf, interval, mean_absolute, pmf, tail, variance
 
 PARAMETERS = [Fraction(1, 5), Fraction(1, 2), Fraction(9, 10), Fraction(2**64 - 1, 2**64)]
@@ -97,5 +97,5 @@ def test_the_interval_of_very_coarse_noise_is_found_at_once() -> None:
 
 @pytest.mark.parametrize(("a", "confidence"), [("1", "1/2"), ("0", "1/2"), ("1/2", "1"), ("1/2", "-1/2")])
 def test_an_interval_outside_its_domain_is_refused(a: str, confidence: str) -> None:
-    with pytest.raises(ConfigError, match="an interval needs"):
+    with pytest.raises(ParameterError, match="an interval needs"):
         interval(Fraction(a), Fraction(confidence))

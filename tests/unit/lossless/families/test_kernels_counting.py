@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.accounting.binomial import binomial_epsilon, poisson_epsilon
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.laws import poisson_pmf
@@ -398,11 +398,11 @@ def test_levels_in_the_wrong_order_are_refused(family: Any, levels: tuple[Any, A
     fine, mid, coarse = levels
     zero = family.zero
     for wrong in ((mid, fine, coarse), (fine, coarse, mid), (coarse, mid, fine)):
-        with pytest.raises(ConfigError, match="must be finer than"):
+        with pytest.raises(ParameterError, match="must be finer than"):
             family.between(zero, wrong[0], zero, wrong[2], wrong[1], BITS)
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         family.coarsen(zero, coarse, fine, BITS)
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         family.sharpen(zero, fine, 0, coarse, BITS)
 
 
@@ -418,5 +418,5 @@ def test_what_is_no_level_is_refused() -> None:
         lambda: NegativeBinomial(F(5, 4)),
         lambda: agent_share(0),
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ParameterError):
             refused()

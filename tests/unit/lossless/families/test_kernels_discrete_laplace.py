@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import exp_neg
 from stream_dp.lossless.families.discrete_laplace import (
@@ -326,27 +326,27 @@ def test_levels_in_the_wrong_order_are_refused(family: Any) -> None:
     bits, zero = KeyedBits(b"", b""), family.zero
     for fine, mid, coarse in permutations((FINE, MID, COARSE)):
         if not fine < mid < coarse:
-            with pytest.raises(ConfigError, match="must be finer than"):
+            with pytest.raises(ParameterError, match="must be finer than"):
                 family.between(zero, fine, zero, coarse, mid, bits)
     for fine, coarse in combinations((COARSE, MID, FINE), 2):
-        with pytest.raises(ConfigError, match="must be finer than"):
+        with pytest.raises(ParameterError, match="must be finer than"):
             family.coarsen(zero, fine, coarse, bits)
-        with pytest.raises(ConfigError, match="must be finer than"):
+        with pytest.raises(ParameterError, match="must be finer than"):
             family.sharpen(zero, coarse, 0, fine, bits)
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         family.coarsen(zero, MID, MID, bits)
 
 
 def test_a_larger_epsilon_is_the_finer_one() -> None:
     family = TwoSided(EpsilonClock())
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         family.coarsen(family.zero, F(1, 2), F(1), KeyedBits(b"", b""))
 
 
 @pytest.mark.parametrize("a", [F(0), F(1), F(3, 2), F(-1, 2)])
 @pytest.mark.parametrize("family", [LAPLACE, CLOCK, TwoClocks()])
 def test_what_is_no_noise_parameter_is_refused(family: Any, a: Fraction) -> None:
-    with pytest.raises(ConfigError, match="noise parameter"):
+    with pytest.raises(ParameterError, match="noise parameter"):
         family.fresh(a, KeyedBits(b"", b""))
 
 
