@@ -12,7 +12,6 @@ import msgspec
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import Entropy
-from stream_dp.lossless.excess import LMR1, NEWEST
 from stream_dp.lossless.sealed import SALT_BYTES, prune, read_levels, seal, snapshot_digest
 from stream_dp.windows.keys import moment
 
@@ -30,8 +29,6 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
     """Whether a top-k found k keys."""
     draws: int
     """What the selection of a top-k has cost, in draws."""
-    construction: str = LMR1
-    """How coarser levels are made from the key (`lossless.excess`); tables of the first version do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +77,10 @@ def seal_window(
         digest = snapshot_digest(exact, salt)
         ladder = [(level.threshold, level.minimum_count or 1) for level in view.levels]
         sealed = seal(exact, finest, bits)
-        fine = prune(sealed, prf_key=prf_key, window=window, digest=digest, ladder=ladder, construction=NEWEST)
+        fine = prune(sealed, prf_key=prf_key, window=window, digest=digest, ladder=ladder)
         names, complete, draws = list(fine), True, 0
     items, values = [name.decode() for name in names], [fine[name] for name in names]
-    return SealedTable(digest, items, values, complete, draws, NEWEST)
+    return SealedTable(digest, items, values, complete, draws)
 
 
 def read_window(view: ViewPlan, start_ms: int, table: SealedTable, levels: list[int], prf_key: bytes) -> list[Reading]:
@@ -107,7 +104,6 @@ def read_window(view: ViewPlan, start_ms: int, table: SealedTable, levels: list[
         digest=table.digest,
         thresholds=[view.levels[level].threshold for level in levels],
         finest=view.levels[-1].threshold,
-        construction=table.construction,
     )
     readings = []
     for level, column in zip(levels, columns, strict=True):

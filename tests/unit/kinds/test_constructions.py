@@ -1,19 +1,17 @@
-"""Sealed tables name how their coarser levels are made; those of the first version, which do not, are read as ever."""
+"""Sealed tables are made and read in bulk, and say what they say word by word."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.kinds.sealing import SealedTable, noise_window, read_window, seal_window
-from stream_dp.lossless.excess import LMR1, LMR3
+from stream_dp.lossless.addressed_words import AddressedWords
+from stream_dp.lossless.excess import excess_of_words
 from stream_dp.windows.keys import decode, encode
-from tests.support.readings import read_rows
 
 Planner = Callable[..., Plan]
 
@@ -32,22 +30,19 @@ def sealed(view: ViewPlan) -> SealedTable:
     return seal_window(view, START_MS, COUNTS, prf_key=KEY, entropy=lambda context: KeyedBits(KEY, context))
 
 
-def by_definition(view: ViewPlan, table: SealedTable, construction: str) -> list[list[tuple[str, int]]]:
-    fine = dict(zip((item.encode() for item in table.items), table.values, strict=True))
+def by_definition(view: ViewPlan, table: SealedTable) -> list[list[tuple[str, int]]]:
+    """What the levels show, every key by itself and a word at a time."""
     thresholds = [level.threshold for level in view.levels]
-    rows = read_rows(
-        fine,
-        prf_key=KEY,
-        window=noise_window(view, START_MS),
-        digest=table.digest,
-        thresholds=thresholds,
-        finest=thresholds[-1],
-        construction=construction,
-    )
+    streams = AddressedWords(KEY, noise_window(view, START_MS), table.digest)
+    rows = {}
+    for item, value in zip(table.items, table.values, strict=True):
+        plus, minus = (streams.words(item.encode(), side) for side in (0, 1))
+        added = excess_of_words(plus, minus, thresholds=thresholds, finest=thresholds[-1])
+        rows[item] = [value + up for up in added]
     return [
         [
-            (key.decode(), values[index])
-            for key, values in rows.items()
+            (item, values[index])
+            for item, values in rows.items()
             if level.minimum_count is None or values[index] >= level.minimum_count
         ]
         for index, level in enumerate(view.levels)
@@ -58,32 +53,13 @@ def read(view: ViewPlan, table: SealedTable) -> list[list[tuple[str, int]]]:
     return [reading.items for reading in read_window(view, START_MS, table, [0, 1, 2], KEY)]
 
 
-def test_a_new_table_is_made_and_read_in_bulk_and_stores_that(view: ViewPlan) -> None:
+def test_a_stored_table_shows_what_the_words_of_its_keys_give_one_by_one(view: ViewPlan) -> None:
     table = sealed(view)
     stored = decode(SealedTable, encode(table))
 
-    assert table.construction == LMR3
     assert stored == table
     assert table.items
-    assert read(view, stored) == by_definition(view, table, LMR3)
-
-
-def test_a_table_of_the_first_version_is_read_as_it_was(view: ViewPlan) -> None:
-    table = sealed(view)
-    former = msgspec.msgpack.encode([table.digest, table.items, table.values, table.complete, table.draws])
-
-    stored = decode(SealedTable, former)
-
-    assert stored.construction == LMR1
-    assert read(view, stored) == by_definition(view, table, LMR1)
-    assert read(view, stored) != read(view, table)
-
-
-def test_a_table_of_a_later_version_is_refused(view: ViewPlan) -> None:
-    table = msgspec.structs.replace(sealed(view), construction="LMR9")
-
-    with pytest.raises(StateError, match="not known to this version"):
-        read(view, table)
+    assert read(view, stored) == by_definition(view, table)
 
 
 def test_a_level_is_read_the_same_alone_and_with_others(view: ViewPlan) -> None:

@@ -45,7 +45,7 @@ def test_a_bottom_that_goes_free_is_seen(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def replace_draws(table: SealedTable, draws: int) -> SealedTable:
-    return SealedTable(table.digest, table.items, table.values, table.complete, draws, table.construction)
+    return SealedTable(table.digest, table.items, table.values, table.complete, draws)
 
 
 @either
