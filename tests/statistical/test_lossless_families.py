@@ -22,7 +22,7 @@ from stream_dp.exact import coins
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.exact.reals import exp_neg
 from stream_dp.lossless.families import discrete_gaussian, skellam
-from stream_dp.lossless.families.discrete_gaussian import OddRatioLadder, sample
+from stream_dp.lossless.families.discrete_gaussian import OddRatioLadder, discrete_gaussian_noise
 from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, bridge_pmf, pmf, tail, variance
 from stream_dp.lossless.families.negative_binomial import agent_share
 from stream_dp.lossless.families.popcount import PrefixPopcount
@@ -209,7 +209,7 @@ MARGINALS: list[Any] = [
         id="a ladder's level from a finer one",
     ),
     pytest.param(
-        lambda bits, off: sample(F(30) * off, bits),
+        lambda bits, off: discrete_gaussian_noise(F(30) * off, bits),
         lambda: cells(lambda k: discrete_gaussian.pmf(F(30), k, 80), 30),
         id="discrete Gaussian of variance 30",
     ),

@@ -204,7 +204,7 @@ def pmf(variance: Fraction, k: int, precision: int) -> tuple[int, int]:
     return low_top * one // (high_total + 2), -(-high_top * one // low_total)
 
 
-def sample(variance: Fraction, bits: BitSource) -> int:
+def discrete_gaussian_noise(variance: Fraction, bits: BitSource) -> int:
     """Draw discrete Gaussian noise of any variance, exactly, by itself: no other level can be read from it.
 
     Raises:
@@ -245,7 +245,7 @@ def near_lossless_coarsen(value_fine: int, fine: Fraction, variance: Fraction, b
     """
     if variance <= fine:
         raise ParameterError(f"a step of the ladder must add noise, not lead from variance {fine} to {variance}")
-    return value_fine + sample(variance - fine, bits)
+    return value_fine + discrete_gaussian_noise(variance - fine, bits)
 
 
 def near_lossless_error(fine: Fraction, variance: Fraction) -> Fraction:

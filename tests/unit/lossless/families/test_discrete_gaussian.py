@@ -17,10 +17,10 @@ from stream_dp.lossless.families import discrete_gaussian
 from stream_dp.lossless.families.discrete_gaussian import (
     Marks,
     OddRatioLadder,
+    discrete_gaussian_noise,
     near_lossless_coarsen,
     near_lossless_error,
     pmf,
-    sample,
 )
 
 F = Fraction
@@ -189,7 +189,7 @@ def test_single_draws_are_discrete_gaussian(
     def first_attempt(bits: Any) -> int | None:
         attempts[0] = 0
         try:
-            return sample(variance, bits)
+            return discrete_gaussian_noise(variance, bits)
         except TimeoutError:
             return None
 
@@ -249,7 +249,7 @@ def test_levels_off_the_ladder_or_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(ParameterError, match="variance must be positive"):
         OddRatioLadder(F(0), (1,))
     with pytest.raises(ParameterError, match="variance must be positive"):
-        sample(F(0), BITS)
+        discrete_gaussian_noise(F(0), BITS)
 
 
 # --------------------------------------------------------------------------------------------------- near-lossless
@@ -270,7 +270,7 @@ def test_vector_dg3_how_far_the_near_lossless_variant_is_off(vector: Callable[[s
 
 
 def test_near_lossless_steps_add_discrete_gaussian_noise_of_the_difference() -> None:
-    drawn = sample(F(3, 2), KeyedBits(b"key", b"step"))
+    drawn = discrete_gaussian_noise(F(3, 2), KeyedBits(b"key", b"step"))
 
     assert near_lossless_coarsen(100, F(1), F(5, 2), KeyedBits(b"key", b"step")) == 100 + drawn
 
