@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from rich.table import Table
@@ -79,11 +80,11 @@ def _tasks(keys: int) -> Iterator[Task]:
 
     for epsilon in EPSILONS:
         name, level = str(epsilon), threshold_for(epsilon)
-        yield "draw, stream-dp", name, keys, lambda level=level: bulk_noise(level, keys, SystemBits())
+        yield "draw, stream-dp", name, keys, partial(bulk_noise, level, keys, SystemBits())
         yield "draw, NumPy", name, keys, _numpy(epsilon, keys)
         if (opendp := _opendp(epsilon)) is not None:
             yield "draw, OpenDP", name, OPENDP_DRAWS, opendp
-        yield "key and level, words", name, keys, lambda level=level: bulk_clocks(streams, addresses, level)
+        yield "key and level, words", name, keys, partial(bulk_clocks, streams, addresses, level)
         yield "key and level, whole read", name, keys, whole(read_levels, counts, [level])
         yield "key and level, whole read, LMR1", name, LMR1_KEYS, whole(read_rows_lmr1, few, [level])
     ladder = [threshold_for(epsilon) for epsilon in EPSILONS]
@@ -98,7 +99,7 @@ def _numpy(epsilon: Fraction, size: int) -> Callable[[], object]:
 
 def _opendp(epsilon: Fraction) -> Callable[[], object] | None:
     try:
-        import opendp.prelude as dp
+        import opendp.prelude as dp  # type: ignore[import-not-found,unused-ignore]  # installed by hand
     except ImportError:
         return None
     dp.enable_features("contrib")

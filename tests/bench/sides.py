@@ -20,6 +20,7 @@ from typing import Any
 import faust
 import uvloop
 
+from stream_dp.agents import AGENTS
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.runtime import running
@@ -140,9 +141,10 @@ async def start_worker(plan: Plan, make: Callable[..., TimedWorker]) -> TimedWor
         made.set_result(make(*args, **options))
         return made.result()
 
-    running.Worker = worker  # type: ignore[misc,assignment]
-    life = asyncio.create_task(running.run_worker(plan))
-    await asyncio.wait([life, made], return_when=asyncio.FIRST_COMPLETED)
+    replace(running, "Worker", worker)
+    life = asyncio.create_task(running.run_worker(plan, AGENTS))
+    waiting: list[asyncio.Future[Any]] = [life, made]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if life.done():
         life.result()
     _lives.append(life)
@@ -150,6 +152,11 @@ async def start_worker(plan: Plan, make: Callable[..., TimedWorker]) -> TimedWor
 
 
 _lives: list[asyncio.Task[None]] = []
+
+
+def replace(owner: object, name: str, value: object) -> None:
+    """Give a module or a class something else for what it calls by a name."""
+    setattr(owner, name, value)
 
 
 async def product(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
@@ -190,7 +197,7 @@ async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str,
     table = app.Table("counts", default=int, partitions=PARTITIONS)
     stopwatch, done = Stopwatch(), asyncio.Event()
 
-    @app.agent(source)
+    @app.agent(source)  # type: ignore[untyped-decorator]  # Faust is untyped
     async def count(stream: Any) -> None:
         left = events
         async for value in stream:

@@ -43,7 +43,7 @@ def test_vector_a03_discrete_laplace_curve_and_zcdp(analysis_vector: Callable[[s
 @pytest.mark.parametrize("alpha", [2, 5])
 def test_discrete_laplace_curve_is_the_divergence_of_the_law_rounded_up(a: Fraction, alpha: int) -> None:
     reach = 1000
-    moment = sum(pmf(a, k) ** alpha * pmf(a, k - 1) ** (1 - alpha) for k in range(-reach, reach))
+    moment = sum((pmf(a, k) ** alpha * pmf(a, k - 1) ** (1 - alpha) for k in range(-reach, reach)), Fraction(0))
     exact = log_up(moment) / (alpha - 1)
 
     assert 0 <= discrete_laplace_renyi(a, Fraction(alpha)) - exact < Fraction(1, 10**30)

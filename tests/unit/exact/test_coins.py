@@ -110,11 +110,11 @@ def test_very_many_trials_take_no_more_bits_than_they_have_successes() -> None:
 
 def test_vector_b04_scripted_fair_coins(vector: Callable[[str], Any]) -> None:
     inputs = vector("B04")["inputs"]
-    script = iter(inputs["zeros_script"])
+    script: Iterator[int] = iter(inputs["zeros_script"])
 
     class Coins:
         def bits(self, n: int) -> int:
-            return 2 ** (n - next(script)) - 1  # n fair bits with the scripted number of zeros
+            return (1 << n - next(script)) - 1  # n fair bits with the scripted number of zeros
 
     found = coins.binomial(inputs["n"], F(inputs["p"]), Coins())
 

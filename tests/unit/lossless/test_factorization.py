@@ -95,7 +95,9 @@ def test_a_sliding_sum_pays_for_no_node_longer_than_itself() -> None:
 LEVELS = F(9, 10), F(1, 2), F(1, 10)
 
 
-def running(panes: int, *, largest: int = 4, seed: bytes = b"stream") -> tuple[RunningSums[Any, Any, Any], list[dict]]:
+def running(
+    panes: int, *, largest: int = 4, seed: bytes = b"stream"
+) -> tuple[RunningSums[Any, Any, Any], list[dict[bytes, int]]]:
     sums = RunningSums(TwoClocks(), [b"x", b"y"], coarsest=LEVELS[0], finest=LEVELS[2], largest=largest)
     bits = KeyedBits(b"running", seed)
     counts = [{b"x": pane, b"y": 10} if pane % 3 else {b"x": pane} for pane in range(panes)]

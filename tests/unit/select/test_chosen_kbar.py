@@ -36,7 +36,7 @@ def test_kbar_follows_the_count_behind_it_and_not_delta(vectors: dict[str, Any])
 
 def falling(dbar: int, k: int, epsilon: float) -> list[int]:
     """Counts for which all scores are nearly equal: where the printed sign does most harm."""
-    tail = np.round(200 - np.log(np.arange(k, dbar + 1)) / epsilon).astype(int).tolist()
+    tail: list[int] = np.round(200 - np.log(np.arange(k, dbar + 1)) / epsilon).astype(int).tolist()
     return [1000] * k + tail
 
 

@@ -98,6 +98,6 @@ def test_the_laplace_variant_needs_a_bound_on_the_user_that_kbar_holds() -> None
 
 
 def test_the_fixed_threshold_needs_a_delta_of_at_most_one_half() -> None:
-    assert threshold(7, FixedThresholdParameters(1, Fraction(1), Fraction(1, 2))) == (8, 8)
+    assert threshold(7, FixedThresholdParameters(1, Fraction(1), Fraction(1, 2))) == (Fraction(8), Fraction(8))
     with pytest.raises(ParameterError, match="at most 1/2"):
         FixedThresholdParameters(1, Fraction(1), Fraction(51, 100))

@@ -69,7 +69,7 @@ def steps_in(order: Sequence[Fraction]) -> tuple[list[list[Any]], dict[Fraction,
         form: Form = {("noise", rho, law.variance): ONE}
         for weight, source in (
             (law.weight_fine, held[fine] if fine else {"h": ONE}),
-            (law.weight_coarse, held.get(coarse, {})),
+            (law.weight_coarse, held[coarse] if coarse else {}),
         ):
             for name, coefficient in source.items():
                 form[name] = form.get(name, Fraction(0)) + weight * coefficient

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stream_dp.accounting.binomial import binomial_epsilon, poisson_epsilon
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins
-from stream_dp.exact.bits import KeyedBits
+from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.exact.laws import poisson_pmf
 from stream_dp.lossless.families import skellam
 from stream_dp.lossless.families.negative_binomial import NegativeBinomial, agent_share
@@ -196,7 +196,12 @@ def test_skellam_noise_is_closed_under_its_bridge() -> None:
 
 def test_skellam_halves_have_half_the_variance_as_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Fraction] = []
-    monkeypatch.setattr(coins, "poisson", lambda rate, bits: asked.append(rate) or 1)
+
+    def poisson(rate: Fraction, bits: BitSource) -> int:
+        asked.append(rate)
+        return 1
+
+    monkeypatch.setattr(coins, "poisson", poisson)
 
     noise = SKELLAM.fresh(F(5), BITS)
     coarser = SKELLAM.coarsen(noise + 7, F(5), F(8), BITS)

@@ -94,7 +94,7 @@ def test_vector_d05_rows_of_between_and_its_row_of_equal_neighbours(vector: Call
 def joint_in_order(order: tuple[int, ...], readings: tuple[int, ...]) -> Fraction:
     """The probability that the kernels, used in this order of coarse, mid, fine = 0, 1, 2, give these readings."""
     levels = (COARSE, MID, FINE)
-    probability, done = F(1), []
+    probability, done = F(1), list[int]()
     for i in order:
         coarser, finer = [j for j in done if j < i], [j for j in done if j > i]
         if not done:
