@@ -24,18 +24,14 @@ from stream_dp.lossless.families.skellam import Skellam
 from stream_dp.lossless.families.two_clocks import EpsilonClock, GeometricClock, TwoClocks, clock_bridge_pmf, clock_pmf
 from stream_dp.lossless.kernels import Sides, TwoSided
 from stream_dp.lossless.multiple_release import MultipleRelease, RangeRelease
+from tests.support.enclosures import PRECISION, real
 
 F = Fraction
-PRECISION = 160
 NO_BITS = RecordedBits(b"")
 Readings = tuple[int, ...]
 
 LAPLACE_LEVELS = F(1, 3), F(1, 6), F(1, 12)
 ORDERS = list(permutations(range(3)))
-
-
-def real(enclosure: tuple[int, int]) -> tuple[Fraction, Fraction]:
-    return F(enclosure[0], 1 << PRECISION), F(enclosure[1], 1 << PRECISION)
 
 
 def laplace_joint(readings: Readings) -> Fraction:
