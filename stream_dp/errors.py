@@ -12,7 +12,7 @@ class StreamDPError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with a configuration: where it stands and what it should be."""
+    """One thing that is wrong: a key of the file or the name of a parameter, and what should stand there."""
 
     path: str
     message: str
@@ -21,12 +21,20 @@ class Fault:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-class ConfigError(StreamDPError):
-    """A configuration or a parameter is unusable; `faults` lists everything that is wrong with it."""
+class _FaultyError(StreamDPError):
+    """Several things may be wrong at once, and all of them are told."""
 
     def __init__(self, faults: Sequence[Fault] | str) -> None:
         self.faults = (Fault("", faults),) if isinstance(faults, str) else tuple(faults)
         super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+class ConfigError(_FaultyError):
+    """The configuration is unusable: the file, or what it names; `faults` lists everything that is wrong."""
+
+
+class ParameterError(_FaultyError):
+    """A parameter of a mechanism, a noise or an account is outside its domain; `faults` lists every one."""
 
 
 class StateError(StreamDPError):

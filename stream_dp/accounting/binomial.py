@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from stream_dp.accounting.rounding import down, exp_down, log_up, root_up, up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ def variance_needed(dimensions: int, delta: Fraction, sensitivity: Sensitivity =
         sensitivity: of the counts.
 
     Raises:
-        ConfigError: d is less than 1, or delta is out of range.
+        ParameterError: d is less than 1, or delta is out of range.
     """
     if dimensions < 1 or not 0 < delta < 1:
-        raise ConfigError(f"a delta in (0, 1) and at least one count are needed, not {delta} and {dimensions}")
+        raise ParameterError(f"a delta in (0, 1) and at least one count are needed, not {delta} and {dimensions}")
     return max(23 * log_up(Fraction(10 * dimensions, delta)), 2 * sensitivity.largest)
 
 
@@ -66,12 +66,12 @@ def binomial_epsilon(
         sensitivity: of the counts.
 
     Raises:
-        ConfigError: N p (1 - p) is smaller than `variance_needed`, or an argument is out of range.
+        ParameterError: N p (1 - p) is smaller than `variance_needed`, or an argument is out of range.
 
     Source: lossless 3.3, Theorem E.1 (Agarwal et al. 2018), vector B02.
     """
     if not 0 < p < 1:
-        raise ConfigError(f"the chance of a coin must lie between 0 and 1, not {p}")
+        raise ParameterError(f"the chance of a coin must lie between 0 and 1, not {p}")
     q = 1 - p
     squares, cubes = p**2 + q**2, p**3 + q**3
     return _theorem(
@@ -95,7 +95,7 @@ def poisson_epsilon(mean: Fraction, dimensions: int, delta: Fraction, sensitivit
         sensitivity: of the counts.
 
     Raises:
-        ConfigError: lambda is not above `variance_needed`, or an argument is out of range.
+        ParameterError: lambda is not above `variance_needed`, or an argument is out of range.
 
     Source: lossless 3.3, Theorem E.2, vector P04.
     """
@@ -114,12 +114,12 @@ def poisson_epsilon_simple(mean: Fraction, dimensions: int, delta: Fraction) -> 
     """The shorter and wider form of `poisson_epsilon` for counts that move by one in one place, delta < 1/100.
 
     Raises:
-        ConfigError: lambda is not above `variance_needed`, or an argument is out of range.
+        ParameterError: lambda is not above `variance_needed`, or an argument is out of range.
 
     Source: lossless 3.3, Corollary E.3, vector P04.
     """
     if not delta < Fraction(1, 100):
-        raise ConfigError(f"the short form holds for delta < 1/100, not {delta}")
+        raise ParameterError(f"the short form holds for delta < 1/100, not {delta}")
     _enough(mean, dimensions, delta, _UNIT)
     rest = 2 * log_up(Fraction(20 * dimensions, delta)) * log_up(Fraction(10, delta))
     return root_up(Fraction(2 * log_up(Fraction(5, 4 * delta)), mean)) + Fraction(rest, mean)
@@ -148,7 +148,7 @@ def _theorem(
 def _enough(variance: Fraction, dimensions: int, delta: Fraction, sensitivity: Sensitivity) -> None:
     needed = variance_needed(dimensions, delta, sensitivity)
     if not variance > needed:
-        raise ConfigError(f"the theorem needs a variance above {-int(-needed // 1)}, not {variance}")
+        raise ParameterError(f"the theorem needs a variance above {-int(-needed // 1)}, not {variance}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ def poisson_delta(mean: Fraction, epsilon: Fraction) -> PoissonDelta:
         epsilon: at least 0.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Time: O(sqrt(lambda)) weights. Source: lossless 3.3, vector P05.
     """
     if mean < 1 or epsilon < 0:
-        raise ConfigError(f"poisson_delta needs lambda >= 1 and epsilon >= 0, not {mean} and {epsilon}")
+        raise ParameterError(f"poisson_delta needs lambda >= 1 and epsilon >= 0, not {mean} and {epsilon}")
     factor = exp_down(epsilon)
     mode = mean.numerator // mean.denominator
     first, falling = mode, [(Fraction(1), Fraction(1))]

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Disclosure:
         cost: what it costs by itself: of a level the rho (or epsilon) of that level; of a selection its price.
 
     Raises:
-        ConfigError: the cost is negative or is not a Fraction.
+        ParameterError: the cost is negative or is not a Fraction.
     """
 
     path: str
@@ -41,7 +41,7 @@ class Disclosure:
 
     def __post_init__(self) -> None:
         if not isinstance(self.cost, Fraction) or self.cost < 0:
-            raise ConfigError(f"a disclosure costs an exact fraction of at least 0, not {self.cost!r}")
+            raise ParameterError(f"a disclosure costs an exact fraction of at least 0, not {self.cost!r}")
 
 
 def coalition_cost(disclosures: Iterable[Disclosure], readers: Collection[str]) -> Fraction:

@@ -15,7 +15,7 @@ from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.curves import approximate_epsilon, zcdp_curve
 from stream_dp.accounting.inverse import check_target, largest
 from stream_dp.accounting.rounding import log_up, root_up, tanh_half_up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import log
 
 Steps = Mapping[Fraction, int]
@@ -60,7 +60,7 @@ def compose(draws: Steps, pure: Steps, slack: Fraction, *, tight_mean: bool = Fa
             0 and -1 with a second derivative of at most r^2/4; a draw gains a factor of 4, a pure step nothing.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Guarantee: (`Bounds.epsilon`, slack)-DP. Time: one exponential per different epsilon, two roots.
     Source: topk 3.1, 2.11 (Durfee and Rogers 2019, Theorem 3, Lemma 4.4); tight_mean: topk 3.4.
@@ -91,13 +91,13 @@ def general_cost(costs: Mapping[Cost, int], slack: Fraction) -> Cost:
         slack: in [0, 1).
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Guarantee: what is returned, as (epsilon, delta)-DP: the sum of the deltas and slack. Source: topk 3.1, 3.6.
     """
     steps: dict[Fraction, int] = {}
     if any(cost != Cost(cost.epsilon, cost.delta) for cost in costs):
-        raise ConfigError("Theorem 3 composes costs of an epsilon and a delta, and of nothing else")
+        raise ParameterError("Theorem 3 composes costs of an epsilon and a delta, and of nothing else")
     for cost, count in costs.items():
         steps[cost.epsilon] = steps.get(cost.epsilon, 0) + count
     delta = sum((count * cost.delta for cost, count in costs.items()), slack)
@@ -115,7 +115,7 @@ def known_domain(k: int, epsilon: Fraction, slack: Fraction, *, monotone: bool =
             user is replaced by another, every draw costs twice its epsilon.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Source: topk 2.8; the third term is that of Lemma 4.4, which the corollary leaves out.
     """
@@ -135,7 +135,7 @@ def squares_epsilon(squares: Fraction, slack: Fraction) -> Fraction:
         slack: in (0, 1).
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Source: topk 3.5, third term of Lemma 4.4 (Durfee and Rogers 2019).
     """
@@ -148,7 +148,7 @@ def squares_within(epsilon: Fraction, slack: Fraction) -> Fraction:
     """The largest C with squares_epsilon(C, slack) <= epsilon, rounded down to 64 significant bits.
 
     Raises:
-        ConfigError: epsilon is not positive, or slack is out of range.
+        ParameterError: epsilon is not positive, or slack is out of range.
     """
     check_target(epsilon)
     _check_slack(slack)
@@ -169,7 +169,7 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
         slack: in (0, 1).
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Source: Canonne, Kamath and Steinke 2020, Proposition 12; Feldman and Zrnic 2021 for the filter.
     """
@@ -184,7 +184,7 @@ def rho_within(epsilon: Fraction, slack: Fraction) -> Fraction:
     """The largest rho with zcdp_epsilon(rho, slack) <= epsilon, rounded down to 64 significant bits.
 
     Raises:
-        ConfigError: epsilon is not positive, or slack is out of range.
+        ParameterError: epsilon is not positive, or slack is out of range.
     """
     check_target(epsilon)
     _check_slack(slack)
@@ -227,17 +227,17 @@ def _check_steps(**steps: Steps) -> None:
     for name, group in steps.items():
         for epsilon, count in group.items():
             if not isinstance(epsilon, Fraction) or epsilon < 0:
-                raise ConfigError(f"the epsilon of {name} must be an exact fraction of at least 0, not {epsilon!r}")
+                raise ParameterError(f"the epsilon of {name} must be an exact fraction of at least 0, not {epsilon!r}")
             if not isinstance(count, int) or count < 0:
-                raise ConfigError(f"the number of {name} must be a whole number of at least 0, not {count!r}")
+                raise ParameterError(f"the number of {name} must be a whole number of at least 0, not {count!r}")
 
 
 def _check_slack(slack: Fraction) -> None:
     if not isinstance(slack, Fraction) or not 0 < slack < 1:
-        raise ConfigError(f"slack must be an exact fraction between 0 and 1, not {slack!r}")
+        raise ParameterError(f"slack must be an exact fraction between 0 and 1, not {slack!r}")
 
 
 def _at_least_0(**numbers: Fraction) -> None:
     for name, number in numbers.items():
         if not isinstance(number, Fraction) or number < 0:
-            raise ConfigError(f"{name} must be an exact fraction of at least 0, not {number!r}")
+            raise ParameterError(f"{name} must be an exact fraction of at least 0, not {number!r}")

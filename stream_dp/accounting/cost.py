@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import ClassVar, Self
 
-from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.errors import Fault, ParameterError, StateError
 
 ENTRIES = ("epsilon", "delta", "squares", "rho")
 """Names of the entries, in their order."""
@@ -46,7 +46,7 @@ class Cost:
             rho: zero-concentrated differential privacy (zCDP), at least 0.
 
         Raises:
-            ConfigError: an entry is negative or is not a Fraction (a float has already lost what was meant).
+            ParameterError: an entry is negative or is not a Fraction (a float has already lost what was meant).
         """
         entries = (epsilon, delta, squares, rho)
         if faults := [
@@ -54,7 +54,7 @@ class Cost:
             for name, value in zip(ENTRIES, entries, strict=True)
             if not isinstance(value, Fraction) or value < 0
         ]:
-            raise ConfigError(faults)
+            raise ParameterError(faults)
         self._amounts = tuple([entry.numerator for entry in entries])
         self._units = tuple([entry.denominator for entry in entries])
 

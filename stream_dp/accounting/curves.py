@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from stream_dp.accounting.rounding import down, exp_up, log_down, log_up, root_up, up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 RenyiCurve = Callable[[Fraction], Fraction]
 """From an order alpha > 1 to a bound on the Renyi divergence of that order, in both directions."""
@@ -157,12 +157,12 @@ def approximate_epsilon(curve: RenyiCurve, delta: Fraction, orders: Iterable[Fra
         The least of curve(alpha) + ln(1 - 1/alpha) - ln(alpha delta) / (alpha - 1) over the orders, at least 0.
 
     Raises:
-        ConfigError: delta is out of range, or an order is not above 1.
+        ParameterError: delta is out of range, or an order is not above 1.
 
     Source: Canonne, Kamath and Steinke 2020, Proposition 12.
     """
     if not 0 < delta < 1:
-        raise ConfigError(f"delta must lie between 0 and 1, not {delta}")
+        raise ParameterError(f"delta must lie between 0 and 1, not {delta}")
     return max(Fraction(0), min(_epsilon_at(curve, delta, alpha) for alpha in orders))
 
 
@@ -173,24 +173,24 @@ def _epsilon_at(curve: RenyiCurve, delta: Fraction, alpha: Fraction) -> Fraction
 def _epsilon(a: Fraction) -> tuple[Fraction, Fraction]:
     """Bounds of ln(1/a)."""
     if not 0 < a < 1:
-        raise ConfigError(f"the parameter of discrete Laplace noise lies between 0 and 1, not {a}")
+        raise ParameterError(f"the parameter of discrete Laplace noise lies between 0 and 1, not {a}")
     inverse = Fraction(a.denominator, a.numerator)
     return log_down(inverse), log_up(inverse)
 
 
 def _order(alpha: Fraction) -> Fraction:
     if alpha <= 1:
-        raise ConfigError(f"a Renyi order must be above 1, not {alpha}")
+        raise ParameterError(f"a Renyi order must be above 1, not {alpha}")
     return alpha
 
 
 def _integer_order(alpha: Fraction) -> int:
     if alpha.denominator != 1 or alpha < 2:
-        raise ConfigError(f"the order for Skellam noise must be an integer of at least 2, not {alpha}")
+        raise ParameterError(f"the order for Skellam noise must be an integer of at least 2, not {alpha}")
     return alpha.numerator
 
 
 def _positive(**numbers: Fraction) -> None:
     for name, number in numbers.items():
         if number <= 0:
-            raise ConfigError(f"{name.replace('_', ' ')} must be positive, not {number}")
+            raise ParameterError(f"{name.replace('_', ' ')} must be positive, not {number}")

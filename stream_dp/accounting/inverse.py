@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 SIGNIFICANT_BITS = 64
 """Of a parameter found by search; what is lost to them is less than one part in 2^63."""
@@ -51,10 +51,10 @@ def check_target(epsilon: Fraction) -> None:
     """Refuse a target that no parameter keeps, or that is not exact.
 
     Raises:
-        ConfigError: epsilon is not a Fraction above 0.
+        ParameterError: epsilon is not a Fraction above 0.
     """
     if not isinstance(epsilon, Fraction) or epsilon <= 0:
-        raise ConfigError(f"the epsilon to keep must be an exact fraction above 0, not {epsilon!r}")
+        raise ParameterError(f"the epsilon to keep must be an exact fraction above 0, not {epsilon!r}")
 
 
 def _dyadic(mantissa: int, exponent: int) -> Fraction:

@@ -8,7 +8,7 @@ from stream_dp.accounting.composition import general_cost
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.inverse import largest
 from stream_dp.accounting.rounding import exp_up, log_up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 def laplace_selection_cost(items_per_user: int, epsilon: Fraction, delta: Fraction) -> Cost:
@@ -25,7 +25,7 @@ def laplace_selection_cost(items_per_user: int, epsilon: Fraction, delta: Fracti
         (Delta epsilon, (e^(Delta epsilon) + 1) (delta / 4) (3 + ln(Delta / delta))), rounded up.
 
     Raises:
-        ConfigError: an argument is outside its range.
+        ParameterError: an argument is outside its range.
 
     Source: topk 2.4, 3.6 (Durfee and Rogers 2019, Lemmas 6.1, 6.3; the constant 3 is not tight, 2 would be).
     """
@@ -36,7 +36,7 @@ def laplace_selection_cost(items_per_user: int, epsilon: Fraction, delta: Fracti
 
 def _check(items_per_user: int, epsilon: Fraction, delta: Fraction) -> None:
     if items_per_user < 1 or epsilon <= 0 or not 0 < delta < 1:
-        raise ConfigError(
+        raise ParameterError(
             "a Laplace selection needs at least one item per user, epsilon > 0 and 0 < delta < 1, "
             f"not {items_per_user}, {epsilon} and {delta}"
         )
@@ -62,7 +62,7 @@ def laplace_selection_delta(delivered: Fraction, items_per_user: int, epsilon: F
         A number below `delivered`, rounded down to 64 significant bits.
 
     Raises:
-        ConfigError: an argument is outside its range.
+        ParameterError: an argument is outside its range.
 
     Source: topk 2.4.
     """
@@ -84,10 +84,10 @@ def fixed_threshold_cost(k: int, epsilon: Fraction, delta: Fraction, slack: Frac
         (the least of k epsilon and the advanced term, k delta + slack).
 
     Raises:
-        ConfigError: an argument is outside its range.
+        ParameterError: an argument is outside its range.
 
     Source: topk 2.9 (Durfee and Rogers 2019, Theorem 5).
     """
     if k < 1 or epsilon <= 0 or not 0 < delta <= Fraction(1, 2):
-        raise ConfigError(f"k >= 1, epsilon > 0 and 0 < delta <= 1/2 are needed, not {k}, {epsilon} and {delta}")
+        raise ParameterError(f"k >= 1, epsilon > 0 and 0 < delta <= 1/2 are needed, not {k}, {epsilon} and {delta}")
     return general_cost({Cost(epsilon, delta): k}, slack)

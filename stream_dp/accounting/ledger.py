@@ -5,8 +5,10 @@ The caller stores what a step changes together with what the step is about, and 
 1. `reserve` before anything is read or drawn, and store it. An `Overdraft` is a normal outcome and may be published:
    it is a function of past outputs and of configuration alone.
 2. Draw. Store the output and the `commit` in one step; only then publish the output.
-3. After a crash, an open reservation without a stored output is `forfeit` in full, unless it is certain that
-   nothing was drawn (`cancel`). A stored output is published again, never drawn again and never charged again.
+3. After a crash, `commit` an open reservation whose output is stored; that output is published again, never drawn
+   again and never charged again. `cancel` one of which nothing was stored or published: noise that was thrown away
+   unseen is independent of all that anyone will ever see, since the next attempt draws anew. `forfeit` it in full
+   where that is not certain.
 
 So at every stored state `spent + reserved` covers all that anyone can have seen, and it never exceeds the budget.
 
@@ -54,9 +56,8 @@ from immutables import Map
 from stream_dp.accounting.cost import Cost
 from stream_dp.errors import StateError
 
-_VERSION = 2
+_VERSION = 1
 _Rational = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?\Z")]
-_Pair = tuple[_Rational, _Rational]
 _Vector = tuple[_Rational, _Rational, _Rational, _Rational]
 
 
@@ -184,7 +185,9 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -
 
 
 def cancel(ledger: Ledger, call: str) -> Ledger:
-    """Drop the reservation of a call for which, beyond doubt, nothing was drawn.
+    """Drop the reservation of a call of which, beyond doubt, nothing was stored or published.
+
+    Noise may have been drawn for it: what was thrown away unseen tells nobody anything, and is never drawn again.
 
     Args:
         ledger: the current ledger.
@@ -208,9 +211,9 @@ def cancel(ledger: Ledger, call: str) -> Ledger:
 
 
 def forfeit(ledger: Ledger, call: str) -> Ledger:
-    """Spend a reservation in full: the call may have drawn something, and its output is lost.
+    """Spend a reservation in full: something of the call may have been seen, and its output is lost.
 
-    No audience was given anything, so `readers` stay as they are.
+    No audience was given a record, so `readers` stay as they are.
 
     Args:
         ledger: the current ledger.
@@ -234,16 +237,6 @@ def _held(ledger: Ledger, call: str) -> Cost:
 
 class _Versioned(msgspec.Struct, array_like=True):
     version: int
-
-
-class _First(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Version 1: pairs of epsilon and delta, open reservations inside."""
-
-    version: int
-    budget: _Pair
-    spent: _Pair
-    reserved: dict[str, _Pair]
-    readers: dict[str, _Pair]
 
 
 class _Stored(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -277,7 +270,7 @@ def encode_cost(cost: Cost) -> bytes:
 
 
 def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
-    """Read what `encode` wrote, or what version 1 of it did, which had the reservations inside.
+    """Read what `encode` wrote.
 
     Args:
         data: the stored bytes.
@@ -293,31 +286,19 @@ def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
     """
     try:
         version = msgspec.msgpack.decode(data, type=_Versioned).version
-        if version not in {1, _VERSION}:
-            raise StateError(f"the ledger is stored in version {version}; this code reads versions 1 and {_VERSION}")
-        stored = _upgraded(data) if version == 1 else (msgspec.msgpack.decode(data, type=_Stored), {})
-        body, inside = stored
+        if version != _VERSION:
+            raise StateError(f"the ledger is stored in version {version}; this code reads version {_VERSION}")
+        stored = msgspec.msgpack.decode(data, type=_Stored)
         rows = {call: _from_text(msgspec.msgpack.decode(cost, type=_Vector)) for call, cost in reserved}
         return Ledger(
-            budget=_from_text(body.budget),
-            spent=_from_text(body.spent),
-            reserved=Map({call: cost for call, cost in (inside | rows).items() if call != body.last}),
-            readers={reader: _from_text(vector) for reader, vector in body.readers.items()},
-            last=body.last,
+            budget=_from_text(stored.budget),
+            spent=_from_text(stored.spent),
+            reserved=Map({call: cost for call, cost in rows.items() if call != stored.last}),
+            readers={reader: _from_text(vector) for reader, vector in stored.readers.items()},
+            last=stored.last,
         )
     except (msgspec.MsgspecError, ValueError) as error:
         raise StateError(f"the stored ledger cannot be read: {error}") from error
-
-
-def _upgraded(data: bytes) -> tuple[_Stored, dict[str, Cost]]:
-    first = msgspec.msgpack.decode(data, type=_First)
-    readers = {reader: _longer(pair) for reader, pair in first.readers.items()}
-    reserved = {call: _from_text(_longer(pair)) for call, pair in first.reserved.items()}
-    return _Stored(_VERSION, _longer(first.budget), _longer(first.spent), readers, ""), reserved
-
-
-def _longer(pair: _Pair) -> _Vector:
-    return (*pair, "0", "0")
 
 
 def _to_text(cost: Cost) -> tuple[str, str, str, str]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import takewhile
 
 from stream_dp.accounting.rounding import down, exp_down, exp_up, up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ def optimal_curve(epsilon: Fraction, k: int) -> Iterator[OptimalPoint]:
         k: how many, at least 1.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Time: a few multiplications of 256-bit and k-bit numbers per point. Source: topk 3.7, Lemma A.1 (Kairouz, Oh and
     Viswanath 2017; Murtagh and Vadhan 2016).
     """
     if epsilon <= 0 or k < 1:
-        raise ConfigError(f"optimal composition needs epsilon > 0 and k >= 1, not {epsilon} and {k}")
+        raise ParameterError(f"optimal composition needs epsilon > 0 and k >= 1, not {epsilon} and {k}")
     x = exp_down(-epsilon), exp_up(-epsilon)
     total = _power(1 + x[0], k)
     binomial, power = 1, (Fraction(1), Fraction(1))  # C(k, l) and x^l
@@ -66,12 +66,12 @@ def optimal_composition(epsilon: Fraction, k: int, delta: Fraction) -> OptimalPo
         delta: at least 0.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Source: topk 3.7, 4 (Figure 1).
     """
     if delta < 0:
-        raise ConfigError(f"delta must be at least 0, not {delta}")
+        raise ParameterError(f"delta must be at least 0, not {delta}")
     points = optimal_curve(epsilon, k)
     return max(takewhile(lambda point: point.delta <= delta, points), key=lambda point: point.index)
 

@@ -13,7 +13,7 @@ from stream_dp.accounting.composition import NO_STEPS, compose
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.inverse import check_target, largest
 from stream_dp.accounting.rounding import down, log_up, up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def single_call(
         (eps'(k), delta + slack) as printed; (eps'(k) + k ln(1 + delta), delta / (1 + delta) + slack) hardened.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Source: topk 3.2, 3.4.
     """
@@ -85,7 +85,7 @@ def pay_what_you_get(
         (eps*, 2 l* delta + delta') as printed; (eps* + k* ln(1 + delta), l* delta + delta') hardened.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Source: topk 3.3, 3.4.
     """
@@ -104,7 +104,7 @@ def epsilon_per_draw(target: Fraction, draws: int, slack: Fraction, *, tight_mea
         tight_mean: as in `compose`.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Source: topk 3.3, inverse of eq. (3).
     """
@@ -137,13 +137,13 @@ def size(total: Cost, draws: int, calls: int, slack: Fraction, *, tight_mean: bo
         tight_mean: as in `compose`.
 
     Raises:
-        ConfigError: an argument is out of range, or nothing is left for the draws.
+        ParameterError: an argument is out of range, or nothing is left for the draws.
 
     Source: topk 3.4, 4 (sizing).
     """
     _check(draws, calls)
     if not 0 <= slack < total.delta:
-        raise ConfigError(f"slack must leave something of delta {total.delta}, not be {slack}")
+        raise ParameterError(f"slack must leave something of delta {total.delta}, not be {slack}")
     delta = down(Fraction(total.delta - slack, calls))
     left = total.epsilon - draws * log_up(1 + delta)
     return Sizing(epsilon_per_draw(left, draws, slack, tight_mean=tight_mean), delta)
@@ -159,6 +159,6 @@ def _epsilons(
 
 def _check(draws: int, calls: int, delta: Fraction | None = None) -> None:
     if draws < 1 or calls < 1:
-        raise ConfigError(f"a ledger of selections needs at least one draw and one call, not {draws} and {calls}")
+        raise ParameterError(f"a ledger of selections needs at least one draw and one call, not {draws} and {calls}")
     if delta is not None and not 0 < delta < 1:
-        raise ConfigError(f"the delta of a call must lie between 0 and 1, not {delta}")
+        raise ParameterError(f"the delta of a call must lie between 0 and 1, not {delta}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg, log
 
 PRECISION = 256
@@ -48,7 +48,7 @@ def log_up(q: Fraction) -> Fraction:
     """The natural logarithm of q, rounded up.
 
     Raises:
-        ConfigError: q is not positive.
+        ParameterError: q is not positive.
     """
     return Fraction(log(q, PRECISION)[1], 1 << PRECISION)
 
@@ -57,7 +57,7 @@ def log_down(q: Fraction) -> Fraction:
     """The natural logarithm of q, rounded down.
 
     Raises:
-        ConfigError: q is not positive.
+        ParameterError: q is not positive.
     """
     return Fraction(log(q, PRECISION)[0], 1 << PRECISION)
 
@@ -66,10 +66,10 @@ def root_up(q: Fraction) -> Fraction:
     """The square root of q, rounded up.
 
     Raises:
-        ConfigError: q is negative.
+        ParameterError: q is negative.
     """
     if q < 0:
-        raise ConfigError(f"root_up needs a number of at least 0, not {q}")
+        raise ParameterError(f"root_up needs a number of at least 0, not {q}")
     if q == 0:
         return Fraction(0)
     # 4^shift q has at least 2 PRECISION bits, and its root PRECISION.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from stream_dp.accounting.cost import Cost
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 def selection_cost(draws: int, epsilon: Fraction, delta: Fraction, *, squared: bool = False) -> Cost:
@@ -34,14 +34,14 @@ def selection_cost(draws: int, epsilon: Fraction, delta: Fraction, *, squared: b
         (draws (epsilon + delta), delta), or with `squared` (draws delta, delta) and squares of draws epsilon^2.
 
     Raises:
-        ConfigError: an argument is outside its range.
+        ParameterError: an argument is outside its range.
 
     Source: topk 3.4 (hardened statement) and 2.7; 3.5 for epsilons that change from call to call.
     """
     if draws < 1:
-        raise ConfigError(f"a selection makes at least one draw, not {draws}: a lone bottom costs one")
+        raise ParameterError(f"a selection makes at least one draw, not {draws}: a lone bottom costs one")
     if epsilon <= 0 or not 0 <= delta < 1:
-        raise ConfigError(f"a draw needs epsilon > 0 and 0 <= delta < 1, not {epsilon} and {delta}")
+        raise ParameterError(f"a draw needs epsilon > 0 and 0 <= delta < 1, not {epsilon} and {delta}")
     if squared:
         return Cost(draws * delta, delta, squares=draws * epsilon**2)
     return Cost(draws * (epsilon + delta), delta)

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import click
 
-from stream_dp.errors import ConfigError, StreamDPError
+from stream_dp.errors import ConfigError, ParameterError, StreamDPError
 from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
@@ -49,7 +49,7 @@ def main() -> None:
     """Entry point of the console script: the package's own errors become one clear message and an exit code."""
     try:
         cli()
-    except ConfigError as error:
+    except (ConfigError, ParameterError) as error:
         for fault in error.faults:
             click.echo(f"error: {fault}", err=True)
         sys.exit(WRONG_CONFIGURATION)

@@ -60,9 +60,7 @@ def list_topic_faults(sections: Sections, path: str, topics: Iterable[str]) -> I
         yield from _reserved(sections, path, topic)
         for name, source in sections.sources.items():
             if topic in {source.topic, dead_letter_topic(source)}:
-                yield Fault(
-                    path, f"{topic!r} is a topic of source {name!r}: its records are no public list"
-                )
+                yield Fault(path, f"{topic!r} is a topic of source {name!r}: its records are no public list")
 
 
 def _sources(sections: Sections) -> Iterator[Fault]:

@@ -25,7 +25,7 @@ from stream_dp.config.models import (
 )
 from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, ViewPlan, WindowPlan, fingerprint
 from stream_dp.config.yaml_data import join
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
 from stream_dp.kinds.registry import KINDS
 from stream_dp.windows.shape import Tiling
@@ -101,7 +101,7 @@ def _faults_below(path: str, found: list[Fault]) -> Iterator[None]:
     """Collect the faults of a part of the file, their paths made those of the file."""
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, ParameterError) as error:
         found += [Fault(join(path, fault.path), fault.message) for fault in error.faults]
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import BitSource
 
 START_PRECISION = 128
@@ -34,7 +34,7 @@ def choose(
         i with probability w_i / sum(w); an index of weight zero never.
 
     Raises:
-        ConfigError: no weight can be positive.
+        ParameterError: no weight can be positive.
 
     Time: O(n) additions per attempt, besides `weights`. Source: topk 2.1, 6 ("sequential peeling"), inversion.
     """
@@ -44,7 +44,7 @@ def choose(
         below = list(accumulate(lower for lower, _ in enclosed))
         above = list(accumulate(upper for _, upper in enclosed))
         if not above or above[-1] <= 0:
-            raise ConfigError("a choice needs at least one positive weight")
+            raise ParameterError("a choice needs at least one positive weight")
         # U total lies in [uniform, uniform + 1) total; index i is certain once that lies in [S_(i-1), S_i).
         least, most = below[-1] * uniform, above[-1] * (uniform + 1)
         index = min(bisect_left(below, -(-most >> precision)), len(below) - 1)

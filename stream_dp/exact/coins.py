@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.choice import choose
 from stream_dp.exact.reals import log
@@ -24,10 +24,10 @@ def uniform(n: int, bits: BitSource) -> int:
     """A number of 0, ..., n - 1, each with probability 1 / n; rejection on the bits that n - 1 needs.
 
     Raises:
-        ConfigError: n < 1.
+        ParameterError: n < 1.
     """
     if n < 1:
-        raise ConfigError(f"a uniform number needs at least one outcome, not {n}")
+        raise ParameterError(f"a uniform number needs at least one outcome, not {n}")
     size = (n - 1).bit_length()
     while True:
         value = bits.bits(size)
@@ -39,10 +39,10 @@ def bernoulli(p: Fraction, bits: BitSource) -> bool:
     """True with probability p.
 
     Raises:
-        ConfigError: p is not in [0, 1].
+        ParameterError: p is not in [0, 1].
     """
     if not 0 <= p.numerator <= p.denominator:
-        raise ConfigError(f"a probability must lie between 0 and 1, not {p}")
+        raise ParameterError(f"a probability must lie between 0 and 1, not {p}")
     return uniform(p.denominator, bits) < p.numerator
 
 
@@ -50,12 +50,12 @@ def geometric(a: Fraction, bits: BitSource) -> int:
     """A geometric clock: P(k) = (1 - a) a^k, k >= 0.
 
     Raises:
-        ConfigError: a is not in [0, 1).
+        ParameterError: a is not in [0, 1).
 
     Time: min(1 / (1 - a), 64) coins on average, or a few logarithms.
     """
     if not 0 <= a.numerator < a.denominator:
-        raise ConfigError(f"a geometric clock needs 0 <= a < 1, not {a}")
+        raise ParameterError(f"a geometric clock needs 0 <= a < 1, not {a}")
     if (a.denominator - a.numerator) * _LONGEST_COUNT < a.denominator:
         return _geometric_by_inversion(a, bits, _START_PRECISION)
     count = 0
@@ -83,7 +83,7 @@ def weighted(weights: Sequence[Fraction], bits: BitSource) -> int:
     """An index, each with probability proportional to its weight.
 
     Raises:
-        ConfigError: no weight is positive.
+        ParameterError: no weight is positive.
     """
     common = 1
     for weight in weights:
@@ -96,10 +96,10 @@ def truncated_geometric(a: Fraction, last: int, bits: BitSource) -> int:
     """A geometric clock given that it is at most `last`: P(k) proportional to a^k, k = 0, ..., last.
 
     Raises:
-        ConfigError: a is not in [0, 1), or `last` is negative.
+        ParameterError: a is not in [0, 1), or `last` is negative.
     """
     if last < 0:
-        raise ConfigError(f"the last value of a truncated clock must be at least 0, not {last}")
+        raise ParameterError(f"the last value of a truncated clock must be at least 0, not {last}")
     return geometric(a, bits) % (last + 1)
 
 
@@ -110,13 +110,13 @@ def binomial(n: int, p: Fraction, bits: BitSource) -> int:
     only the gaps between successes are drawn.
 
     Raises:
-        ConfigError: n is negative, or p is not in [0, 1].
+        ParameterError: n is negative, or p is not in [0, 1].
 
     Time: about 2 n fair bits; above 2^16 trials of p <= 1/1024, about n p + 1 logarithms whatever n is.
     Source: lossless 7.10, vector B04.
     """
     if n < 0 or not 0 <= p <= 1:
-        raise ConfigError(f"binomial trials need n >= 0 and 0 <= p <= 1, not {n} and {p}")
+        raise ParameterError(f"binomial trials need n >= 0 and 0 <= p <= 1, not {n} and {p}")
     if p == 1:
         return n
     if n > _MOST_TRIALS and p <= Fraction(1, 1024):
@@ -148,12 +148,12 @@ def hypergeometric(marked: int, plain: int, drawn: int, bits: BitSource) -> int:
     """The number of marked ones among `drawn` of `marked + plain` things, drawn without putting back.
 
     Raises:
-        ConfigError: a number is negative, or more are drawn than there are.
+        ParameterError: a number is negative, or more are drawn than there are.
 
     Time: min(drawn, marked) coins. Source: lossless 7.8, vector B01.
     """
     if min(marked, plain, drawn) < 0 or drawn > marked + plain:
-        raise ConfigError(f"cannot draw {drawn} of {marked} marked and {plain} plain things")
+        raise ParameterError(f"cannot draw {drawn} of {marked} marked and {plain} plain things")
     if drawn > marked:  # the same law with the two choices exchanged: which are marked, and which are drawn
         marked, plain, drawn = drawn, marked + plain - drawn, marked
     found = 0
@@ -166,12 +166,12 @@ def bernoulli_exp(x: Fraction, bits: BitSource) -> bool:
     """True with probability e^-x.
 
     Raises:
-        ConfigError: x is negative.
+        ParameterError: x is negative.
 
     Source: lossless 7.10 (Canonne, Kamath, Steinke 2020, Algorithm 1).
     """
     if x < 0:
-        raise ConfigError(f"e^-x is a probability for x >= 0, not for {x}")
+        raise ParameterError(f"e^-x is a probability for x >= 0, not for {x}")
     whole = x.numerator // x.denominator
     for _ in range(whole):
         if not _bernoulli_exp_of_fraction(Fraction(1), bits):
@@ -190,12 +190,12 @@ def geometric_exp(x: Fraction, bits: BitSource) -> int:
     """A geometric clock of parameter e^-x: P(k) = (1 - e^-x) e^(-x k), k >= 0.
 
     Raises:
-        ConfigError: x is not positive.
+        ParameterError: x is not positive.
 
     Time: a few coins, however small x is. Source: lossless 7.4 (Canonne, Kamath, Steinke 2020, Algorithm 2).
     """
     if x <= 0:
-        raise ConfigError(f"a geometric clock of parameter e^-x needs x > 0, not {x}")
+        raise ParameterError(f"a geometric clock of parameter e^-x needs x > 0, not {x}")
     # A clock of parameter e^(-1/t) is a remainder modulo t, which keeps e^(-r/t) of it, and t times one of e^-1.
     t = x.denominator
     while True:
@@ -212,12 +212,12 @@ def poisson(rate: Fraction, bits: BitSource) -> int:
     """A Poisson number of the given mean: so many draws of mean 1, and the rest of the rate by thinning one more.
 
     Raises:
-        ConfigError: the rate is negative.
+        ParameterError: the rate is negative.
 
     Time: `rate` draws of a few uniform numbers each. Source: lossless 7.7, vector P06.
     """
     if rate < 0:
-        raise ConfigError(f"a Poisson rate must be at least 0, not {rate}")
+        raise ParameterError(f"a Poisson rate must be at least 0, not {rate}")
     whole = rate.numerator // rate.denominator
     total = sum(_poisson_one(bits) for _ in range(whole))
     return total if rate == whole else total + binomial(_poisson_one(bits), rate - whole, bits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 _START_PRECISION = 128
 
@@ -20,12 +20,12 @@ def exp_neg(x: Fraction, precision: int) -> tuple[int, int]:
         Integers with lower <= 2^precision e^-x <= upper and upper - lower <= 2; equal where x = 0.
 
     Raises:
-        ConfigError: x is negative.
+        ParameterError: x is negative.
 
     Time: O(precision) multiplications of `precision`-bit integers, none for x >= `precision`.
     """
     if x < 0:
-        raise ConfigError(f"exp_neg needs an exponent of at least 0, not {x}")
+        raise ParameterError(f"exp_neg needs an exponent of at least 0, not {x}")
     if x >= precision:  # e^-x < 2^-precision
         return 0, 1
     if x == 0:
@@ -67,12 +67,12 @@ def log(q: Fraction, precision: int) -> tuple[int, int]:
         Integers with lower <= 2^precision ln q <= upper and upper - lower <= 2; equal where q = 1.
 
     Raises:
-        ConfigError: q is not positive.
+        ParameterError: q is not positive.
 
     Time: O(precision) multiplications of `precision`-bit integers.
     """
     if q <= 0:
-        raise ConfigError(f"log needs a positive number, not {q}")
+        raise ParameterError(f"log needs a positive number, not {q}")
     # q = 2^exponent m with 1 <= m < 2, and ln m = 2 artanh((m - 1) / (m + 1)), artanh's argument at most 1/3.
     exponent = q.numerator.bit_length() - q.denominator.bit_length()
     scaled = _times_power_of_two(q, -exponent)
@@ -116,12 +116,12 @@ def smallest_power(base: Fraction, bound: Fraction) -> int:
         bound: positive.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
 
     Time: a few logarithms, whatever the size of n; an exact power is formed only where `bound` is as long as it.
     """
     if not 0 < base < 1 or bound <= 0:
-        raise ConfigError(f"smallest_power needs 0 < base < 1 and bound > 0, not {base} and {bound}")
+        raise ParameterError(f"smallest_power needs 0 < base < 1 and bound > 0, not {base} and {bound}")
     if bound >= 1:
         return 0
     precision = _START_PRECISION

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
@@ -127,7 +127,7 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
     least = tuple(minimum_count(level.threshold, share) for level in levels)
     try:
         discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
-    except ConfigError as error:
+    except ParameterError as error:
         raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
     return HistogramPlan(levels, items, settings.delta, least)
 

@@ -132,7 +132,7 @@ def gumbel(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user
     """Algorithm 1 over positive counts, paid by the draw (topk 2.2, 3.4).
 
     Raises:
-        ConfigError: an argument is outside its range; as in every function of this module, with all faults.
+        ConfigError, ParameterError: an argument is outside its range; as in every function here, with all faults.
     """
     return _by_draws("gumbel", TopKParameters(k, kbar, epsilon, delta, items_per_user))
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.accounting import Cost
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds import selection
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
@@ -273,7 +273,7 @@ def plan_selection(settings: TopKSettings, items_per_user: int, folder: Path) ->
             return selection.chosen_kbar(k, kbar or 0, given.epsilon, delta)
         bounded = {"gumbel": selection.gumbel, "strict": selection.strict, "laplace": selection.laplace}
         return bounded[given.mechanism](k, kbar or 0, given.epsilon, delta, items_per_user)
-    except ConfigError as error:
+    except (ConfigError, ParameterError) as error:
         inner = {"epsilon", "delta"}
         raise ConfigError(
             [

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.aes import KEY_BYTES, Aes256
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.levels import WORD, WORD_BITS, noise_parameter
@@ -138,7 +138,7 @@ def bulk_noise(threshold: int, size: int, bits: BitSource) -> NDArray[np.int64]:
         Shape (size,).
 
     Raises:
-        ConfigError: not such a level.
+        ParameterError: not such a level.
 
     Time: 6 nanoseconds per number for epsilon above 1/32; as much again for each halving of it below. Some
     milliseconds when a level is used for the first time. Source: lossless 7.5, 7.10.
@@ -175,11 +175,11 @@ def staircases(threshold: int) -> tuple[Staircase, ...]:
     """The parts of a geometric number of level A, from the lowest binary digit upwards; the last is the rest.
 
     Raises:
-        ConfigError: not a level, or coarser than `COARSEST`.
+        ParameterError: not a level, or coarser than `COARSEST`.
     """
     noise_parameter(threshold)
     if threshold > COARSEST:
-        raise ConfigError(f"noise of level {threshold} does not fit 64 bits; the coarsest to be drawn is {COARSEST}")
+        raise ParameterError(f"noise of level {threshold} does not fit 64 bits; the coarsest to be drawn is {COARSEST}")
     digits = 0
     while _power(threshold, 1 << digits, WORD_BITS)[0] > _FEW_STEPS:
         digits += 1

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.reals import exp_neg, log, smallest_power
 from stream_dp.lossless.levels import noise_parameter
 
@@ -29,13 +29,13 @@ def minimum_count(threshold: int, delta: Fraction) -> int:
         tau >= 1; the key is shown where its noisy count is at least tau.
 
     Raises:
-        ConfigError: not a level, or delta out of range.
+        ParameterError: not a level, or delta out of range.
 
     Source: lossless 2.9.5 with c = 1, 2.9.4.
     """
     a = noise_parameter(threshold)
     if not 0 < delta < 1:
-        raise ConfigError(f"delta must lie between 0 and 1, not {delta}")
+        raise ParameterError(f"delta must lie between 0 and 1, not {delta}")
     return 1 + smallest_power(a, delta * (1 + a))
 
 
@@ -57,12 +57,12 @@ def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> F
         An upper bound of the delta of one window.
 
     Raises:
-        ConfigError: the ladder is not strictly coarse to fine, a number is out of range, or the condition fails.
+        ParameterError: the ladder is not strictly coarse to fine, a number is out of range, or the condition fails.
 
     Source: lossless 2.9.5, vector H03.
     """
     if items_per_user < 1 or any(count < 1 for _, count in levels):
-        raise ConfigError("items per user and minimum counts must be at least 1")
+        raise ParameterError("items per user and minimum counts must be at least 1")
     if levels:
         _coarsest([threshold for threshold, _ in levels])
     delta = Fraction(0)
@@ -70,7 +70,7 @@ def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> F
         a = noise_parameter(threshold)
         delta += items_per_user * Fraction(_power_at_most(a, count - 1), 1 + a)
         if delta > 1 - a:
-            raise ConfigError(
+            raise ParameterError(
                 f"minimum count {count} is too small for its level: the delta of the ladder down to it is more than "
                 "1 - e^-(epsilon / items per user); spend less delta, or more epsilon"
             )
@@ -92,7 +92,7 @@ def gate_delta(levels: Sequence[int], minimum: int, items_per_user: int) -> Frac
         An upper bound of the delta of one window.
 
     Raises:
-        ConfigError: as for `discovery_delta`.
+        ParameterError: as for `discovery_delta`.
 
     Source: lossless 2.9.5 (single gate), vector H03.
     """
@@ -113,7 +113,7 @@ def passing_gate(
         All readings of the keys that pass, in the order of `readings`; every level prints exactly these keys.
 
     Raises:
-        ConfigError: the levels do not go from coarse to fine, each once.
+        ParameterError: the levels do not go from coarse to fine, each once.
         StateError: a key does not have one reading per level.
 
     Source: lossless 2.9.5 (single gate).
@@ -127,7 +127,7 @@ def passing_gate(
 def _coarsest(levels: Sequence[int]) -> int:
     """The first of a ladder's levels, which go from coarse to fine."""
     if not levels or any(coarse <= fine for coarse, fine in pairwise(levels)):
-        raise ConfigError("the levels of a ladder must go from coarse to fine, each once")
+        raise ParameterError("the levels of a ladder must go from coarse to fine, each once")
     return levels[0]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.kernels import Level, NoiseFamily, Value
 from stream_dp.lossless.multiple_release import Key, RangeRelease
@@ -46,20 +46,20 @@ class Factorization:
         """R x: the exact counts of the nodes, from one count per pane.
 
         Raises:
-            ConfigError: another number of panes.
+            ParameterError: another number of panes.
         """
         if len(counts) != self.panes:
-            raise ConfigError(f"there are {self.panes} panes, not {len(counts)}")
+            raise ParameterError(f"there are {self.panes} panes, not {len(counts)}")
         return tuple(sum(counts[first:end]) for first, end in self.nodes)
 
     def answers(self, readings: Sequence[int]) -> tuple[int, ...]:
         """L y: the answers from one reading per node, exact or noisy.
 
         Raises:
-            ConfigError: another number of nodes.
+            ParameterError: another number of nodes.
         """
         if len(readings) != len(self.nodes):
-            raise ConfigError(f"there are {len(self.nodes)} nodes, not {len(readings)}")
+            raise ParameterError(f"there are {len(self.nodes)} nodes, not {len(readings)}")
         return tuple(sum(readings[place] for place in row) for row in self.left)
 
 
@@ -67,7 +67,7 @@ def prefix_sums(panes: int) -> Factorization:
     """The sums over the first 1, 2, ..., `panes` panes, by a binary tree.
 
     Raises:
-        ConfigError: no panes.
+        ParameterError: no panes.
 
     Source: lossless 2.8, vector F01.
     """
@@ -78,12 +78,12 @@ def sliding_sums(panes: int, width: int) -> Factorization:
     """The sums over every `width` panes in a row; blocks larger than the width are left out and cost nothing.
 
     Raises:
-        ConfigError: not 1 <= width <= panes.
+        ParameterError: not 1 <= width <= panes.
 
     Source: lossless 2.8.
     """
     if not 1 <= width <= panes:
-        raise ConfigError(f"a sliding sum needs from 1 to {panes} panes, not {width}")
+        raise ParameterError(f"a sliding sum needs from 1 to {panes} panes, not {width}")
     return _factorization(panes, _largest_block(width), [(end - width, end) for end in range(width, panes + 1)])
 
 
@@ -112,7 +112,7 @@ def _factorization(panes: int, largest: int, ranges: Sequence[Node]) -> Factoriz
 
 def _largest_block(panes: int) -> int:
     if panes < 1:
-        raise ConfigError(f"a tree needs at least one pane, not {panes}")
+        raise ParameterError(f"a tree needs at least one pane, not {panes}")
     return 1 << (panes.bit_length() - 1)
 
 
@@ -149,7 +149,7 @@ class RunningSums(Generic[Key, Level, Value]):
     its finest.
 
     Raises:
-        ConfigError: `largest` is not a power of two.
+        ParameterError: `largest` is not a power of two.
         StateError: the stored sums belong to other keys.
 
     Source: lossless 2.8.
@@ -166,7 +166,7 @@ class RunningSums(Generic[Key, Level, Value]):
         state: RunningState[Key, Level, Value] | None = None,
     ) -> None:
         if largest < 1 or largest & (largest - 1):
-            raise ConfigError(f"the largest node must have a power of two of panes, not {largest}")
+            raise ParameterError(f"the largest node must have a power of two of panes, not {largest}")
         self._family = family
         self._keys = tuple(keys)
         self._coarsest, self._finest = coarsest, finest
@@ -205,10 +205,10 @@ class RunningSums(Generic[Key, Level, Value]):
             bits: source of uniform bits.
 
         Raises:
-            ConfigError: a key that is not public.
+            ParameterError: a key that is not public.
         """
         if not counts.keys() <= set(self._keys):
-            raise ConfigError("a pane holds a key that is not one of the public keys")
+            raise ParameterError("a pane holds a key that is not one of the public keys")
         node: Node = (self._closed, self._closed + 1)
         total = {key: counts.get(key, 0) for key in self._keys}
         nodes = {node: self._draw(total, bits)}

@@ -22,7 +22,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Generic, Protocol, Self, TypeVar
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 
 
@@ -44,7 +44,7 @@ Value = TypeVar("Value", bound=Reading)
 class NoiseFamily(Protocol[LevelT_contra, Value]):
     """An integer noise law at every level, such that coarse noise is fine noise plus something independent.
 
-    All kernels raise ConfigError for something that is not a level or stands in the wrong order, and StateError for
+    All kernels raise ParameterError for something that is not a level or stands in the wrong order, and StateError for
     readings that no run can have left behind.
     """
 
@@ -95,11 +95,11 @@ def check_order(family: NoiseFamily[Level, Value], *levels: Level) -> None:
     (lossless 1.1, 5 no. 10).
 
     Raises:
-        ConfigError: a level is not finer than the next one.
+        ParameterError: a level is not finer than the next one.
     """
     for fine, coarse in pairwise(levels):
         if not family.is_finer(fine, coarse):
-            raise ConfigError(f"level {fine} must be finer than level {coarse}")
+            raise ParameterError(f"level {fine} must be finer than level {coarse}")
 
 
 def check_monotone(value_fine: int, value_coarse: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg, log
 
 WORD_BITS = 64
@@ -23,12 +23,12 @@ def threshold_for(epsilon_per_unit: Fraction) -> int:
         epsilon_per_unit: what a change of one count by one may cost, the level's epsilon over the L1 sensitivity.
 
     Raises:
-        ConfigError: epsilon is not positive, or so small that A would be 2^64.
+        ParameterError: epsilon is not positive, or so small that A would be 2^64.
 
     Source: lossless 6.3, vector D12.
     """
     if epsilon_per_unit <= 0:
-        raise ConfigError(f"epsilon per count must be positive, not {epsilon_per_unit}")
+        raise ParameterError(f"epsilon per count must be positive, not {epsilon_per_unit}")
     precision = _START_PRECISION
     while True:
         # e^-epsilon is irrational, so the ceiling is one more than the floor and the two ends agree in the end.
@@ -37,7 +37,7 @@ def threshold_for(epsilon_per_unit: Fraction) -> int:
             break
         precision *= 2
     if lower >= WORD:
-        raise ConfigError(f"epsilon per count must be above 2^-64, not {epsilon_per_unit}")
+        raise ParameterError(f"epsilon per count must be above 2^-64, not {epsilon_per_unit}")
     return lower
 
 
@@ -45,10 +45,10 @@ def noise_parameter(threshold: int) -> Fraction:
     """The parameter a = A / 2^64 of the discrete Laplace law at level A; larger is coarser.
 
     Raises:
-        ConfigError: not 1 <= A < 2^64: A = 0 would be no noise at all, and from 2^64 on a clock never stops.
+        ParameterError: not 1 <= A < 2^64: A = 0 would be no noise at all, and from 2^64 on a clock never stops.
     """
     if not 1 <= threshold < WORD:
-        raise ConfigError(f"a level must be an integer from 1 to 2^64 - 1, not {threshold}")
+        raise ParameterError(f"a level must be an integer from 1 to 2^64 - 1, not {threshold}")
     return Fraction(threshold, WORD)
 
 
@@ -58,7 +58,7 @@ def epsilon_bound(threshold: int) -> Fraction:
     The rounding can lie above the nominal epsilon that A was made for, which bounds the cost as well.
 
     Raises:
-        ConfigError: not a level.
+        ParameterError: not a level.
 
     Source: lossless 7.5, D12.
     """

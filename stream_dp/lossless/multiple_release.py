@@ -37,7 +37,7 @@ def insert(
         bits: source of uniform bits.
 
     Raises:
-        ConfigError: not a level of the family.
+        ParameterError: not a level of the family.
         StateError: the path contradicts itself, or the level needs an erased count.
 
     Source: lossless 2.2.
@@ -121,7 +121,7 @@ class MultipleRelease(_Readings[Key, Level, Value]):
         """The released integers at a level: the same at every repetition, which draws nothing.
 
         Raises:
-            ConfigError: not a level of the family.
+            ParameterError: not a level of the family.
             StateError: the stored readings contradict one another; nothing has been drawn or changed.
 
         Time: one kernel per key.
@@ -185,7 +185,7 @@ class RangeRelease(_Readings[Key, Level, Value]):
             bits: source of uniform bits.
 
         Raises:
-            ConfigError: not levels of the family, or in the wrong order.
+            ParameterError: not levels of the family, or in the wrong order.
         """
         paths: dict[Key, dict[Level, Value]] = {}
         for key, count in exact.items():
@@ -198,7 +198,7 @@ class RangeRelease(_Readings[Key, Level, Value]):
         """The released integers at a level of the range: the same at every repetition, which draws nothing.
 
         Raises:
-            ConfigError: not a level of the family.
+            ParameterError: not a level of the family.
             StateError: the level lies outside the range, or the stored readings contradict one another; nothing has
                 been drawn or changed.
 

@@ -1,4 +1,8 @@
-"""`LMR1`: the streams of words that the noise of coarser levels is read from, fixed by a secret key (lossless 6.3)."""
+"""`LMR1`: the streams of words of lossless 6.3, fixed by a secret key, an HMAC-SHA256 for every four words.
+
+Sealed tables are read by `LMR3` (`addressed_words`), which is more than 50 times as fast; this is the stream that the
+vectors of the specification are about, and the reference that the law of the other is compared with.
+"""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.bulk_noise import bulk_noise
-from stream_dp.lossless.excess import NEWEST, excess
+from stream_dp.lossless.excess import excess
 from stream_dp.lossless.prf import length_prefixed
 
 DIGEST_BYTES = 32
@@ -37,7 +37,7 @@ def seal(counts: Mapping[bytes, int], finest: int, bits: BitSource) -> dict[byte
         or round what is stored (lossless 5, no. 7).
 
     Raises:
-        ConfigError: `finest` is not a level that can be drawn.
+        ParameterError: `finest` is not a level that can be drawn.
 
     Guarantee: l ln(2^64 / A)-DP for a known set of keys; with `discovery_delta` where keys are unknown.
     Time: that of `bulk_noise`; what else there is, is sorting. Source: lossless 6.4, 7.5.
@@ -55,7 +55,6 @@ def read_levels(
     digest: bytes,
     thresholds: Sequence[int],
     finest: int,
-    construction: str = NEWEST,
 ) -> list[list[int]]:
     """Read a sealed table at several levels; each coarser value is the sealed one plus noise fixed by the key.
 
@@ -70,16 +69,15 @@ def read_levels(
         digest: the `snapshot_digest` of the counts behind the table.
         thresholds: the levels A asked for, in any order.
         finest: level the table was sealed at.
-        construction: how the noise is made from the key: for ever that which the table was pruned with.
 
     Returns:
         One list per asked level: the values of the keys of `fine`, in its order.
 
     Raises:
-        ConfigError: something asked is not a level, or the key has another length.
-        StateError: a level is finer than `finest`, the digest is not one, or the construction is not known.
+        ParameterError: something asked is not a level, or the key has another length.
+        StateError: a level is finer than `finest`, or the digest is not one.
 
-    Time: that of `excess`, and 0.1 microseconds per key and level. Source: lossless 6.3, 6.4, vectors X01 to X04.
+    Time: that of `excess`, and 0.1 microseconds per key and level. Source: lossless 6.3, 6.4.
     """
     if len(digest) != DIGEST_BYTES:
         raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
@@ -89,7 +87,6 @@ def read_levels(
         table=(window, digest),
         thresholds=thresholds,
         finest=finest,
-        construction=construction,
     )
     return [[value + added for value, added in zip(fine.values(), column, strict=True)] for column in columns]
 
@@ -101,7 +98,6 @@ def prune(
     window: bytes,
     digest: bytes,
     ladder: Sequence[tuple[int, int]],
-    construction: str = NEWEST,
 ) -> dict[bytes, int]:
     """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
 
@@ -114,13 +110,12 @@ def prune(
         window: as for `read_levels`.
         digest: as for `read_levels`.
         ladder: (A, minimum count) of every level, at least one, coarse to fine; the table is sealed at the last.
-        construction: as for `read_levels`; to be stored with the table.
 
     Returns:
         The part of `fine` that some release may show, in its order.
 
     Raises:
-        ConfigError: as for `read_levels`.
+        ParameterError: as for `read_levels`.
         StateError: as for `read_levels`.
 
     Source: lossless 6.4, 2.9.5.
@@ -133,7 +128,6 @@ def prune(
         digest=digest,
         thresholds=thresholds,
         finest=thresholds[-1],
-        construction=construction,
     )
     shown: set[int] = set()
     for column, (_, least) in zip(columns, ladder, strict=True):
@@ -156,12 +150,12 @@ def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
         32 bytes: SHA-256 over the salt and the table, in the order of its keys.
 
     Raises:
-        ConfigError: the salt has another length.
+        ParameterError: the salt has another length.
 
     Source: lossless 6.1, 6.3, 6.4.
     """
     if len(salt) != SALT_BYTES:
-        raise ConfigError(f"the salt of a snapshot must have {SALT_BYTES} bytes, not {len(salt)}")
+        raise ParameterError(f"the salt of a snapshot must have {SALT_BYTES} bytes, not {len(salt)}")
     state = sha256(_DIGEST_TAG + salt)
     for key in sorted(counts):
         state.update(length_prefixed(key) + counts[key].to_bytes(8, "big"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, Self
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact import coins
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.kernels import Level, TailFamily, Value, check_order
@@ -54,7 +54,7 @@ class LadderSparse(Generic[Level]):
             bits: source of uniform bits.
 
         Raises:
-            ConfigError: a bin outside the domain, a negative threshold, or a ladder that is not coarse to fine.
+            ParameterError: a bin outside the domain, a negative threshold, or a ladder that is not coarse to fine.
 
         Guarantee: that of the finest level, without a delta, for any thresholds. Time: kernels in the number of bins
         shown, whatever the size of the domain; with thresholds so low that the tails add up to more than 1, in the
@@ -62,7 +62,7 @@ class LadderSparse(Generic[Level]):
         """
         counts = _occupied(exact, bins)
         if not ladder:
-            raise ConfigError("a ladder holds at least one level")
+            raise ParameterError("a ladder holds at least one level")
         check_order(family, *(level for level, _ in reversed(ladder)))
         empty = bins - len(counts)
         if sum(_tails(family, ladder)) <= 1:
@@ -78,12 +78,12 @@ class LadderSparse(Generic[Level]):
         """The bins shown at a level of the ladder and their readings.
 
         Raises:
-            ConfigError: not a level of the ladder: a bin that no level of it shows may be shown elsewhere.
+            ParameterError: not a level of the ladder: a bin that no level of it shows may be shown elsewhere.
         """
         for place, (known, threshold) in enumerate(self.ladder):
             if known == level:
                 return {bin_: row[place] for bin_, row in self.table.items() if row[place] >= threshold}
-        raise ConfigError(f"{level} is not a level of the ladder; those are {[known for known, _ in self.ladder]}")
+        raise ParameterError(f"{level} is not a level of the ladder; those are {[known for known, _ in self.ladder]}")
 
 
 class SparseRounds(Generic[Level, Value]):
@@ -101,7 +101,7 @@ class SparseRounds(Generic[Level, Value]):
         paths: the readings of the tracked bins, from `paths` of that object.
 
     Raises:
-        ConfigError: a bin lies outside the domain.
+        ParameterError: a bin lies outside the domain.
         StateError: the stored readings are not those of these counts and rounds.
 
     Guarantee: that of the finest level so far, without a delta, for any thresholds.
@@ -141,7 +141,7 @@ class SparseRounds(Generic[Level, Value]):
         A round that was asked before is repeated without randomness.
 
         Raises:
-            ConfigError: the threshold is negative, or the tails of all rounds add up to more than 1: such thresholds
+            ParameterError: the threshold is negative, or the tails of all rounds add up to more than 1: such thresholds
                 show a large part of the domain, and a dense `MultipleRelease` over all bins is cheaper. Nothing has
                 been drawn.
 
@@ -150,7 +150,7 @@ class SparseRounds(Generic[Level, Value]):
         if (level, threshold) not in self._rounds:
             rounds = [*self._rounds, (level, threshold)]
             if sum(_tails(self._family, rounds)) > 1:
-                raise ConfigError(
+                raise ParameterError(
                     f"threshold {threshold} is too low: over the rounds the chances of an empty bin to be shown add "
                     "up to more than 1; raise the threshold, or release all bins with noise"
                 )
@@ -212,14 +212,14 @@ def _reached(path: Mapping[Level, Value], rounds: Sequence[tuple[Level, int]]) -
 
 def _tails(family: TailFamily[Level, Value], rounds: Sequence[tuple[Level, int]]) -> list[Fraction]:
     if any(threshold < 0 for _, threshold in rounds):
-        raise ConfigError("a threshold of a sparse release must be at least 0")
+        raise ParameterError("a threshold of a sparse release must be at least 0")
     return [family.tail(level, threshold) for level, threshold in rounds]
 
 
 def _occupied(exact: Mapping[int, int], bins: int) -> dict[int, int]:
     outside = [bin_ for bin_ in exact if not 0 <= bin_ < bins]
     if outside:
-        raise ConfigError(f"{len(outside)} of the bins lie outside 0, ..., {bins - 1}")
+        raise ParameterError(f"{len(outside)} of the bins lie outside 0, ..., {bins - 1}")
     return {bin_: count for bin_, count in exact.items() if count}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 
-from stream_dp.lossless.excess import NEWEST, excess
+from stream_dp.lossless.excess import excess
 
 _TAG = b"LMR1-step"
 
@@ -30,7 +30,6 @@ def coarsen(
     digest: bytes,
     fine: int,
     coarse: int,
-    construction: str = NEWEST,
 ) -> dict[bytes, int]:
     """Turn the values of level `step + 1` into those of level `step`, with the key of that step alone.
 
@@ -42,16 +41,15 @@ def coarsen(
         digest: the snapshot digest of the table.
         fine: level A of `values`.
         coarse: level A of the result, at least `fine`.
-        construction: how the noise is made from the key; one for all readings of a table.
 
     Returns:
         The values at `coarse`, in the order of `values`.
 
     Raises:
-        ConfigError: not a level, or the key has another length.
-        StateError: `coarse` is finer than `fine`, or the construction is not known.
+        ParameterError: not a level, or the key has another length.
+        StateError: `coarse` is finer than `fine`.
 
-    Guarantee: post-processing of `values`. Source: lossless 6.5, 7.5, vector X05.
+    Guarantee: post-processing of `values`. Source: lossless 6.5, 7.5.
     """
     # Words until one is >= fine, 0 if it is >= coarse, else 1 + those before the next that is: the excess of a clock.
     (added,) = excess(
@@ -61,7 +59,6 @@ def coarsen(
         step=(_encoded(step),),
         thresholds=(coarse,),
         finest=fine,
-        construction=construction,
     )
     return {item: value + up for (item, value), up in zip(values.items(), added, strict=True)}
 

@@ -48,9 +48,9 @@ class Accounts:
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
-        stored = dict(rows.scan(LEDGER, after(LEDGER)))
-        for key, ledger in read_ledgers([*stored.items(), *rows.scan(RESERVATION, after(RESERVATION))]).items():
-            changes = repairs(key, stored[key], ledger, rows)
+        stored = [*rows.scan(LEDGER, after(LEDGER)), *rows.scan(RESERVATION, after(RESERVATION))]
+        for key, ledger in read_ledgers(stored).items():
+            changes = repairs(key, ledger, rows)
             self._ledgers[key] = self._settled(key, ledger, changes, rows)
             if changes:
                 yield Commit(changes)

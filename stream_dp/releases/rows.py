@@ -163,16 +163,10 @@ def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
     return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}
 
 
-def repairs(key: bytes, stored: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes | None]]:
-    """What brings the rows of a ledger into their form: those of version 1, and an end that a crash left out."""
-    changes: list[tuple[bytes, bytes | None]] = []
-    if encode_ledger(ledger) != stored:
-        changes += [(reservation_key(key, call), encode_cost(cost)) for call, cost in sorted(ledger.reserved.items())]
-        changes.append((key, encode_ledger(ledger)))
+def repairs(key: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes | None]]:
+    """What a crash between the two rows of `charged_rows` left out: the end of the reservation that was charged."""
     ended = reservation_key(key, ledger.last)
-    if rows.get(ended) is not None:
-        changes.append((ended, None))
-    return changes
+    return [] if rows.get(ended) is None else [(ended, None)]
 
 
 def with_budget(ledger: Ledger, budget: Cost) -> Ledger:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.choice import choose
 from stream_dp.exact.reals import exp_neg
@@ -26,7 +26,7 @@ class ChosenKbarParameters:
         delta: chance, per call, of naming an item that only one of two neighbouring tables has, in (0, 1).
 
     Raises:
-        ConfigError: a parameter is outside its range or is not exact; every fault is listed with its name.
+        ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
 
     Source: topk 2.6.
     """
@@ -40,12 +40,12 @@ class ChosenKbarParameters:
         faults = []
         try:
             TopKParameters(self.k, self.largest_kbar, self.epsilon, self.delta)
-        except ConfigError as error:
+        except ParameterError as error:
             faults = [Fault({"kbar": "largest_kbar"}.get(one.path, one.path), one.message) for one in error.faults]
         if self.k == 1:
             faults.append(Fault("k", "must be at least 2: one draw is for kbar"))
         if faults:
-            raise ConfigError(faults)
+            raise ParameterError(faults)
 
     def selection(self, kbar: int) -> TopKParameters:
         """The selection that follows the choice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.select.candidates import Name, candidates
 from stream_dp.select.limited_domain import TopK, peel
@@ -29,7 +29,7 @@ def known_domain_top_k(counts: Mapping[Name, int], k: int, epsilon: Fraction, bi
         k items; bottom never. `draws` is k.
 
     Raises:
-        ConfigError: k or epsilon is outside its range or not exact.
+        ParameterError: k or epsilon is outside its range or not exact.
         StateError: a count is not a whole number of users.
 
     Guarantee: k draws of an epsilon-bounded-range mechanism, so k epsilon-DP. Time: as `limited_domain_top_k`.
@@ -41,6 +41,6 @@ def known_domain_top_k(counts: Mapping[Name, int], k: int, epsilon: Fraction, bi
     if not isinstance(epsilon, Fraction) or epsilon <= 0:
         faults.append(Fault("epsilon", f"must be an exact fraction above 0, not {epsilon!r}"))
     if faults:
-        raise ConfigError(faults)
+        raise ParameterError(faults)
     rows, _ = candidates(counts, len(counts), Domain.WHOLE)
     return peel(rows, k, Peeling(rows, epsilon, None, bits).draw)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Protocol
 
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.reals import log
 
 
@@ -38,7 +38,7 @@ class TopKParameters:
         domain: which of the kbar largest counts are candidates.
 
     Raises:
-        ConfigError: a parameter is outside its range or is not exact; every fault is listed with its name.
+        ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
 
     Source: topk 1.2, 1.3, 2.0.
     """
@@ -55,7 +55,7 @@ class TopKParameters:
         if not isinstance(self.domain, Domain):
             faults.append(Fault("domain", f"must be one of {', '.join(Domain)}, not {self.domain!r}"))
         if faults:
-            raise ConfigError(faults)
+            raise ParameterError(faults)
 
     @property
     def multiplier(self) -> int:
@@ -88,7 +88,7 @@ class LaplaceParameters:
         items_per_user: bound on the counts one user moves.
 
     Raises:
-        ConfigError: a parameter is outside its range or is not exact; every fault is listed with its name.
+        ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
     """
 
     k: int
@@ -103,7 +103,7 @@ class LaplaceParameters:
             faults.append(Fault("kbar", f"must be at least items_per_user = {self.items_per_user}, not {self.kbar}"))
         faults += _price_faults(self.epsilon, self.delta)
         if faults:
-            raise ConfigError(faults)
+            raise ParameterError(faults)
 
     @property
     def odds(self) -> Fraction:
@@ -121,7 +121,7 @@ class FixedThresholdParameters:
         delta: chance per item of naming it where only one of two neighbouring tables may, in (0, 1/2].
 
     Raises:
-        ConfigError: a parameter is outside its range or is not exact; every fault is listed with its name.
+        ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
     """
 
     k: int
@@ -133,7 +133,7 @@ class FixedThresholdParameters:
         if not faults and 2 * self.delta > 1:
             faults.append(Fault("delta", f"must be at most 1/2, not {self.delta!r}"))
         if faults:
-            raise ConfigError(faults)
+            raise ParameterError(faults)
 
     @property
     def odds(self) -> Fraction:

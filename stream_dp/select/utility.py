@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.reals import exp_neg, log
 from stream_dp.select.parameters import Thresholded, TopKParameters, threshold
 
@@ -22,7 +22,7 @@ def lead_for_inclusion(p: Thresholded, chance: Fraction) -> Fraction:
         chance: in (0, 1).
 
     Raises:
-        ConfigError: the chance is out of range.
+        ParameterError: the chance is out of range.
 
     Source: topk 4 ("single item against bottom").
     """
@@ -49,7 +49,7 @@ def shortfall(p: TopKParameters, beta: Fraction) -> Fraction:
     ln(k kbar / beta) / epsilon, in users, rounded up.
 
     Raises:
-        ConfigError: beta is not in (0, 1).
+        ParameterError: beta is not in (0, 1).
 
     Source: topk 4 (Lemma 8.1a).
     """
@@ -63,7 +63,7 @@ def lead_for_all(p: TopKParameters, beta: Fraction) -> Fraction:
     1 + ln(m / delta) / epsilon + ln(k / beta) / epsilon, in users, rounded up.
 
     Raises:
-        ConfigError: beta is not in (0, 1).
+        ParameterError: beta is not in (0, 1).
 
     Source: topk 4 (Lemma 8.1b).
     """
@@ -111,4 +111,4 @@ def _log_above(q: Fraction) -> Fraction:
 
 def _check_chance(name: str, chance: Fraction) -> None:
     if not isinstance(chance, Fraction) or not 0 < chance < 1:
-        raise ConfigError([Fault(name, f"must be an exact fraction between 0 and 1, not {chance!r}")])
+        raise ParameterError([Fault(name, f"must be an exact fraction between 0 and 1, not {chance!r}")])

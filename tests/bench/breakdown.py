@@ -27,7 +27,7 @@ from stream_dp.runtime import application, tables
 from stream_dp.windows import counting
 from stream_dp.windows.events import EventDecoder
 from tests.bench.events import PARTITIONS, WINDOWS
-from tests.bench.sides import TimedHost, product_plan, start_worker
+from tests.bench.sides import TimedHost, product_plan, replace, start_worker
 
 
 class Timers:
@@ -122,10 +122,13 @@ def _thread_seconds() -> dict[str, float]:
 
 def instrument() -> None:
     """Put timers around the parts of the path."""
-    EventDecoder.decode = TIMERS.around("    decode", EventDecoder.decode)  # type: ignore[method-assign]
-    counting.bound_chunk = TIMERS.around("    bound", counting.bound_chunk)
-    counting.encode = TIMERS.around("    encode rows", counting.encode)
-    application.DurableTable = TimedTable  # type: ignore[misc]
+    for owner, name, part in (
+        (EventDecoder, "decode", "decode"),
+        (counting, "bound_chunk", "bound"),
+        (counting, "encode", "encode rows"),
+    ):
+        replace(owner, name, TIMERS.around(f"    {part}", getattr(owner, name)))
+    replace(application, "DurableTable", TimedTable)
     begun = [0.0]
 
     def collected(phase: str, info: dict[str, int]) -> None:

@@ -69,25 +69,29 @@ def measure(entries: int) -> list[Figure]:
         waiting = ledger
         for name in names:
             waiting = _admitted(reserve(waiting, name, WORST))
-        broke = Ledger(ledger.budget, ledger.budget)
-        steps: dict[str, Callable[[str], object]] = {
-            "reserve": lambda name, ledger=ledger: reserve(ledger, name, WORST),
-            "refuse": lambda name, broke=broke: reserve(broke, name, WORST),
-            "commit": lambda name, waiting=waiting: commit(waiting, name, CAME_TO, {}),
-            "commit, three audiences told": lambda name, waiting=waiting: commit(waiting, name, CAME_TO, AUDIENCES),
-            "cancel": lambda name, waiting=waiting: cancel(waiting, name),
-            "encode what changed": lambda _, waiting=waiting: (encode(waiting), encode_cost(WORST)),
-            "reserve and commit": lambda name, ledger=ledger: _both(ledger, name),
-        }
-        for what, step in steps.items():
+        for what, step in _steps(ledger, waiting).items():
             figures.append(Figure(f"{what}, {state}", entries, min(_each(step, names) for _ in range(ROUNDS))))
     return figures
+
+
+def _steps(ledger: Ledger, waiting: Ledger) -> dict[str, Callable[[str], object]]:
+    """Every step by the name of a call: in `ledger` it has no reservation, in `waiting` it has one."""
+    broke = Ledger(ledger.budget, ledger.budget)
+    return {
+        "reserve": lambda name: reserve(ledger, name, WORST),
+        "refuse": lambda name: reserve(broke, name, WORST),
+        "commit": lambda name: commit(waiting, name, CAME_TO, {}),
+        "commit, three audiences told": lambda name: commit(waiting, name, CAME_TO, AUDIENCES),
+        "cancel": lambda name: cancel(waiting, name),
+        "encode what changed": lambda _: (encode(waiting), encode_cost(WORST)),
+        "reserve and commit": lambda name: _both(ledger, name),
+    }
 
 
 def measure_peer(entries: int) -> list[Figure]:
     """OpenDP's filter, and its composition without the filter; nothing if OpenDP is not installed."""
     try:
-        import opendp.prelude as dp
+        import opendp.prelude as dp  # type: ignore[import-not-found,unused-ignore]  # installed by hand
     except ImportError:
         return []
     dp.enable_features("contrib")

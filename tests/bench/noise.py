@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from rich.table import Table
@@ -23,10 +24,10 @@ from stream_dp.exact.bits import SystemBits
 from stream_dp.lossless.addressed_words import AddressedWords
 from stream_dp.lossless.bulk_clocks import bulk_clocks
 from stream_dp.lossless.bulk_noise import bulk_noise
-from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.levels import threshold_for
 from stream_dp.lossless.sealed import read_levels, seal
 from tests.bench.figures import show
+from tests.support.readings import read_rows_lmr1
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(2)]
 SEALED = threshold_for(Fraction(3))
@@ -70,28 +71,24 @@ def _tasks(keys: int) -> Iterator[Task]:
     yield "addresses", "any", keys, lambda: streams.addresses(list(counts))
     yield "seal, whole", "3", keys, lambda: seal(counts, SEALED, SystemBits())
 
-    def whole(table: dict[bytes, int], construction: str, *levels: int) -> Callable[[], object]:
-        return lambda: read_levels(
-            table,
-            prf_key=bytes(32),
-            window=b"bench",
-            digest=bytes(32),
-            thresholds=levels,
-            finest=SEALED,
-            construction=construction,
+    def whole(
+        read: Callable[..., object], table: Mapping[bytes, int], thresholds: Sequence[int]
+    ) -> Callable[[], object]:
+        return lambda: read(
+            table, prf_key=bytes(32), window=b"bench", digest=bytes(32), thresholds=thresholds, finest=SEALED
         )
 
     for epsilon in EPSILONS:
         name, level = str(epsilon), threshold_for(epsilon)
-        yield "draw, stream-dp", name, keys, lambda level=level: bulk_noise(level, keys, SystemBits())
+        yield "draw, stream-dp", name, keys, partial(bulk_noise, level, keys, SystemBits())
         yield "draw, NumPy", name, keys, _numpy(epsilon, keys)
         if (opendp := _opendp(epsilon)) is not None:
             yield "draw, OpenDP", name, OPENDP_DRAWS, opendp
-        yield "key and level, words", name, keys, lambda level=level: bulk_clocks(streams, addresses, level)
-        yield "key and level, whole read", name, keys, whole(counts, LMR3, level)
-        yield "key and level, whole read, LMR1", name, LMR1_KEYS, whole(few, LMR1, level)
+        yield "key and level, words", name, keys, partial(bulk_clocks, streams, addresses, level)
+        yield "key and level, whole read", name, keys, whole(read_levels, counts, [level])
+        yield "key and level, whole read, LMR1", name, LMR1_KEYS, whole(read_rows_lmr1, few, [level])
     ladder = [threshold_for(epsilon) for epsilon in EPSILONS]
-    yield "key and level, whole read", "all three", len(ladder) * keys, whole(counts, LMR3, *ladder)
+    yield "key and level, whole read", "all three", len(ladder) * keys, whole(read_levels, counts, ladder)
 
 
 def _numpy(epsilon: Fraction, size: int) -> Callable[[], object]:
@@ -102,7 +99,7 @@ def _numpy(epsilon: Fraction, size: int) -> Callable[[], object]:
 
 def _opendp(epsilon: Fraction) -> Callable[[], object] | None:
     try:
-        import opendp.prelude as dp
+        import opendp.prelude as dp  # type: ignore[import-not-found,unused-ignore]  # installed by hand
     except ImportError:
         return None
     dp.enable_features("contrib")

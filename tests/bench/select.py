@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits, system_entropy
-from stream_dp.select import TopKParameters, candidates, limited_domain_top_k
+from stream_dp.select import Candidates, TopKParameters, candidates, limited_domain_top_k
 from tests.bench.figures import show
 from tests.support.releasing import plan
 from tests.support.sealing import seal_window
@@ -93,15 +94,16 @@ def _ours(shape: str, counts: dict[bytes, int]) -> Iterator[Task]:
 
             yield f"stream-dp, {shape}, k={k}, kbar={name}", whole
         rows, h_next = candidates(counts, p.kbar)
-        yield (
-            f"stream-dp, {shape}, k={k}, kbar=all, draws alone",
-            lambda p=p, rows=rows, h_next=h_next: limited_domain_top_k(rows, h_next, p, SystemBits()),
-        )
+
+        def alone(p: TopKParameters = p, rows: Candidates = rows, h_next: int = h_next) -> object:
+            return limited_domain_top_k(rows, h_next, p, SystemBits())
+
+        yield f"stream-dp, {shape}, k={k}, kbar=all, draws alone", alone
 
 
 def _opendp(counts: dict[bytes, int]) -> Iterator[Task]:
     try:
-        import opendp.prelude as dp
+        import opendp.prelude as dp  # type: ignore[import-not-found,unused-ignore]  # installed by hand
     except ImportError:
         return
     dp.enable_features("contrib")
@@ -113,7 +115,7 @@ def _opendp(counts: dict[bytes, int]) -> Iterator[Task]:
         ("exponential", dp.max_divergence()),
     ):
         top = dp.m.make_noisy_top_k(*space, measure, k=10, scale=scale)
-        yield f"OpenDP, noisy top 10, {name} noise, known domain", lambda top=top: top(scores)
+        yield f"OpenDP, noisy top 10, {name} noise, known domain", partial(top, scores)
     named = {item.decode(): count for item, count in counts.items()}
     keyed = dp.map_domain(dp.atom_domain(T=str), dp.atom_domain(T=int))
     distance = dp.l01inf_distance(dp.absolute_distance(T=int))

@@ -142,9 +142,10 @@ async def start_worker(plan: Plan, make: Callable[..., TimedHost]) -> TimedHost:
         made.set_result(make(*args, **options))
         return made.result()
 
-    worker.Host = host  # type: ignore[misc,assignment]
+    replace(worker, "Host", host)
     life = asyncio.create_task(run_worker(plan, AGENTS))
-    await asyncio.wait([life, made], return_when=asyncio.FIRST_COMPLETED)
+    waiting: list[asyncio.Future[Any]] = [life, made]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if life.done():
         life.result()
     _lives.append(life)
@@ -152,6 +153,11 @@ async def start_worker(plan: Plan, make: Callable[..., TimedHost]) -> TimedHost:
 
 
 _lives: list[asyncio.Task[None]] = []
+
+
+def replace(owner: object, name: str, value: object) -> None:
+    """Give a module or a class something else for what it calls by a name."""
+    setattr(owner, name, value)
 
 
 async def product(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
@@ -192,7 +198,7 @@ async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str,
     table = app.Table("counts", default=int, partitions=PARTITIONS)
     stopwatch, done = Stopwatch(), asyncio.Event()
 
-    @app.agent(source)
+    @app.agent(source)  # type: ignore[untyped-decorator]  # Faust is untyped
     async def count(stream: Any) -> None:
         left = events
         async for value in stream:

@@ -39,11 +39,13 @@ class Case:
 
 
 def laplace_quarters(scale: float) -> FloatArray:
-    return scale * np.log(2) * np.array([-1.0, 0.0, 1.0])
+    quarters: FloatArray = scale * np.log(2) * np.array([-1.0, 0.0, 1.0])
+    return quarters
 
 
 def exponential_quarters(rate: float) -> FloatArray:
-    return -np.log1p(-QUARTERS) / rate
+    quarters: FloatArray = -np.log1p(-QUARTERS) / rate
+    return quarters
 
 
 LAPLACE = Case(

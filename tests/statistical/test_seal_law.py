@@ -7,6 +7,7 @@ probability of `FALSE_ALARM` per p-value (cells expect at least 50 counts, so ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -16,18 +17,19 @@ from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.addressed_words import AddressedWords
 from stream_dp.lossless.bulk_clocks import bulk_clocks
 from stream_dp.lossless.bulk_noise import bulk_noise
-from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.families.discrete_laplace import bridge_pmf
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.sealed import read_levels, seal
+from stream_dp.lossless.sealed import seal
 from tests.support.chance import laplace_cells, p_value
+from tests.support.readings import read_rows, read_rows_lmr1
 
 pytestmark = pytest.mark.statistical
 
 FALSE_ALARM = 1e-6
 KEYS = [b"%d" % i for i in range(20_000)]
 FINE, COARSE = Fraction(1), Fraction(1, 2)
-CONSTRUCTIONS = [LMR1, LMR3]
+Construction = Callable[..., dict[bytes, tuple[int, ...]]]
+both = pytest.mark.parametrize("construction", [read_rows_lmr1, read_rows], ids=["LMR1", "LMR3"])
 OFF = [Fraction(13, 10), Fraction(7, 10)]  # of the scale
 SEED = b"seal, one draw per test"
 
@@ -40,17 +42,16 @@ def sealed(epsilon: Fraction) -> dict[bytes, int]:
     return seal(dict.fromkeys(KEYS, 0), threshold_for(epsilon), KeyedBits(SEED, str(epsilon).encode()))
 
 
-def read(fine: dict[bytes, int], epsilon: Fraction, construction: str) -> list[int]:
-    (values,) = read_levels(
+def read(fine: dict[bytes, int], epsilon: Fraction, construction: Construction) -> list[int]:
+    rows = construction(
         fine,
         prf_key=bytes(range(32)),
         window=b"window",
         digest=bytes(32),
         thresholds=[threshold_for(epsilon)],
         finest=threshold_for(FINE),
-        construction=construction,
     )
-    return values
+    return [value for (value,) in rows.values()]
 
 
 def test_sealed_noise_is_discrete_laplace() -> None:
@@ -62,14 +63,14 @@ def test_sealed_noise_of_another_scale_is_rejected(scale: Fraction) -> None:
     assert p_value(sealed(FINE / scale).values(), cells(FINE, 4)) < FALSE_ALARM
 
 
-@pytest.mark.parametrize("construction", CONSTRUCTIONS)
-def test_a_coarser_reading_is_discrete_laplace_at_its_own_level(construction: str) -> None:
+@both
+def test_a_coarser_reading_is_discrete_laplace_at_its_own_level(construction: Construction) -> None:
     assert p_value(read(sealed(FINE), COARSE, construction), cells(COARSE, 8)) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+@both
 @pytest.mark.parametrize("scale", OFF)
-def test_a_coarser_reading_of_another_scale_is_rejected(scale: Fraction, construction: str) -> None:
+def test_a_coarser_reading_of_another_scale_is_rejected(scale: Fraction, construction: Construction) -> None:
     assert p_value(read(sealed(FINE), COARSE / scale, construction), cells(COARSE, 8)) < FALSE_ALARM
 
 
@@ -81,8 +82,10 @@ def bridge_cells(m: int) -> dict[int, Fraction]:
     return law | {-m: rest, m: rest}
 
 
-@pytest.mark.parametrize("construction", CONSTRUCTIONS)
-def test_what_a_coarser_level_adds_has_the_law_of_the_bridge_whatever_the_sealed_noise_is(construction: str) -> None:
+@both
+def test_what_a_coarser_level_adds_has_the_law_of_the_bridge_whatever_the_sealed_noise_is(
+    construction: Construction,
+) -> None:
     """Checked apart where the sealed noise is positive, zero and negative: that is what independence says."""
     fine = sealed(FINE)
     added = {key: up - fine[key] for key, up in zip(fine, read(fine, COARSE, construction), strict=True)}

@@ -35,9 +35,11 @@ from stream_dp.select import (
     limited_domain_top_k,
     threshold,
 )
+from stream_dp.select.candidates import Item
 from stream_dp.select.one_shot import LaplaceNoise, NoisyThreshold, one_shot_top_k
 from stream_dp.select.utility import lead_for_all, shortfall
 from tests.support.chance import pooled_p_value
+from tests.support.items import text
 
 pytestmark = pytest.mark.statistical
 
@@ -62,7 +64,7 @@ def listed(row: dict[str, Any]) -> dict[tuple[str, ...], float]:
 
 
 def symbols(output: TopK | NoisyTopK) -> tuple[str, ...]:
-    return (*(item.decode() for item in output.items), *["_BOT_"] * output.bottom)
+    return (*(text(item) for item in output.items), *["_BOT_"] * output.bottom)
 
 
 def parameters(row: dict[str, Any]) -> TopKParameters:
@@ -134,16 +136,16 @@ def test_noise_on_every_score_at_once_has_the_law_of_the_draws(runs: int) -> Non
     row = CASES["basic"]
     p = parameters(row)
     rows, h_next = candidates(table(row["counts"]), p.kbar, p.domain)
-    rows = list(rows)
+    listed_rows = list(rows)
 
     def one_shot(epsilon: Fraction, source: BitSource) -> tuple[str, ...]:
-        noise = [GumbelNoise(epsilon, source) for _ in rows]
-        return symbols(one_shot_top_k(rows, noise, NoisyThreshold(h_next, p, GumbelNoise(epsilon, source)), p.k))
+        noise = [GumbelNoise(epsilon, source) for _ in listed_rows]
+        return symbols(one_shot_top_k(listed_rows, noise, NoisyThreshold(h_next, p, GumbelNoise(epsilon, source)), p.k))
 
     found = frequencies(lambda source: one_shot(p.epsilon, source), runs, "one shot")
     assert pooled_p_value(found, listed(row)) > SIGNIFICANCE
     # The two samplers against each other, each cell in standard errors of the difference.
-    peeled = frequencies(lambda source: symbols(limited_domain_top_k(rows, h_next, p, source)), runs, "peeled")
+    peeled = frequencies(lambda source: symbols(limited_domain_top_k(listed_rows, h_next, p, source)), runs, "peeled")
     statistic = sum((found[o] - peeled[o]) ** 2 / (found[o] + peeled[o]) for o in found | peeled)
     assert statistic < 9 + 5 * sqrt(2 * 9) + 20
     mutant = frequencies(lambda source: one_shot(p.epsilon * Fraction(2, 3), source), runs, "scale")
@@ -211,7 +213,7 @@ def test_the_fixed_threshold_takes_each_item_with_its_own_chance(runs: int) -> N
     counts = {b"a": 12, b"b": 9, b"c": 7, b"d": 3}
     rows, h_next = candidates(counts, p.k, Domain.STRICT)
     bar = float(threshold(h_next, p)[0])
-    found = Counter[bytes]()
+    found = Counter[Item]()
     source = bits("fixed", runs)
     for _ in range(runs):
         found.update(fixed_threshold_top_k(rows, h_next, p, source))
@@ -242,7 +244,10 @@ def test_the_known_domain_follows_successive_exponential_draws(runs: int) -> Non
     weight = {item: exp(0.5 * count) for item, count in counts.items()}
     total = sum(weight.values())
     law = {(i, j): weight[i] / total * weight[j] / (total - weight[i]) for i in counts for j in counts if i != j}
-    draw = lambda epsilon: lambda source: known_domain_top_k(counts, 2, epsilon, source).items  # noqa: E731
+
+    def draw(epsilon: Fraction) -> Callable[[BitSource], tuple[Item, ...]]:
+        return lambda source: known_domain_top_k(counts, 2, epsilon, source).items
+
     assert pooled_p_value(frequencies(draw(Fraction(1, 2)), runs, "known"), law) > SIGNIFICANCE
     assert pooled_p_value(frequencies(draw(Fraction(2, 3)), runs, "scale"), law) < SIGNIFICANCE
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
+from typing import TypeVar
 
 from scipy.stats import chi2  # type: ignore[import-untyped]
 
 from stream_dp.lossless.families.discrete_laplace import pmf, tail
+
+Cell = TypeVar("Cell", bound=Hashable)
 
 
 def laplace_cells(a: Fraction, reach: int) -> dict[int, Fraction]:
@@ -28,7 +31,7 @@ def p_value(sample: Iterable[int], law: Mapping[int, Fraction]) -> float:
     return survival(sum((cells[z] - e) ** 2 / e for z, e in expected.items()), len(law) - 1)
 
 
-def pooled_p_value(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) -> float:
+def pooled_p_value(counts: Mapping[Cell, int], law: Mapping[Cell, float]) -> float:
     """The chance of counts that fit the law no better, over any cells.
 
     Cells that expect fewer than 5 counts, and whatever is in none, are one cell together.

@@ -1,15 +1,42 @@
-"""Sealed tables read key by key."""
+"""Sealed tables read key by key: as shipped, and by the words of the specification."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from stream_dp.lossless.excess import excess_of_words
+from stream_dp.lossless.prf import words
 from stream_dp.lossless.sealed import read_levels
 
 
-def read_rows(fine: Mapping[bytes, int], **asked: Any) -> dict[bytes, tuple[int, ...]]:
+def read_rows(
+    fine: Mapping[bytes, int],
+    *,
+    prf_key: bytes,
+    window: bytes,
+    digest: bytes,
+    thresholds: Sequence[int],
+    finest: int,
+) -> dict[bytes, tuple[int, ...]]:
     """For every key of a sealed table its value at every level that is asked for."""
-    columns = read_levels(fine, **asked)
+    columns = read_levels(fine, prf_key=prf_key, window=window, digest=digest, thresholds=thresholds, finest=finest)
     assert all(len(column) == len(fine) for column in columns)
     return {key: tuple(column[at] for column in columns) for at, key in enumerate(fine)}
+
+
+def read_rows_lmr1(
+    fine: Mapping[bytes, int],
+    *,
+    prf_key: bytes,
+    window: bytes,
+    digest: bytes,
+    thresholds: Sequence[int],
+    finest: int,
+    step: tuple[bytes, ...] = (),
+) -> dict[bytes, tuple[int, ...]]:
+    """The same by the words of `LMR1`, with the fields of a step where there is one (lossless 6.3, 6.5)."""
+    rows = {}
+    for key, value in fine.items():
+        plus, minus = (words(prf_key, window, digest, key, side, *step) for side in (b"+", b"-"))
+        rows[key] = tuple(value + up for up in excess_of_words(plus, minus, thresholds=thresholds, finest=finest))
+    return rows

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.exact import bits, coins
+from stream_dp.exact import bits, choice, coins
 from stream_dp.exact.laws import binomial_pmf, poisson_pmf
 from stream_dp.exact.reals import exp_neg
 from tests.support.flights import flights, planned  # noqa: F401 - fixtures of every folder below
@@ -109,7 +109,7 @@ def every_bit() -> Callable[..., Law]:
 def every_coin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Law]:
     """`exact_law` on whole coins: `uniform`, `bernoulli` and `choose`, proven on bits, branch as one."""
 
-    shipped = coins.uniform, coins.bernoulli, coins.choose
+    shipped = coins.uniform, coins.bernoulli, choice.choose
 
     def uniform(n: int, source: Any) -> int:
         if not hasattr(source, "choose"):  # an ordinary bit source

@@ -115,7 +115,7 @@ def below(number: int, step: Fraction) -> bool:
 def draw(level: int, index: int) -> int:
     a = Fraction(level, 2**64)
     digits = next(m for m in count() if a**2**m <= Fraction(31, 32))
-    sides = []
+    sides: list[int] = []
     for side in (0, 1):
         total = 0
         for place in range(digits):

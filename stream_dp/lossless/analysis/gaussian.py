@@ -11,7 +11,7 @@ from typing import Generic
 
 import numpy as np
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.analysis.kernels import FloatArray, Number, Size
 
 
@@ -46,12 +46,12 @@ def insertion(
         variance 0.
 
     Raises:
-        ConfigError: not 0 < coarse <= rho < fine.
+        ParameterError: not 0 < coarse <= rho < fine.
 
     Source: lossless 2.4 (Lemma 3.3, Algorithm 1), vectors G01 to G06, G12.
     """
     if not (rho > 0 and (coarse is None or 0 < coarse <= rho) and (fine is None or rho < fine)):
-        raise ConfigError(f"an insertion needs 0 < coarse <= rho < fine, not {coarse}, {rho} and {fine}")
+        raise ParameterError(f"an insertion needs 0 < coarse <= rho < fine, not {coarse}, {rho} and {fine}")
     zero = rho - rho
     if coarse is None:
         excess = (

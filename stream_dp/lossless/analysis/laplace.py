@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.analysis.kernels import FloatArray, Number, Size
 
 
@@ -63,7 +63,7 @@ def sharpened(z: FloatArray, coarse: float, scale: float) -> Sharpened:
     """How coarse noise z splits when it is sharpened to a smaller scale; the three pieces add up to 1.
 
     Raises:
-        ConfigError: not 0 < scale < coarse.
+        ParameterError: not 0 < scale < coarse.
 
     Source: lossless 2.6, vector L03.
     """
@@ -162,4 +162,4 @@ def _truncated_exponential(rate: float, end: FloatArray, uniform: FloatArray) ->
 
 def _ordered(fine: float, coarse: float) -> None:
     if not 0 < fine < coarse:
-        raise ConfigError(f"Laplace noise sharpens to a smaller scale above 0, not from {coarse} to {fine}")
+        raise ParameterError(f"Laplace noise sharpens to a smaller scale above 0, not from {coarse} to {fine}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.analysis.gaussian import Gaussian
 from stream_dp.lossless.analysis.kernels import FloatArray
 
@@ -55,13 +55,13 @@ def appearance(rounds: Sequence[Round], sensitivity_squared: float = 1.0) -> App
         sensitivity_squared: Delta2^2 of the histogram.
 
     Raises:
-        ConfigError: rho does not grow, or two rounds are so close that the panels become too many.
+        ParameterError: rho does not grow, or two rounds are so close that the panels become too many.
 
     Source: lossless 2.9.3 (Algorithm 6, line 14), vector H01.
     """
     rhos = np.array([0.0, *(one.rho for one in rounds)])
     if not rounds or np.any(np.diff(rhos) <= 0):
-        raise ConfigError("the rounds of a gradual release must have growing rho, at least one, all above 0")
+        raise ParameterError("the rounds of a gradual release must have growing rho, at least one, all above 0")
     steps = np.sqrt(sensitivity_squared / 2 * np.diff(rhos))
     bounds = [one.rho * one.threshold for one in rounds]
     nodes, mass = np.zeros(1), np.ones(1)
@@ -150,10 +150,10 @@ class DenseGradual:
         """The noisy counts above the threshold, 0 elsewhere.
 
         Raises:
-            ConfigError: rho does not grow.
+            ParameterError: rho does not grow.
         """
         if rho <= self._rho:
-            raise ConfigError(f"a gradual release goes on from rho {self._rho} upwards, not to {rho}")
+            raise ParameterError(f"a gradual release goes on from rho {self._rho} upwards, not to {rho}")
         self._noise = _sharpened(self._family, self._noise, self._rho, rho, rng)
         self._rho = rho
         noisy = self._counts + self._noise
@@ -181,7 +181,7 @@ class EfficientGradual:
 
     def __init__(self, counts: Mapping[int, float], bins: int, sensitivity_squared: float = 1.0) -> None:
         if not all(0 <= name < bins for name in counts):
-            raise ConfigError(f"the bins are numbered from 0 to {bins - 1}")
+            raise ParameterError(f"the bins are numbered from 0 to {bins - 1}")
         self.gaussians = 0
         self.rejected = 0
         self._bins = bins
@@ -194,7 +194,7 @@ class EfficientGradual:
         """The noisy counts above the threshold, by bin.
 
         Raises:
-            ConfigError: rho does not grow, or two rounds are too close and the dense form must be used.
+            ParameterError: rho does not grow, or two rounds are too close and the dense form must be used.
         """
         rounds = (*self._rounds, Round(rho, threshold))
         expected = appearance(rounds, self._family.sensitivity_squared)
@@ -232,7 +232,7 @@ def _panels(end: float, spread: float, width: float) -> tuple[FloatArray, FloatA
     lower = min(end, 0.0) - _REACH * spread
     count = math.ceil((upper - lower) / width)
     if count > _MOST_PANELS:
-        raise ConfigError("two rounds of a gradual release are too close for the efficient form: use the dense one")
+        raise ParameterError("two rounds of a gradual release are too close for the efficient form: use the dense one")
     points, weights = np.polynomial.legendre.leggauss(_NODES)
     edges = np.linspace(lower, upper, count + 1)
     half = (upper - lower) / (2 * count)

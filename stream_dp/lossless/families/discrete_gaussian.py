@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import choice, coins
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.reals import exp_neg
@@ -61,12 +61,12 @@ class OddRatioLadder:
 
     def __post_init__(self) -> None:
         if self.variance <= 0:
-            raise ConfigError(f"a variance must be positive, not {self.variance}")
+            raise ParameterError(f"a variance must be positive, not {self.variance}")
         if self.divisors[:1] != (1,):
-            raise ConfigError("the divisors of a ladder start with 1, its coarsest level")
+            raise ParameterError("the divisors of a ladder start with 1, its coarsest level")
         for coarse, fine in pairwise(self.divisors):
             if fine <= coarse or fine % (2 * coarse) != coarse:
-                raise ConfigError(
+                raise ParameterError(
                     f"variance / {fine} has no bridge to variance / {coarse}: the ratio must be an odd integer above 1"
                 )
 
@@ -119,7 +119,7 @@ class OddRatioLadder:
     def _check(self, *levels: int) -> None:
         for level in levels:
             if level not in self.divisors:
-                raise ConfigError(f"{level} is not a level of the ladder; those are {self.divisors}")
+                raise ParameterError(f"{level} is not a level of the ladder; those are {self.divisors}")
 
     def _marks(self, level: int, bits: BitSource) -> tuple[int, ...]:
         """The odd multiples m of the level with B_m = 1, ascending.
@@ -204,16 +204,16 @@ def pmf(variance: Fraction, k: int, precision: int) -> tuple[int, int]:
     return low_top * one // (high_total + 2), -(-high_top * one // low_total)
 
 
-def sample(variance: Fraction, bits: BitSource) -> int:
+def discrete_gaussian_noise(variance: Fraction, bits: BitSource) -> int:
     """Draw discrete Gaussian noise of any variance, exactly, by itself: no other level can be read from it.
 
     Raises:
-        ConfigError: the variance is not positive.
+        ParameterError: the variance is not positive.
 
     Source: lossless 7.6 (Canonne, Kamath, Steinke 2020, Algorithm 3).
     """
     if variance <= 0:
-        raise ConfigError(f"a variance must be positive, not {variance}")
+        raise ParameterError(f"a variance must be positive, not {variance}")
     # Discrete Laplace noise of about the same spread, kept with the ratio of the two laws; any scale is exact.
     scale = 1 << ((variance.numerator // variance.denominator).bit_length() + 1) // 2
     while True:
@@ -239,13 +239,13 @@ def near_lossless_coarsen(value_fine: int, fine: Fraction, variance: Fraction, b
         bits: source of uniform bits.
 
     Raises:
-        ConfigError: the variance does not grow.
+        ParameterError: the variance does not grow.
 
     Source: lossless 7.6, vector DG3.
     """
     if variance <= fine:
-        raise ConfigError(f"a step of the ladder must add noise, not lead from variance {fine} to {variance}")
-    return value_fine + sample(variance - fine, bits)
+        raise ParameterError(f"a step of the ladder must add noise, not lead from variance {fine} to {variance}")
+    return value_fine + discrete_gaussian_noise(variance - fine, bits)
 
 
 def near_lossless_error(fine: Fraction, variance: Fraction) -> Fraction:
@@ -259,12 +259,12 @@ def near_lossless_error(fine: Fraction, variance: Fraction) -> Fraction:
         5 e^(-2 pi^2 / (1 / fine + 1 / (variance - fine))), rounded up.
 
     Raises:
-        ConfigError: a variance is below 1/4, where the bound is not known to hold.
+        ParameterError: a variance is below 1/4, where the bound is not known to hold.
 
     Source: lossless 7.6 (Kairouz, Liu, Steinke 2021); about 2.5 times the true error, vector DG3.
     """
     step = variance - fine
     if min(fine, step) < Fraction(1, 4):
-        raise ConfigError(f"the error is bounded for variances of at least 1/4, not for {fine} and {step}")
+        raise ParameterError(f"the error is bounded for variances of at least 1/4, not for {fine} and {step}")
     exponent = 2 * _PI_SQUARED_BELOW * Fraction(fine * step, variance)
     return Fraction(5 * exp_neg(exponent, _ERROR_PRECISION)[1], 1 << _ERROR_PRECISION)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact import coins
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.reals import smallest_power
@@ -86,10 +86,10 @@ def interval(a: Fraction, confidence: Fraction) -> int:
         confidence: in [0, 1).
 
     Raises:
-        ConfigError: an argument is out of range.
+        ParameterError: an argument is out of range.
     """
     if not 0 < a < 1 or not 0 <= confidence < 1:
-        raise ConfigError(f"an interval needs 0 < a < 1 and 0 <= confidence < 1, not {a} and {confidence}")
+        raise ParameterError(f"an interval needs 0 < a < 1 and 0 <= confidence < 1, not {a} and {confidence}")
     # P(|Z| > t) = 2 a^(t+1) / (1 + a)
     return max(smallest_power(a, (1 - confidence) * (1 + a) * Fraction(1, 2)) - 1, 0)
 
@@ -176,8 +176,8 @@ def check_parameter(*levels: Fraction) -> None:
     """Refuse what is not a noise parameter.
 
     Raises:
-        ConfigError: not 0 < a < 1.
+        ParameterError: not 0 < a < 1.
     """
     for a in levels:
         if not 0 < a < 1:
-            raise ConfigError(f"a noise parameter must lie strictly between 0 and 1, not {a}")
+            raise ParameterError(f"a noise parameter must lie strictly between 0 and 1, not {a}")

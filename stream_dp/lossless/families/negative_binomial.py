@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact import coins, laws
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.reals import exp_neg, log
@@ -33,7 +33,7 @@ class NegativeBinomial:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise ConfigError(f"a share of the noise must lie in (0, 1], not {self.share}")
+            raise ParameterError(f"a share of the noise must lie in (0, 1], not {self.share}")
 
     @property
     def zero(self) -> int:
@@ -123,8 +123,8 @@ def agent_share(agents: int) -> TwoSided[Fraction]:
     NB(r / n, a) per side.
 
     Raises:
-        ConfigError: no agents.
+        ParameterError: no agents.
     """
     if agents < 1:
-        raise ConfigError(f"noise is shared among at least one agent, not {agents}")
+        raise ParameterError(f"noise is shared among at least one agent, not {agents}")
     return TwoSided(NegativeBinomial(Fraction(1, agents)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact import coins, laws
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.kernels import check_monotone, check_order
@@ -103,7 +103,7 @@ def points_below(most: Fraction, thresholds: Sequence[int], bits: BitSource) -> 
         The numbers of points, in the order of `thresholds`: jointly the noise of those levels.
 
     Raises:
-        ConfigError: not a level, or a negative mean.
+        ParameterError: not a level, or a negative mean.
 
     Source: lossless 7.7, last line.
     """
@@ -115,4 +115,4 @@ def points_below(most: Fraction, thresholds: Sequence[int], bits: BitSource) -> 
 
 def _check(level: Fraction) -> None:
     if level <= 0:
-        raise ConfigError(f"a level of Poisson noise must be positive, not {level}")
+        raise ParameterError(f"a level of Poisson noise must be positive, not {level}")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins, laws
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.kernels import check_monotone, check_order
@@ -91,7 +91,7 @@ def ones_among_first(levels: Sequence[int], bits: BitSource) -> tuple[int, ...]:
         The numbers of ones, in the order of `levels`: jointly the noise of those levels.
 
     Raises:
-        ConfigError: not a level.
+        ParameterError: not a level.
 
     Source: lossless 7.8.
     """
@@ -113,4 +113,4 @@ def _ones(value_fine: int, value_coarse: int, places: int) -> int:
 
 def _check(level: int) -> None:
     if level < 1:
-        raise ConfigError(f"a level of popcount noise must be at least one bit, not {level}")
+        raise ParameterError(f"a level of popcount noise must be at least one bit, not {level}")

@@ -17,7 +17,7 @@ from stream_dp.accounting.binomial import (
     variance_needed,
 )
 from stream_dp.accounting.rounding import exp_down, exp_up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 MILLIONTH = Fraction(1, 10**6)
 
@@ -136,5 +136,5 @@ def test_moving_more_counts_costs_more() -> None:
 def test_noise_too_small_for_the_theorem_and_arguments_out_of_range_are_refused(
     call: Callable[[], object], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ParameterError, match=message):
         call()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.accounting.coalitions import Disclosure, coalition_cost, step_cost
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 def given_in(vector: Any) -> list[Disclosure]:
@@ -97,5 +97,5 @@ def test_what_a_step_costs() -> None:
 
 @pytest.mark.parametrize("cost", [Fraction(-1), 0.5])
 def test_a_cost_that_is_no_exact_fraction_is_refused(cost: Any) -> None:
-    with pytest.raises(ConfigError, match="exact fraction"):
+    with pytest.raises(ParameterError, match="exact fraction"):
         Disclosure("window", "alice", cost)

@@ -20,7 +20,7 @@ from stream_dp.accounting.composition import (
     zcdp_epsilon,
 )
 from stream_dp.accounting.rounding import exp_up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 SLACKS = [Fraction(1, 2), Fraction("1e-6"), Fraction("1e-12")]
 TARGETS = [Fraction(1, 1000), Fraction(1, 20), Fraction(1), Fraction(3), Fraction(100)]
@@ -174,5 +174,5 @@ def test_every_epsilon_is_rounded_up() -> None:
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         call()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 
 
 def cost(epsilon: str, delta: str = "0") -> Cost:
@@ -89,5 +89,5 @@ def test_how_often_a_cost_goes_into_another_is_decided_by_its_scarcest_entry() -
 
 @pytest.mark.parametrize("delta", [Fraction(-1, 10**9), 1e-9, 0])
 def test_inexact_or_negative_parts_are_refused_by_name(delta: object) -> None:
-    with pytest.raises(ConfigError, match="delta: must be an exact fraction"):
+    with pytest.raises(ParameterError, match="delta: must be an exact fraction"):
         Cost(Fraction(1), delta)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting.inverse import check_target, largest
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_only_numbers_that_were_seen_to_keep_the_bound_are_returned() -> None:
 
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(-1), 1.0])
 def test_a_target_that_nothing_keeps_is_refused(epsilon: Fraction) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         check_target(epsilon)
 
 

@@ -10,7 +10,7 @@ from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import general_cost
 from stream_dp.accounting.laplace_selection import fixed_threshold_cost, laplace_selection_cost, laplace_selection_delta
 from stream_dp.accounting.pay_what_you_get import single_call
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 
 def close(bound: Fraction, expected: Fraction) -> bool:
@@ -73,5 +73,5 @@ def test_a_threshold_without_noise_costs_what_theorem_5_says() -> None:
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         call()

@@ -128,8 +128,8 @@ def test_no_more_than_five_of_a_hundred_concurrent_calls_fit() -> None:
         outcome = reserve(ledger, str(call), cost("10"))
         ledger = outcome if isinstance(outcome, Ledger) else ledger
     assert len(ledger.reserved) == 5
-    for call, length in zip(list(ledger.reserved), (10, 1, 7, 3, 2), strict=True):
-        ledger = commit(ledger, call, cost(str(length)), {})
+    for admitted, length in zip(list(ledger.reserved), (10, 1, 7, 3, 2), strict=True):
+        ledger = commit(ledger, admitted, cost(str(length)), {})
     assert ledger.left == cost("27")
 
 
@@ -206,7 +206,7 @@ def test_a_ledger_does_not_change_with_the_mapping_it_was_built_from() -> None:
     shares["staff"] = Cost.ZERO
     assert ledger.readers == {"staff": cost("0.3")}
     with pytest.raises(TypeError):
-        ledger.reserved["call"] = Cost.ZERO
+        ledger.reserved["call"] = Cost.ZERO  # type: ignore[index]
     with pytest.raises(TypeError):
         ledger.readers["staff"] = Cost.ZERO  # type: ignore[index]
 

@@ -27,7 +27,7 @@ def reservations(ledger: Ledger) -> list[tuple[str, bytes]]:
     return [(call, encode_cost(cost)) for call, cost in ledger.reserved.items()]
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=200, deadline=None)
 @given(COSTS, NAMED, NAMED)
 def test_decoding_returns_what_was_encoded(spent: Cost, reserved: dict[str, Cost], readers: dict[str, Cost]) -> None:
     budget = sum(reserved.values(), start=spent)
@@ -39,7 +39,7 @@ def test_decoding_returns_what_was_encoded(spent: Cost, reserved: dict[str, Cost
 
 def test_the_stored_form_is_fixed() -> None:
     assert msgspec.msgpack.decode(encode(LEDGER)) == [
-        2,
+        1,
         ["3", "1/1000000", "5", "7"],
         ["1/4", "1/1000000000", "1/3", "1/7"],
         {"staff": ["1/4", "0", "0", "0"]},
@@ -54,36 +54,14 @@ def test_a_reservation_that_outlived_its_charge_is_not_charged_again() -> None:
     assert decode(encode(LEDGER), rows) == LEDGER
 
 
-FIRST = [
-    1,
-    ["3", "1/1000000"],
-    ["1/4", "1/1000000000"],
-    {"a": ["0", "0"], "b": ["1/3", "0"]},
-    {"staff": ["1/4", "0"]},
-]
-"""What version 1 stored, reservations inside."""
-
-
-def test_a_ledger_of_version_1_is_read_with_its_reservations_and_without_parts() -> None:
-    ledger = decode(msgspec.msgpack.encode(FIRST))
-    assert ledger == Ledger(
-        Cost(Fraction(3), Fraction("1e-6")),
-        spent=Cost(Fraction("0.25"), Fraction("1e-9")),
-        reserved=Map(b=Cost(Fraction(1, 3), Fraction(0)), a=Cost.ZERO),
-        readers={"staff": Cost(Fraction("0.25"), Fraction(0))},
-    )
-    assert ledger.left == Cost(Fraction(29, 12), Fraction("9.99e-7"))
-    assert decode(encode(ledger), reservations(ledger)) == ledger
-
-
 def test_another_version_stops_the_reader_whatever_its_layout() -> None:
-    for stored in ([3], [3, "other", {"layout": 1}], [0, *msgspec.msgpack.decode(encode(LEDGER))[1:]]):
-        with pytest.raises(StateError, match="reads versions 1 and 2"):
+    for stored in ([2], [2, "other", {"layout": 1}], [0, *msgspec.msgpack.decode(encode(LEDGER))[1:]]):
+        with pytest.raises(StateError, match="reads version 1"):
             decode(msgspec.msgpack.encode(stored))
 
 
-@pytest.mark.parametrize("data", [encode(LEDGER), msgspec.msgpack.encode(FIRST)])
-def test_a_ledger_cut_anywhere_is_never_read_as_a_ledger(data: bytes) -> None:
+def test_a_ledger_cut_anywhere_is_never_read_as_a_ledger() -> None:
+    data = encode(LEDGER)
     for end in range(len(data)):
         with pytest.raises(StateError, match="cannot be read"):
             decode(data[:end])

@@ -10,7 +10,7 @@ import pytest
 from stream_dp.accounting.composition import NO_STEPS, compose
 from stream_dp.accounting.optimal import optimal_composition, optimal_curve
 from stream_dp.accounting.rounding import log_down, log_up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 DELTA = Fraction("1e-6")
 
@@ -54,5 +54,5 @@ def test_the_curve_grows_in_delta_and_ends_at_the_total_variation() -> None:
 
 @pytest.mark.parametrize(("epsilon", "k", "delta"), [("0", 1, "0"), ("1", 0, "0"), ("1", 1, "-1")])
 def test_arguments_out_of_range_are_refused(epsilon: str, k: int, delta: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         optimal_composition(Fraction(epsilon), k, Fraction(delta))

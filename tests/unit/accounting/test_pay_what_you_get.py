@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.accounting.pay_what_you_get import epsilon_per_draw, pay_what_you_get, single_call, size
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.select import TopKParameters, threshold
 
 ULP = 1 + Fraction(1, 2**63)
@@ -143,5 +143,5 @@ def test_the_hardened_statement_leaves_more_than_the_printed_one_for_the_same_to
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         call()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.accounting.rounding import down, exp_down, exp_up, log_down, log_up, root_up, tanh_half_up, up
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 TIGHT = Fraction(1, 2**250)
 numbers = st.fractions(min_value=Fraction(1, 10**12), max_value=10**12)
@@ -66,5 +66,5 @@ def test_roots_of_squares_are_exact(n: int) -> None:
 
 
 def test_the_root_of_a_negative_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match="at least 0"):
+    with pytest.raises(ParameterError, match="at least 0"):
         root_up(Fraction(-1))

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.accounting.composition import squares_epsilon, squares_within
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 
 TOTALS = json.loads((Path(__file__).parents[2] / "vectors" / "topk.json").read_text(), parse_float=Fraction)[
     "pwyg_totals_thm2"
@@ -64,5 +64,5 @@ def test_a_filtered_ledger_promises_what_theorem_2_does_by_its_third_term(row: d
     [(0, "0.1", "1e-8"), (1, "0", "1e-8"), (1, "-1", "1e-8"), (1, "0.1", "-1"), (1, "0.1", "1")],
 )
 def test_prices_outside_the_theorem_are_refused(draws: int, epsilon: str, delta: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         selection_cost(draws, Fraction(epsilon), Fraction(delta))

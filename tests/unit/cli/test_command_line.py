@@ -10,8 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stream_dp.cli import cli
+from stream_dp.cli import cli, main
 from stream_dp.cli.command_line import command_line, program, short_path
+from stream_dp.errors import ConfigError, Fault, ParameterError, StateError, StreamDPError
 
 
 @pytest.fixture
@@ -73,3 +74,34 @@ def test_help_keeps_its_lines_apart(command: list[str]) -> None:
     assert said.exit_code == 0
     assert "\\b" not in said.output, "a paragraph that click should leave as it is"
     assert "\b" not in said.output
+
+
+TWO = [Fault("k", "must be at least 1"), Fault("delta", "must be below 1")]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "lines"),
+    [
+        (ConfigError(TWO), 2, ["error: k: must be at least 1", "error: delta: must be below 1"]),
+        (ParameterError(TWO), 2, ["error: k: must be at least 1", "error: delta: must be below 1"]),
+        (ParameterError("delta must be below 1"), 2, ["error: delta must be below 1"]),
+        (StateError("a row is damaged"), 1, ["error: a row is damaged"]),
+    ],
+    ids=["configuration", "parameters", "parameter", "state"],
+)
+def test_an_error_of_the_package_ends_the_command_with_a_line_per_fault(
+    error: StreamDPError,
+    code: int,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails() -> None:
+        raise error
+
+    monkeypatch.setattr("stream_dp.cli.cli", fails)
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert (ended.value.code, capsys.readouterr().err.splitlines()) == (code, lines)

@@ -20,3 +20,4 @@ def test_the_program_in_lossless_md_does_what_it_says() -> None:
     assert names["again"].paths == names["window"].paths
     assert abs(names["last_ten"][b"ORD"] - 1630) < 200
     assert names["sharper"].keys() >= {17, 40_000}
+    assert names["least"] == 28

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.choice import choose
 from stream_dp.exact.reals import exp_neg
@@ -105,5 +105,5 @@ def test_a_single_index_is_certain() -> None:
 
 @pytest.mark.parametrize("weights", [rational(), rational(Fraction(0), Fraction(0))], ids=["none", "all zero"])
 def test_a_choice_without_a_positive_weight_is_refused(weights: Weights) -> None:
-    with pytest.raises(ConfigError, match="positive weight"):
+    with pytest.raises(ParameterError, match="positive weight"):
         choose(weights, KeyedBits(b"key", b""))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import binomial_pmf, hypergeometric_pmf, poisson_pmf
@@ -110,11 +110,11 @@ def test_very_many_trials_take_no_more_bits_than_they_have_successes() -> None:
 
 def test_vector_b04_scripted_fair_coins(vector: Callable[[str], Any]) -> None:
     inputs = vector("B04")["inputs"]
-    script = iter(inputs["zeros_script"])
+    script: Iterator[int] = iter(inputs["zeros_script"])
 
     class Coins:
         def bits(self, n: int) -> int:
-            return 2 ** (n - next(script)) - 1  # n fair bits with the scripted number of zeros
+            return (1 << n - next(script)) - 1  # n fair bits with the scripted number of zeros
 
     found = coins.binomial(inputs["n"], F(inputs["p"]), Coins())
 
@@ -235,5 +235,5 @@ def refusals() -> Iterator[Any]:
 
 @pytest.mark.parametrize("draw", list(refusals()))
 def test_a_coin_outside_its_domain_is_refused(draw: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         draw()

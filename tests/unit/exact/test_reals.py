@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg, log, smallest_power
 
 PRECISIONS = st.sampled_from([1, 2, 7, 64, 128, 256, 600])
@@ -84,12 +84,12 @@ def test_values_a_hair_beside_an_integer_are_enclosed_on_the_right_side(precisio
 
 
 def test_arguments_outside_the_domain_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least 0"):
+    with pytest.raises(ParameterError, match="at least 0"):
         exp_neg(Fraction(-1, 10**9), 64)
-    with pytest.raises(ConfigError, match="positive"):
+    with pytest.raises(ParameterError, match="positive"):
         log(Fraction(0), 64)
     for base, bound in ((Fraction(1), Fraction(1, 2)), (Fraction(0), Fraction(1, 2)), (Fraction(1, 2), Fraction(0))):
-        with pytest.raises(ConfigError, match="smallest_power needs"):
+        with pytest.raises(ParameterError, match="smallest_power needs"):
             smallest_power(base, bound)
 
 

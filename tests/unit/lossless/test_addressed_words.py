@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from stream_dp.lossless import addressed_words
 from stream_dp.lossless.addressed_words import AddressedWords
 from stream_dp.lossless.bulk_clocks import bulk_clocks
-from stream_dp.lossless.excess import LMR3, excess
+from stream_dp.lossless.excess import excess
 from stream_dp.lossless.levels import threshold_for
 from stream_dp.lossless.threshold_process import clocks
 
@@ -93,7 +93,7 @@ def test_the_excess_is_that_of_the_vectors(rows: str) -> None:
     items = [bytes.fromhex(row["item_hex"]) for row in VECTORS[rows]]
     step = FIELDS[rows][2:]
 
-    found = excess(items, key=KEY, table=TABLE, step=step, thresholds=LADDER, finest=LADDER[-1], construction=LMR3)
+    found = excess(items, key=KEY, table=TABLE, step=step, thresholds=LADDER, finest=LADDER[-1])
 
     assert [list(column) for column in zip(*found, strict=True)] == [row["excess_over_finest"] for row in VECTORS[rows]]
 

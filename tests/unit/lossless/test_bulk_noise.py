@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.lossless import bulk_noise as module
 from stream_dp.lossless.bulk_noise import COARSEST, Uniforms, bulk_noise, noise_at, staircases
@@ -219,12 +219,12 @@ def test_leads_rests_and_prefixes_are_bits_of_the_same_numbers() -> None:
 
 @pytest.mark.parametrize("level", [0, WORD])
 def test_noise_of_no_level_is_refused(level: int) -> None:
-    with pytest.raises(ConfigError, match="a level must be"):
+    with pytest.raises(ParameterError, match="a level must be"):
         bulk_noise(level, 1, RecordedBits(bytes(32)))
 
 
 def test_noise_that_may_not_fit_is_refused() -> None:
     assert abs(bulk_noise(COARSEST, 100, RecordedBits(bytes(32)))).max() > 2**40
     for level in (COARSEST + 1, WORD - 1):
-        with pytest.raises(ConfigError, match="does not fit 64 bits"):
+        with pytest.raises(ParameterError, match="does not fit 64 bits"):
             bulk_noise(level, 1, RecordedBits(bytes(32)))

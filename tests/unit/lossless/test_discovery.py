@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.lossless.discovery import discovery_delta, gate_delta, minimum_count, passing_gate
 from stream_dp.lossless.families.discrete_laplace import tail
 from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
@@ -88,7 +88,7 @@ def test_thresholds_from_a_divided_delta_stay_within_it() -> None:
 def test_a_delta_larger_than_the_finest_epsilon_could_hide_is_refused() -> None:
     """With a = 1/2 and tau = 2 an item is shown with probability 1/3: one passes 1 - a = 1/2, two do not."""
     assert 3 * discovery_delta([(WORD // 2, 2)], 1) == pytest.approx(1)
-    with pytest.raises(ConfigError, match="minimum count 2 is too small"):
+    with pytest.raises(ParameterError, match="minimum count 2 is too small"):
         discovery_delta([(WORD // 2, 2)], 2)
 
 
@@ -96,7 +96,7 @@ def test_the_condition_holds_for_every_coalition_not_only_the_finest() -> None:
     coarse, fine = threshold_for(Fraction(1, 1000)), threshold_for(Fraction(4))
     tau = minimum_count(coarse, Fraction(1, 100))  # 0.01 > 1 - e^-0.001
 
-    with pytest.raises(ConfigError, match=f"minimum count {tau} is too small"):
+    with pytest.raises(ParameterError, match=f"minimum count {tau} is too small"):
         discovery_delta([(coarse, tau), (fine, 10)], 1)
 
 
@@ -112,13 +112,13 @@ def test_the_condition_holds_for_every_coalition_not_only_the_finest() -> None:
     ids=["no items", "count 0", "fine to coarse", "twice the same", "no level"],
 )
 def test_a_ladder_that_makes_no_sense_is_refused(levels: list[tuple[int, int]], items: int) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         discovery_delta(levels, items)
 
 
 @pytest.mark.parametrize("delta", ["0", "1", "-1/2"])
 def test_a_delta_outside_its_range_is_refused(delta: str) -> None:
-    with pytest.raises(ConfigError, match="delta must lie between 0 and 1"):
+    with pytest.raises(ParameterError, match="delta must lie between 0 and 1"):
         minimum_count(2**63, Fraction(delta))
 
 
@@ -140,9 +140,9 @@ def test_a_gate_lets_a_key_pass_by_its_coarsest_reading_with_all_its_readings() 
 
 @pytest.mark.parametrize("levels", [[], [1 << 62, 3 << 62], [1 << 62, 1 << 62]], ids=["none", "fine first", "twice"])
 def test_a_gate_at_another_level_than_the_coarsest_is_refused(levels: list[int]) -> None:
-    with pytest.raises(ConfigError, match="coarse to fine"):
+    with pytest.raises(ParameterError, match="coarse to fine"):
         gate_delta(levels, 5, 1)
-    with pytest.raises(ConfigError, match="coarse to fine"):
+    with pytest.raises(ParameterError, match="coarse to fine"):
         passing_gate({b"a": (1,) * len(levels)}, levels=levels, minimum=5)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import binomial_pmf
 from stream_dp.lossless.factorization import Factorization, RunningSums, cover, prefix_sums, sliding_sums
@@ -95,7 +95,9 @@ def test_a_sliding_sum_pays_for_no_node_longer_than_itself() -> None:
 LEVELS = F(9, 10), F(1, 2), F(1, 10)
 
 
-def running(panes: int, *, largest: int = 4, seed: bytes = b"stream") -> tuple[RunningSums[Any, Any, Any], list[dict]]:
+def running(
+    panes: int, *, largest: int = 4, seed: bytes = b"stream"
+) -> tuple[RunningSums[Any, Any, Any], list[dict[bytes, int]]]:
     sums = RunningSums(TwoClocks(), [b"x", b"y"], coarsest=LEVELS[0], finest=LEVELS[2], largest=largest)
     bits = KeyedBits(b"running", seed)
     counts = [{b"x": pane, b"y": 10} if pane % 3 else {b"x": pane} for pane in range(panes)]
@@ -187,7 +189,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         lambda: RunningSums(TwoClocks(), [0], coarsest=LEVELS[0], finest=LEVELS[2], largest=6),
         lambda: running(1)[0].close({b"unknown": 1}, KeyedBits(b"", b"")),
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ParameterError):
             refused()
 
 

@@ -143,7 +143,6 @@ def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: int) -> Law:
         digest=bytes(32),
         thresholds=LEVELS,
         finest=FINE,
-        construction=excess.LMR3,
     )
     law: dict[Outcome, Fraction] = {}
     for stream, outcome in zip(streams, zip(*columns, strict=True), strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.families.discrete_laplace import variance
 from stream_dp.lossless.levels import WORD, epsilon_bound, noise_parameter, threshold_for
 
@@ -47,13 +47,13 @@ def test_the_epsilon_bound_is_never_too_small_and_close(threshold: int) -> None:
 
 @pytest.mark.parametrize("epsilon", ["0", "-1", "1/100000000000000000000"])
 def test_an_epsilon_without_a_level_is_refused(epsilon: str) -> None:
-    with pytest.raises(ConfigError, match="epsilon per count must be"):
+    with pytest.raises(ParameterError, match="epsilon per count must be"):
         threshold_for(Fraction(epsilon))
 
 
 @pytest.mark.parametrize("threshold", [0, -1, 2**64])
 def test_a_level_without_noise_or_without_end_is_refused(threshold: int) -> None:
-    with pytest.raises(ConfigError, match="from 1 to 2\\^64 - 1"):
+    with pytest.raises(ParameterError, match="from 1 to 2\\^64 - 1"):
         noise_parameter(threshold)
-    with pytest.raises(ConfigError, match="from 1 to 2\\^64 - 1"):
+    with pytest.raises(ParameterError, match="from 1 to 2\\^64 - 1"):
         epsilon_bound(threshold)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.laws import poisson_pmf
 from stream_dp.lossless.families import discrete_laplace
@@ -24,18 +24,14 @@ from stream_dp.lossless.families.skellam import Skellam
 from stream_dp.lossless.families.two_clocks import EpsilonClock, GeometricClock, TwoClocks, clock_bridge_pmf, clock_pmf
 from stream_dp.lossless.kernels import Sides, TwoSided
 from stream_dp.lossless.multiple_release import MultipleRelease, RangeRelease
+from tests.support.enclosures import PRECISION, real
 
 F = Fraction
-PRECISION = 160
 NO_BITS = RecordedBits(b"")
 Readings = tuple[int, ...]
 
 LAPLACE_LEVELS = F(1, 3), F(1, 6), F(1, 12)
 ORDERS = list(permutations(range(3)))
-
-
-def real(enclosure: tuple[int, int]) -> tuple[Fraction, Fraction]:
-    return F(enclosure[0], 1 << PRECISION), F(enclosure[1], 1 << PRECISION)
 
 
 def laplace_joint(readings: Readings) -> Fraction:
@@ -255,7 +251,7 @@ def test_a_level_outside_the_range_is_refused_and_changes_nothing() -> None:
 
 
 def test_ends_of_a_range_in_the_wrong_order_are_refused() -> None:
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         RangeRelease.close(
             DiscreteLaplace(), COUNTS, coarsest=F(1, 4), finest=F(1, 2), bits=KeyedBits(b"key", b"range")
         )

@@ -40,7 +40,10 @@ def hidden_then_fine(every_number: Callable[..., Any], count: int, *, redrawn: b
 
 def proven_ratio(law: Any, against: Any) -> Fraction:
     """The largest ratio of probabilities of one outcome that the decided mass proves, whatever the rest does."""
-    return max(p / (against.decided.get(seen, F(0)) + against.missing) for seen, p in law.decided.items())
+    ratios: list[Fraction] = [
+        p / (against.decided.get(seen, F(0)) + against.missing) for seen, p in law.decided.items()
+    ]
+    return max(ratios)
 
 
 def test_vector_h05_in_closed_form(vector: Callable[[str], Any]) -> None:
@@ -80,7 +83,7 @@ def test_t7_given_the_fine_reading_being_hidden_does_not_depend_on_the_count(
     law = hidden_then_fine(every_number, count, redrawn=False)
 
     def hidden_given(y: int) -> Fraction:
-        return 1 - sum(bridge_pmf(F(1, 3), F(1, 2), w) for w in range(1 - y, 60))
+        return 1 - sum((bridge_pmf(F(1, 3), F(1, 2), w) for w in range(1 - y, 60)), F(0))
 
     def joint(seen: Seen) -> tuple[Fraction, Fraction]:
         hidden, y = seen

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, bridge_pmf, pmf, tail
 from stream_dp.lossless.families.two_clocks import TwoClocks
@@ -134,7 +134,7 @@ def test_releases_of_a_ladder_are_look_ups() -> None:
         assert shown == {b: row[place] for b, row in sparse.table.items() if row[place] >= threshold}
         assert 7 in shown
     assert set(sparse.table) == {bin_ for level, _ in ladder for bin_ in sparse.release(level)}
-    with pytest.raises(ConfigError, match="not a level of the ladder"):
+    with pytest.raises(ParameterError, match="not a level of the ladder"):
         sparse.release(F(1, 2))
 
 
@@ -301,7 +301,7 @@ def test_t8_tails_of_more_than_one_are_refused_and_nothing_changes() -> None:
     bits = KeyedBits(b"key", b"t8")
     sparse.release(F(9, 10), 1, bits)
     before = sparse.paths
-    with pytest.raises(ConfigError, match="too low"):
+    with pytest.raises(ParameterError, match="too low"):
         sparse.release(F(4, 5), 0, bits)
 
     assert sparse.paths == before
@@ -321,7 +321,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         lambda: SparseRounds(LAPLACE, {-1: 1}, 10),
         lambda: SparseRounds(LAPLACE, {}, 10).release(COARSE, -1, bits),
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ParameterError):
             refused()
 
 

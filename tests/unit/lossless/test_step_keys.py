@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.excess import LMR1, LMR3
 from stream_dp.lossless.step_keys import coarsen, step_key
 from stream_dp.lossless.threshold_process import clocks
+from tests.support.readings import read_rows_lmr1
 
 
 def test_vector_x05_steps_and_releases(vector: Callable[[str], Any]) -> None:
+    """By the words of lossless 6.3, under the keys that `step_key` makes."""
     inputs, x05 = vector("X01")["inputs"], vector("X05")
     key, window = bytes.fromhex(inputs["K_hex"]), inputs["window"].encode()
     digest = bytes.fromhex(inputs["snapshot_digest_hex"])
@@ -23,16 +24,16 @@ def test_vector_x05_steps_and_releases(vector: Callable[[str], Any]) -> None:
     values = dict.fromkeys(rows, x05["inputs"]["Y_fine"])
     releases = [values]
     for step in reversed(range(len(ladder) - 1)):
-        values = coarsen(
+        rows_of_step = read_rows_lmr1(
             values,
-            key=step_key(key, step),
-            step=step,
+            prf_key=step_key(key, step),
             window=window,
             digest=digest,
-            fine=ladder[step + 1],
-            coarse=ladder[step],
-            construction=LMR1,
+            thresholds=[ladder[step]],
+            finest=ladder[step + 1],
+            step=(step.to_bytes(4, "big"),),
         )
+        values = {item: coarser for item, (coarser,) in rows_of_step.items()}
         releases.insert(0, values)
 
     for item, row in rows.items():
@@ -42,7 +43,7 @@ def test_vector_x05_steps_and_releases(vector: Callable[[str], Any]) -> None:
         assert steps == row["increments_step_0_to_4"]
 
 
-def coarsened(fine: int, coarse: int, step: int = 0, construction: str = LMR3) -> dict[bytes, int]:
+def coarsened(fine: int, coarse: int, step: int = 0) -> dict[bytes, int]:
     values = {b"%d" % i: 1 for i in range(20)}
     return coarsen(
         values,
@@ -52,13 +53,11 @@ def coarsened(fine: int, coarse: int, step: int = 0, construction: str = LMR3) -
         digest=bytes(32),
         fine=fine,
         coarse=coarse,
-        construction=construction,
     )
 
 
-@pytest.mark.parametrize("construction", [LMR1, LMR3])
-def test_every_step_has_noise_of_its_own_even_under_one_key(construction: str) -> None:
-    steps = [tuple(coarsened(2**62, 2**63, step, construction).values()) for step in range(4)]
+def test_every_step_has_noise_of_its_own_even_under_one_key() -> None:
+    steps = [tuple(coarsened(2**62, 2**63, step).values()) for step in range(4)]
 
     assert len(set(steps)) == 4
 
@@ -82,5 +81,5 @@ def test_a_step_towards_a_finer_level_is_refused() -> None:
 
 @pytest.mark.parametrize(("fine", "coarse"), [(0, 2**63), (2**63, 2**64)])
 def test_a_step_to_or_from_no_level_is_refused(fine: int, coarse: int) -> None:
-    with pytest.raises(ConfigError, match="a level must be"):
+    with pytest.raises(ParameterError, match="a level must be"):
         coarsened(fine, coarse)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import msgspec
 import pytest
 
-from stream_dp.accounting import Cost, Ledger, forfeit
+from stream_dp.accounting import Cost, Ledger, encode_cost, forfeit
 from stream_dp.accounting.composition import squares_epsilon, zcdp_epsilon
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.records.models import Refusal
@@ -154,22 +153,18 @@ OLD = plan(ONLY_PAGES)
 CALLS = ("pages 1000  -1 -1", "gone 0  -1 -1")
 
 
-def of_version_1(desk: Desk, *calls: str) -> bytes:
-    """The ledger row of a desk as version 1 had it, with reservations inside."""
-    ledger = desk.ledger()
-    pair = ["2", "1/100"]
-    readers = {name: [str(cost.epsilon), str(cost.delta)] for name, cost in ledger.readers.items()}
-    spent = [str(ledger.spent.epsilon), str(ledger.spent.delta)]
-    return msgspec.msgpack.encode([1, ["40", "1/5"], spent, dict.fromkeys(calls, pair), readers])
+def reserved_besides(desk: Desk, *calls: str) -> bytes:
+    """Add open reservations to what a desk has stored; the key of its ledger."""
+    key = ledger_key(OLD.views["pages"], 0)
+    desk.machine.rows |= {reservation_key(key, call): encode_cost(Cost(Fraction(2), DELTA)) for call in calls}
+    return key
 
 
 @pytest.mark.parametrize("cut", range(6))
-def test_a_ledger_of_version_1_is_taken_over_with_its_reservations(cut: int) -> None:
-    """One is about a window that was never stored and is dropped, one about a view that is gone and is kept."""
+def test_what_was_reserved_is_dropped_if_its_window_was_never_stored_and_kept_if_its_view_is_gone(cut: int) -> None:
     desk = Desk(OLD)
     desk.give("pages", 0, HOME)
-    key = ledger_key(OLD.views["pages"], 0)
-    spent, desk.machine.rows[key] = desk.ledger().spent, of_version_1(desk, *CALLS)
+    spent, key = desk.ledger().spent, reserved_besides(desk, *CALLS)
     desk.machine.watch, desk.machine.cut_after = lambda: None, cut
     desk.stage.restart()
     desk.machine.cut_after = None
@@ -185,7 +180,7 @@ def test_a_ledger_of_version_1_is_taken_over_with_its_reservations(cut: int) -> 
 def test_a_reservation_of_a_view_that_is_gone_can_be_forfeited_for_good() -> None:
     desk = Desk(OLD)
     desk.give("pages", 0, HOME)
-    desk.machine.rows[ledger_key(OLD.views["pages"], 0)] = of_version_1(desk, CALLS[1])
+    reserved_besides(desk, CALLS[1])
     ledger = desk.ledger()
     assert forfeit(ledger, CALLS[1]).left == ledger.left
 

@@ -15,6 +15,7 @@ import pytest
 from stream_dp.exact.bits import RecordedBits
 from stream_dp.exact.reals import exp_neg
 from stream_dp.select import Row, TopK, TopKParameters, candidates
+from stream_dp.select.candidates import Item
 from stream_dp.select.limited_domain import checked
 from stream_dp.select.peeling import BOTTOM, Bottom, Peeling
 
@@ -40,7 +41,7 @@ ONE = Enclosure(Fraction(1), Fraction(1))
 Law = Mapping[TopK, Enclosure]
 
 
-def law_of_draws(k: int, draws: Callable[[tuple[int, ...]], Mapping[int, Enclosure]], names: Sequence[bytes]) -> Law:
+def law_of_draws(k: int, draws: Callable[[tuple[int, ...]], Mapping[int, Enclosure]], names: Sequence[Item]) -> Law:
     """The law of up to k draws, each with the shares that `draws` gives after the places drawn before; -1 ends."""
     law: dict[TopK, Enclosure] = {}
     open_ends: list[tuple[tuple[int, ...], Enclosure]] = [((), ONE)]
@@ -52,7 +53,7 @@ def law_of_draws(k: int, draws: Callable[[tuple[int, ...]], Mapping[int, Enclosu
             law[output] = probability
             continue
         open_ends += [((*places, place), probability.times(share)) for place, share in draws(places).items()]
-    assert abs(sum(x.upper for x in law.values()) - 1) < Fraction(1, 10**30)
+    assert abs(sum((x.upper for x in law.values()), Fraction(0)) - 1) < Fraction(1, 10**30)
     return law
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.select import ChosenKbarParameters, candidates, chosen_kbar_top_k
 from stream_dp.select.chosen_kbar import kbar_weights
@@ -36,7 +36,7 @@ def test_kbar_follows_the_count_behind_it_and_not_delta(vectors: dict[str, Any])
 
 def falling(dbar: int, k: int, epsilon: float) -> list[int]:
     """Counts for which all scores are nearly equal: where the printed sign does most harm."""
-    tail = np.round(200 - np.log(np.arange(k, dbar + 1)) / epsilon).astype(int).tolist()
+    tail: list[int] = np.round(200 - np.log(np.arange(k, dbar + 1)) / epsilon).astype(int).tolist()
     return [1000] * k + tail
 
 
@@ -100,7 +100,7 @@ def test_with_fewer_keys_than_places_the_counts_that_follow_are_zero(counts: dic
 def test_parameters_and_rows_are_checked_before_anything_is_drawn() -> None:
     for name, value in {"k": 1, "largest_kbar": 2, "epsilon": Fraction(0), "delta": Fraction(1)}.items():
         good: dict[str, Any] = {"k": 3, "largest_kbar": 6, "epsilon": Fraction(1), "delta": Fraction(1, 10)}
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ParameterError) as raised:
             ChosenKbarParameters(**{**good, name: value})
         assert [fault.path for fault in raised.value.faults] == [name]
     p = ChosenKbarParameters(2, 3, Fraction(1), Fraction(1, 100))

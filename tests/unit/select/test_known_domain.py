@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.select import Domain, candidates, known_domain_top_k
 from stream_dp.select.peeling import Peeling
@@ -38,7 +38,7 @@ def test_k_items_come_whatever_their_counts_and_bottom_never() -> None:
 
 @pytest.mark.parametrize(("k", "epsilon", "path"), [(0, 1, "k"), (3, 1, "k"), (True, 1, "k"), (1, 0, "epsilon")])
 def test_what_is_out_of_range_is_refused_by_name(k: int, epsilon: int, path: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ParameterError) as raised:
         known_domain_top_k({b"a": 1, b"b": 0}, k, Fraction(epsilon), RecordedBits(b""))
     assert [fault.path for fault in raised.value.faults] == [path]
 

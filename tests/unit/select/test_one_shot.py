@@ -26,6 +26,7 @@ from stream_dp.select import (
     laplace_top_k,
     threshold,
 )
+from stream_dp.select.candidates import Item
 from stream_dp.select.one_shot import (
     Exact,
     LaplaceNoise,
@@ -35,6 +36,7 @@ from stream_dp.select.one_shot import (
     above_threshold,
     one_shot_top_k,
 )
+from tests.support.items import text
 
 CLOSE = Fraction("1e-9")
 HALF, TWENTIETH = Fraction(1, 2), Fraction(1, 20)
@@ -53,9 +55,9 @@ def test_injected_laplace_noise_decides_as_listed(vectors: dict[str, Any]) -> No
         p = laplace(row)
         rows, h_next = candidates(table(row["counts"]), p.kbar)
         bar = NoisyThreshold(h_next, p, Exact(Fraction(row["noise_bot"])))
-        noise = [Exact(Fraction(row["noise"][item.decode()])) for item, _ in rows]
+        noise = [Exact(Fraction(row["noise"][text(item)])) for item, _ in rows]
         output = one_shot_top_k(rows, noise, bar, p.k)
-        assert [*(item.decode() for item in output.items), *["_BOT_"] * output.bottom] == row["output"]
+        assert [*(text(item) for item in output.items), *["_BOT_"] * output.bottom] == row["output"]
         noisy = {item.encode(): count for item, count in row["releasable_noisy_counts"].items()}
         assert dict(zip(output.items, output.counts, strict=True)) == {i: c // 1 for i, c in noisy.items()}
         assert output.bottom == row["v_bot_releasable"]
@@ -73,9 +75,9 @@ def test_injected_noise_passes_the_fixed_threshold_as_listed(vectors: dict[str, 
     for row in vectors["noise_injection_fixed"]:
         p = FixedThresholdParameters(row["k"], Fraction(row["eps"]), row["delta"])
         rows, h_next = candidates(table(row["counts"]), p.k, Domain.STRICT)
-        assert [item.decode() for item, _ in rows] == row["considered"]
-        noise = [Exact(Fraction(row["noise"][item.decode()])) for item, _ in rows]
-        assert [item.decode() for item in above_threshold(rows, noise, h_next, p)] == row["output_set"]
+        assert [text(item) for item, _ in rows] == row["considered"]
+        noise = [Exact(Fraction(row["noise"][text(item)])) for item, _ in rows]
+        assert [text(item) for item in above_threshold(rows, noise, h_next, p)] == row["output_set"]
 
 
 @pytest.mark.parametrize("word", [0, 1, 5 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 62])
@@ -197,7 +199,7 @@ def laplace_law(rows: Sequence[Row], bar: float, epsilon: float, k: int, size: i
         for item, z in away.items()
     }
 
-    def chance(order: Sequence[bytes | None], rest: Sequence[bytes | None]) -> float:
+    def chance(order: Sequence[Item | None], rest: Sequence[Item | None]) -> float:
         inner = np.ones(size)
         for item in rest:
             inner = inner * below[item]
@@ -206,10 +208,10 @@ def laplace_law(rows: Sequence[Row], bar: float, epsilon: float, k: int, size: i
             inner = np.concatenate([[0], np.cumsum((steps[1:] + steps[:-1]) / 2 * (x[1] - x[0]))])
         return float(inner[-1])
 
-    items, law = [item for item, _ in rows], {}
+    items, law = [item for item, _ in rows], dict[Any, float]()
     for length in range(k + 1):
         for order in permutations(items, length):
-            rest = [item for item in items if item not in order]
+            rest: list[Item | None] = [item for item in items if item not in order]
             if length < k:
                 law[(*order, None)] = chance((*order, None), rest)
             else:

@@ -14,6 +14,7 @@ from stream_dp.select import Domain, TopK, TopKParameters, candidates, limited_d
 from stream_dp.select.limited_domain import peel
 from stream_dp.select.one_shot import Exact, NoisyThreshold, one_shot_top_k
 from stream_dp.select.peeling import BOTTOM
+from tests.support.items import text
 
 CLOSE = Fraction("1e-9")
 HALF, TWENTIETH = Fraction(1, 2), Fraction(1, 20)
@@ -85,7 +86,7 @@ def test_injected_noise_decides_as_in_the_one_shot_form(vectors: dict[str, Any])
     for row in vectors["noise_injection"]:
         p = parameters(row)
         rows, h_next = candidates(table(row["counts"]), p.kbar, p.domain)
-        noise = [Fraction(row["noise"][item.decode()]) for item, _ in rows]
+        noise = [Fraction(row["noise"][text(item)]) for item, _ in rows]
         bar = NoisyThreshold(h_next, p, Exact(Fraction(row["noise_bot"])))
         lower, upper = bar.enclose(64)
         assert lower - CLOSE < row["v_bot"] < upper + CLOSE

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.select import (
     Domain,
     FixedThresholdParameters,
@@ -79,25 +79,25 @@ def test_a_finer_threshold_lies_inside_a_coarser_one() -> None:
     ],
 )
 def test_a_parameter_out_of_range_is_refused_by_name(name: str, value: object) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ParameterError) as raised:
         TopKParameters(**{**GOOD, name: value})
     assert [fault.path for fault in raised.value.faults] == ["kbar" if value == 4 else name]
 
 
 def test_every_fault_is_reported_at_once() -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ParameterError) as raised:
         TopKParameters(k=0, kbar=0, epsilon=Fraction(0), delta=Fraction(2), items_per_user=0)
     assert [fault.path for fault in raised.value.faults] == ["k", "kbar", "items_per_user", "epsilon", "delta"]
 
 
 def test_the_laplace_variant_needs_a_bound_on_the_user_that_kbar_holds() -> None:
     for items_per_user in (None, 0, 4):
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ParameterError) as raised:
             LaplaceParameters(2, 3, Fraction(1, 2), Fraction(1, 20), items_per_user)  # type: ignore[arg-type]
         assert [fault.path for fault in raised.value.faults] == ["kbar" if items_per_user == 4 else "items_per_user"]
 
 
 def test_the_fixed_threshold_needs_a_delta_of_at_most_one_half() -> None:
-    assert threshold(7, FixedThresholdParameters(1, Fraction(1), Fraction(1, 2))) == (8, 8)
-    with pytest.raises(ConfigError, match="at most 1/2"):
+    assert threshold(7, FixedThresholdParameters(1, Fraction(1), Fraction(1, 2))) == (Fraction(8), Fraction(8))
+    with pytest.raises(ParameterError, match="at most 1/2"):
         FixedThresholdParameters(1, Fraction(1), Fraction(51, 100))

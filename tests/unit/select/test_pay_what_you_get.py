@@ -63,9 +63,12 @@ def test_a_ledger_of_several_adaptive_calls_keeps_its_budget(laws: Any) -> None:
         delta = random.choice([Fraction(1, 1000), Fraction(1, 50)])
         p = TopKParameters(2, 2, epsilon, delta, random.choice([None, 1]))
         budget = Cost(draws * (epsilon + delta), calls * delta)
+
+        def price(output: TopK, p: TopKParameters = p) -> Cost:
+            return selection_cost(output.draws, p.epsilon, p.delta)
+
         one, other = (
-            transcripts(laws, stream, p, budget, lambda o, p=p: selection_cost(o.draws, p.epsilon, p.delta))
-            for stream in random_stream(random, calls, p.items_per_user)
+            transcripts(laws, stream, p, budget, price) for stream in random_stream(random, calls, p.items_per_user)
         )
         excess = laws.divergence(one, other, lambda _, budget=budget: budget.epsilon)
         assert excess.upper <= budget.delta

@@ -123,11 +123,13 @@ def test_a_coin_that_ties_in_its_leading_word_is_decided_by_the_next(beyond: int
 
 
 def test_a_hundred_thousand_candidates_cost_no_more_looks_than_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stream_dp.select import peeling
+    calls: list[Fraction] = []
 
-    calls = []
-    exact = peeling.exp_neg
-    monkeypatch.setattr(peeling, "exp_neg", lambda x, precision: calls.append(x) or exact(x, precision))
+    def noted(x: Fraction, precision: int) -> tuple[int, int]:
+        calls.append(x)
+        return exp_neg(x, precision)
+
+    monkeypatch.setattr("stream_dp.select.peeling.exp_neg", noted)
     given, h_next = candidates({b"%d" % rank: 10**7 // rank for rank in range(1, 100_001)}, 100_000)
     p = TopKParameters(100, 100_000, Fraction(1, 100), Fraction("1e-8"))
     assert len(limited_domain_top_k(given, h_next, p, KeyedBits(b"k", b"zipf")).items) == 100

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.select import TopK, TopKParameters, threshold
 from stream_dp.select.utility import (
     beats_whole_domain,
@@ -71,5 +71,5 @@ def test_a_chance_that_is_none_is_refused() -> None:
     p = TopKParameters(1, 1, Fraction(1), Fraction(1, 2))
     for wrong in (Fraction(0), Fraction(1), 0.5):
         for statement in (lead_for_inclusion, shortfall, lead_for_all):
-            with pytest.raises(ConfigError, match="between 0 and 1"):
+            with pytest.raises(ParameterError, match="between 0 and 1"):
                 statement(p, wrong)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.analysis.gaussian import Gaussian, Insertion, covariance, insertion
 
 ONE = Fraction(1)
@@ -69,7 +69,7 @@ def steps_in(order: Sequence[Fraction]) -> tuple[list[list[Any]], dict[Fraction,
         form: Form = {("noise", rho, law.variance): ONE}
         for weight, source in (
             (law.weight_fine, held[fine] if fine else {"h": ONE}),
-            (law.weight_coarse, held.get(coarse, {})),
+            (law.weight_coarse, held[coarse] if coarse else {}),
         ):
             for name, coefficient in source.items():
                 form[name] = form.get(name, Fraction(0)) + weight * coefficient
@@ -181,7 +181,7 @@ def test_vector_g12_close_parameters_keep_their_accuracy_and_the_printed_form_lo
     [(0.0, None, None), (-1.0, None, 2.0), (1.0, 2.0, None), (1.0, None, 1.0), (1.0, 0.0, 2.0)],
 )
 def test_parameters_in_the_wrong_order_are_refused(rho: float, coarse: float | None, fine: float | None) -> None:
-    with pytest.raises(ConfigError, match="0 < coarse <= rho < fine"):
+    with pytest.raises(ParameterError, match="0 < coarse <= rho < fine"):
         insertion(rho, coarse, fine, 1.0)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.analysis.kernels import FloatArray
 from stream_dp.lossless.analysis.laplace import (
     Laplace,
@@ -99,7 +100,7 @@ def test_the_pieces_are_the_areas_of_the_density(z: float) -> None:
     law = sharpened(single(z), coarse, scale)
     beyond_zero = -1 if z >= 0 else 1
 
-    def area(where: Callable[[FloatArray], FloatArray]) -> float:
+    def area(where: Callable[[FloatArray], FloatArray | NDArray[np.bool_]]) -> float:
         return integral(lambda w: where(w) * sharpened_density(w, single(z), coarse, scale), 0.0, z)
 
     rest = 1 - float(law.keep[0])
@@ -110,12 +111,13 @@ def test_the_pieces_are_the_areas_of_the_density(z: float) -> None:
 
 def test_sharpening_turns_coarse_noise_into_fine_noise() -> None:
     coarse, scale = 4.0, 2.0
+
+    def moved_to(w: float) -> float:
+        return integral(lambda z: FAMILY.density(coarse, z) * sharpened_density(single(w), z, coarse, scale), 0.0, w)
+
     for w in (0.0, 1.5, -3.0):
         kept = sharpened(single(w), coarse, scale).keep * FAMILY.density(coarse, single(w))
-        moved = integral(
-            lambda z, w=w: FAMILY.density(coarse, z) * sharpened_density(single(w), z, coarse, scale), 0.0, w
-        )
-        assert kept + moved == pytest.approx(FAMILY.density(scale, single(w)), rel=1e-12, abs=0)
+        assert kept + moved_to(w) == pytest.approx(FAMILY.density(scale, single(w)), rel=1e-12, abs=0)
 
 
 def test_sharpening_far_tails_does_not_underflow() -> None:
@@ -198,5 +200,5 @@ def test_vector_l05_the_printed_lemma_f5_gives_the_wrong_atom(analysis_vector: V
     ],
 )
 def test_scales_in_the_wrong_order_are_refused(call: Callable[[np.random.Generator], FloatArray]) -> None:
-    with pytest.raises(ConfigError, match="sharpens to a smaller scale"):
+    with pytest.raises(ParameterError, match="sharpens to a smaller scale"):
         call(np.random.default_rng(1))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.analysis.kernels import FloatArray
 from stream_dp.lossless.analysis.sparse_gaussian import (
     DenseGradual,
@@ -236,7 +236,7 @@ def test_a_count_far_above_the_threshold_is_shown_near_its_value() -> None:
     ],
 )
 def test_rounds_that_the_quadrature_cannot_serve_are_refused(rounds: list[Round], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ParameterError, match=message):
         appearance(rounds)
 
 
@@ -259,12 +259,12 @@ def test_a_gradual_release_does_not_go_back() -> None:
     dense.release(1.0, 0.0, rng)
     efficient.release(1.0, 0.0, rng)
 
-    with pytest.raises(ConfigError, match="upwards"):
+    with pytest.raises(ParameterError, match="upwards"):
         dense.release(1.0, 0.0, rng)
-    with pytest.raises(ConfigError, match="growing rho"):
+    with pytest.raises(ParameterError, match="growing rho"):
         efficient.release(0.5, 0.0, rng)
 
 
 def test_a_bin_outside_the_domain_is_refused() -> None:
-    with pytest.raises(ConfigError, match="from 0 to 9"):
+    with pytest.raises(ParameterError, match="from 0 to 9"):
         EfficientGradual({10: 1.0}, 10)

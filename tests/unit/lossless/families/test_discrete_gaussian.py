@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.families import discrete_gaussian
 from stream_dp.lossless.families.discrete_gaussian import (
     Marks,
     OddRatioLadder,
+    discrete_gaussian_noise,
     near_lossless_coarsen,
     near_lossless_error,
     pmf,
-    sample,
 )
 
 F = Fraction
@@ -79,7 +79,7 @@ def test_vector_dg1_a_bridge_exists_for_odd_ratios_only(vector: Callable[[str], 
         else:
             assert min(series) < -1e-10  # no law has a negative probability
             if ratio.denominator == 1:
-                with pytest.raises(ConfigError, match="no bridge"):
+                with pytest.raises(ParameterError, match="no bridge"):
                     OddRatioLadder(fine * ratio, (1, int(ratio)))
 
 
@@ -189,7 +189,7 @@ def test_single_draws_are_discrete_gaussian(
     def first_attempt(bits: Any) -> int | None:
         attempts[0] = 0
         try:
-            return sample(variance, bits)
+            return discrete_gaussian_noise(variance, bits)
         except TimeoutError:
             return None
 
@@ -235,21 +235,21 @@ def test_marks_that_do_not_continue_the_finer_ones_are_corrupt_state(coarse: Mar
 
 @pytest.mark.parametrize("divisors", [(1, 2), (1, 4), (1, 3, 5), (1, 3, 6), (1, 1), (3, 9), (1, 9, 3), ()])
 def test_ladders_without_bridges_are_refused(divisors: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ParameterError):
         OddRatioLadder(F(1), divisors)
 
 
 def test_levels_off_the_ladder_or_in_the_wrong_order_are_refused() -> None:
-    with pytest.raises(ConfigError, match="not a level of the ladder"):
+    with pytest.raises(ParameterError, match="not a level of the ladder"):
         LADDER.fresh(5, BITS)
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         LADDER.coarsen(LADDER.zero, 1, 3, BITS)
-    with pytest.raises(ConfigError, match="must be finer than"):
+    with pytest.raises(ParameterError, match="must be finer than"):
         LADDER.between(LADDER.zero, 3, LADDER.zero, 1, 15, BITS)
-    with pytest.raises(ConfigError, match="variance must be positive"):
+    with pytest.raises(ParameterError, match="variance must be positive"):
         OddRatioLadder(F(0), (1,))
-    with pytest.raises(ConfigError, match="variance must be positive"):
-        sample(F(0), BITS)
+    with pytest.raises(ParameterError, match="variance must be positive"):
+        discrete_gaussian_noise(F(0), BITS)
 
 
 # --------------------------------------------------------------------------------------------------- near-lossless
@@ -270,13 +270,13 @@ def test_vector_dg3_how_far_the_near_lossless_variant_is_off(vector: Callable[[s
 
 
 def test_near_lossless_steps_add_discrete_gaussian_noise_of_the_difference() -> None:
-    drawn = sample(F(3, 2), KeyedBits(b"key", b"step"))
+    drawn = discrete_gaussian_noise(F(3, 2), KeyedBits(b"key", b"step"))
 
     assert near_lossless_coarsen(100, F(1), F(5, 2), KeyedBits(b"key", b"step")) == 100 + drawn
 
 
 def test_near_lossless_steps_that_add_no_noise_are_refused() -> None:
-    with pytest.raises(ConfigError, match="must add noise"):
+    with pytest.raises(ParameterError, match="must add noise"):
         near_lossless_coarsen(1, F(2), F(2), BITS)
-    with pytest.raises(ConfigError, match="at least 1/4"):
+    with pytest.raises(ParameterError, match="at least 1/4"):
         near_lossless_error(F(1), F(9, 8))
