@@ -1,8 +1,9 @@
 """What is shipped is what is tested: the wheel, its files, and the program as a stranger installs and runs it.
 
-The wheel is built from a copy of the checkout, directly and by way of a source distribution, and installed with the lock
-into an environment of its own, `.venv-wheel`, that knows nothing of the checkout. The environment is made anew when the
-lock, the requirements or the interpreter have changed; otherwise only the wheel in it is replaced, which needs no network.
+The wheel is built from a copy of the checkout, directly and by way of a source distribution, and installed with the
+lock into an environment of its own, `.venv-wheel`, that knows nothing of the checkout. The environment is made anew
+when the lock, the requirements or the interpreter have changed; otherwise only the wheel in it is replaced, without
+network.
 """
 
 from __future__ import annotations
@@ -28,15 +29,6 @@ pytestmark = pytest.mark.package
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = CHECKOUT / ".venv-wheel"
 DIST_INFO = f"stream_dp-{__version__}.dist-info"
-DATA_FILES = {
-    "stream_dp/cli/demo/flights.yaml",
-    "stream_dp/py.typed",
-    "stream_dp/runtime/localkafka/log4j2.properties",
-    "stream_dp/runtime/localkafka/pom.xml",
-    "stream_dp/runtime/localkafka/server.properties",
-}
-"""Everything in the package that is not a Python module."""
-
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -67,8 +59,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build_wheel(source: Path, folder: Path) -> Path:
-    build = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
-    run(*build, source, folder=folder)
+    pip = (sys.executable, "-m", "pip", "--quiet", "wheel")
+    run(*pip, "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source, folder=folder)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -130,21 +122,19 @@ def program(installed: Path, tmp_path: Path) -> Program:
     return call
 
 
-def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(wheel: Path) -> None:
-    package = CHECKOUT / "stream_dp"
-    folders = {package: "stream_dp", CHECKOUT / "agents": "stream_dp/agents"}
-    modules = {
-        f"{name}/{file.relative_to(folder).as_posix()}": file.read_bytes()
-        for folder, name in folders.items()
-        for file in folder.rglob("*.py")
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(source: Path, wheel: Path) -> None:
+    written = {
+        f"{name}/{file.relative_to(source / folder).as_posix()}": file.read_bytes()
+        for folder, name in (("stream_dp", "stream_dp"), ("agents", "stream_dp/agents"))
+        for file in (source / folder).rglob("*")
+        if file.is_file()
     }
-    assert "stream_dp/agents/ingest.py" in modules
+    assert {"stream_dp/agents/ingest.py", "stream_dp/py.typed", "stream_dp/runtime/localkafka/pom.xml"} < written.keys()
 
     found = contents(wheel)
-    assert {name: data for name, data in found.items() if name.endswith(".py")} == modules
-    others = {name for name in found if not name.endswith(".py") and not name.startswith(f"{DIST_INFO}/")}
-    assert others == DATA_FILES
-    assert f"{DIST_INFO}/licenses/LICENSE" in found
+    metadata = {name for name in found if name.startswith(f"{DIST_INFO}/")}
+    assert f"{DIST_INFO}/licenses/LICENSE" in metadata
+    assert {name: data for name, data in found.items() if name not in metadata} == written
 
 
 def test_the_source_distribution_leads_to_the_same_wheel(wheel: Path, wheel_by_way_of_sdist: Path) -> None:
