@@ -17,6 +17,7 @@ from stream_dp.accounting.rounding import exp_up
 from stream_dp.cli.reproduce import topk_numbers
 from stream_dp.config.explanation import describe
 from stream_dp.config.planning import load_plan
+from stream_dp.select import TopKParameters, threshold
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "budgets.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -66,9 +67,7 @@ def test_the_worked_example_keeps_its_ledger() -> None:
 def test_half_of_delta_for_slack_is_near_the_best_choice(share: str) -> None:
     total = Cost(Fraction(3), Fraction("1e-6"))
     lead = [
-        topk_numbers.threshold(
-            0, topk_numbers.TopKParameters(10, 1000, (s := size(total, 7200, 720, part * total.delta)).epsilon, s.delta)
-        )[1]
+        threshold(0, TopKParameters(10, 1000, (s := size(total, 7200, 720, part * total.delta)).epsilon, s.delta))[1]
         for part in (Fraction(1, 2), Fraction(share))
     ]
 
