@@ -3,6 +3,9 @@
 #   make demo                              live demo (DEMO_ARGS=--keep-running leaves it up)
 #   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
 #                                          one after another; by default two files at a time, each with a Kafka)
+#   make quick                             the unit and pipeline tests that need no Kafka
+#   make package                           the tests of the wheel, installed into .venv-wheel
+#   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
 
 SHELL := /bin/sh
@@ -11,6 +14,7 @@ MAKEFLAGS += --no-print-directory
 .SUFFIXES:
 
 PYTHON ?= python3
+PYTHONS ?= python3.11 python3.12 python3.13
 DEMO_ARGS ?=
 TEST_ARGS ?=
 TEST_JOBS ?= -n 2 --dist loadfile
@@ -20,35 +24,64 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := -c constraints.txt
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test quick package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
 
 help:
-	@echo "make demo    install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
-	@echo "make test    install, lint, run every test                                             (TEST_ARGS=\"-k name\")"
-	@echo "make lint    ruff, mypy, import-linter"
-	@echo "make clean   remove .venv, caches and build output; the Kafka cache and state stay"
-	@echo "PYTHON=...   the Python (3.11 or newer) that makes .venv; now: $(PYTHON)"
+	@echo "make demo     install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
+	@echo "make test     install, lint, run every test                                             (TEST_ARGS=\"-k name\")"
+	@echo "make quick    the unit and pipeline tests that need no Kafka                            (TEST_ARGS=\"-k name\")"
+	@echo "make package  build the wheel, install it into an empty environment, test it there"
+	@echo "make pythons  make quick under several Pythons; now: $(PYTHONS)"
+	@echo "make lint     ruff, mypy, import-linter"
+	@echo "make clean    remove .venv*, caches and build output; the Kafka cache and state stay"
+	@echo "PYTHON=...    the Python (3.11 to 3.13) that makes .venv; now: $(PYTHON)"
 
 demo: $(VENV)/demo.stamp
 	@$(BIN)/stream-dp demo $(DEMO_ARGS)
 
 test: lint
-	@echo "test: pytest"
+	@echo "test: pytest, everything but the long simulations: unit, statistical, pipeline, broker, the wheel"
 	@$(BIN)/python -m pytest $(TEST_JOBS) $(TEST_ARGS)
 
-lint: $(VENV)/dev.stamp
+quick: $(VENV)/dev.stamp
+	@echo "quick: pytest, unit and pipeline, without Kafka"
+	@$(BIN)/python -m pytest tests/unit tests/pipeline -m "not broker and not slow" $(TEST_JOBS) $(TEST_ARGS)
+
+package: $(VENV)/dev.stamp
+	@echo "package: pytest, the wheel in an environment of its own (.venv-wheel)"
+	@$(BIN)/python -m pytest tests/package $(TEST_ARGS)
+
+pythons:
+	@failed=; for python in $(PYTHONS); do \
+	  version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || { \
+	    failed="$$failed $$python"; continue; }; \
+	  echo "pythons: $$("$$python" --version), in .venv-$$version"; \
+	  $(MAKE) VENV=.venv-$$version PYTHON="$$python" quick || failed="$$failed $$version"; \
+	done; \
+	test -z "$$failed" || { echo "pythons: failed:$$failed" >&2; exit 1; }; \
+	echo "pythons: passed: $(PYTHONS)"
+
+lint: lint-ruff lint-format lint-mypy lint-imports
+
+lint-ruff: $(VENV)/dev.stamp
 	@echo "lint: ruff check"
 	@$(BIN)/ruff check
+
+lint-format: $(VENV)/dev.stamp
 	@echo "lint: ruff format"
 	@$(BIN)/ruff format --check
+
+lint-mypy: $(VENV)/dev.stamp
 	@echo "lint: mypy"
 	@$(BIN)/mypy
+
+lint-imports: $(VENV)/dev.stamp
 	@echo "lint: import-linter"
 	@$(BIN)/lint-imports
 
 clean:
-	@echo "clean: removing .venv, caches and build output"
-	@rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@echo "clean: removing .venv*, caches and build output"
+	@rm -rf .venv .venv-* build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything is pinned, the build too: setuptools comes from the lock, not from an isolated build environment.
@@ -63,8 +96,8 @@ $(VENV)/dev.stamp: $(VENV)/base.stamp
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/base.stamp: pyproject.toml constraints.txt
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "stream-dp needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" --version 2>/dev/null | head -1 | grep Python || echo 'not one')." >&2; \
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
+	  echo "stream-dp needs Python 3.11, 3.12 or 3.13; '$(PYTHON)' is $$("$(PYTHON)" --version 2>/dev/null | head -1 | grep Python || echo 'not one')." >&2; \
 	  echo "Name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { \
 	  echo "install: making the virtual environment $(VENV) with $$("$(PYTHON)" --version)"; \

@@ -1,0 +1,67 @@
+"""CONTRIBUTING.md, pyproject.toml, the Makefile and the pre-commit hooks say the same."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+CHECKOUT = Path(__file__).parents[3]
+CONTRIBUTING = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+MAKEFILE = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+PYPROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def claimed_versions() -> list[str]:
+    """The Python versions of the classifiers, in order."""
+    prefix = "Programming Language :: Python :: "
+    return [entry.removeprefix(prefix) for entry in PYPROJECT["project"]["classifiers"] if entry.startswith(prefix)]
+
+
+def words(versions: list[str]) -> str:
+    return f"{', '.join(versions[:-1])} and {versions[-1]}"
+
+
+def test_the_claimed_python_versions_are_the_same_everywhere() -> None:
+    versions = claimed_versions()
+    first, last = versions[0], versions[-1]
+    beyond = f"3.{int(last.removeprefix('3.')) + 1}"
+
+    assert versions == [f"3.{minor}" for minor in range(int(first[2:]), int(last[2:]) + 1)]
+    assert PYPROJECT["project"]["requires-python"] == f">={first},<{beyond}"
+    assert f"Python {words(versions)} are claimed" in CONTRIBUTING
+    assert f"\nPYTHONS ?= {' '.join(f'python{version}' for version in versions)}\n" in MAKEFILE
+    low, high = (f"(3, {version[2:]})" for version in (first, last))
+    assert f"{low} <= sys.version_info[:2] <= {high}" in MAKEFILE
+
+
+def test_the_linters_read_the_code_as_the_oldest_claimed_python() -> None:
+    oldest = claimed_versions()[0]
+
+    assert PYPROJECT["tool"]["mypy"]["python_version"] == oldest
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+
+
+def test_the_hooks_run_the_parts_of_make_lint_and_fetch_nothing() -> None:
+    (parts,) = re.findall(r"^lint: (.*)$", MAKEFILE, re.MULTILINE)
+    (repository,) = yaml.safe_load((CHECKOUT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+
+    assert repository["repo"] == "local"
+    assert [hook["entry"] for hook in repository["hooks"]] == [f"make {part}" for part in parts.split()]
+    assert {hook["language"] for hook in repository["hooks"]} == {"system"}
+
+
+def test_continuous_integration_runs_make_test() -> None:
+    commands = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+    assert commands[-1] == "exec make test"
+
+
+def test_every_marker_and_every_folder_of_tests_is_explained() -> None:
+    markers = [entry.split(":")[0] for entry in PYPROJECT["tool"]["pytest"]["ini_options"]["markers"]]
+    folders = [file.name for file in (CHECKOUT / "tests").iterdir() if file.is_dir() and file.name != "__pycache__"]
+
+    assert [marker for marker in markers if f"\n| `{marker}` | " not in CONTRIBUTING] == []
+    assert [folder for folder in folders if f"`tests/{folder}`" not in CONTRIBUTING] == []

@@ -1,0 +1,114 @@
+"""The repository keeps its shape: modules that fit in one reading, no stray files, nothing tracked that is ignored."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+TOO_LONG = 400
+"""Lines at which a module is to be split."""
+
+ROOT = {
+    ".ci",
+    ".editorconfig",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "SECURITY.md",
+    "agents",
+    "constraints.txt",
+    "deploy",
+    "docs",
+    "pyproject.toml",
+    "stream_dp",
+    "tests",
+}
+"""Every file and folder of the root."""
+
+
+def git(*words: str, given: str = "") -> list[str]:
+    """What git prints, split at its NUL bytes."""
+    if not (CHECKOUT / ".git").exists():
+        pytest.skip("not a checkout of git")
+    done = subprocess.run(["git", *words], cwd=CHECKOUT, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return list(filter(None, done.stdout.split("\0")))
+
+
+def long_modules(folder: Path) -> dict[str, int]:
+    """The modules below a folder that are too long, with their numbers of lines, the longest first."""
+    lines = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in folder.rglob("*.py")}
+    longest_first = sorted(lines.items(), key=lambda entry: -entry[1])
+    return {file.relative_to(folder.parent).as_posix(): count for file, count in longest_first if count >= TOO_LONG}
+
+
+@pytest.mark.parametrize("folder", ["stream_dp", "agents"])
+def test_every_module_fits_in_one_reading(folder: str) -> None:
+    assert list((CHECKOUT / folder).rglob("*.py"))
+    offenders = [f"{name}: {count} lines" for name, count in long_modules(CHECKOUT / folder).items()]
+    assert not offenders, f"split by noun what has {TOO_LONG} lines or more: {', '.join(offenders)}"
+
+
+def test_a_module_of_four_hundred_lines_is_too_long_and_a_shorter_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    for name, count in (("long", 400), ("longer", 500), ("short", 399)):
+        (tmp_path / "package" / f"{name}.py").write_text("x = 1\n" * count)
+
+    assert list(long_modules(tmp_path / "package").items()) == [("package/longer.py", 500), ("package/long.py", 400)]
+
+
+def test_the_root_holds_what_is_listed_and_nothing_else() -> None:
+    assert {name.split("/")[0] for name in git("ls-files", "-z")} == ROOT
+
+
+def test_the_only_link_is_that_of_the_agents() -> None:
+    entries = [entry.split("\t") for entry in git("ls-files", "-z", "--stage")]
+
+    assert [name for attributes, name in entries if attributes.startswith("120000")] == ["stream_dp/agents"]
+    assert (CHECKOUT / "stream_dp" / "agents").resolve() == CHECKOUT / "agents"
+
+
+def test_no_tracked_file_is_one_that_git_should_ignore() -> None:
+    assert git("ls-files", "-z", "--cached", "--ignored", "--exclude-standard") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stream_dp-0.1.0-py3-none-any.whl",
+        "tests/some.whl",
+        "stream_dp-0.1.0.tar.gz",
+        "dist/stream_dp-0.1.0.tar.gz",
+        "build/lib/stream_dp/__init__.py",
+        "stream_dp.egg-info/PKG-INFO",
+        "stream_dp/__pycache__/version.cpython-311.pyc",
+        ".venv/bin/python",
+        ".venv-3.12/bin/python",
+        ".venv-wheel/env/bin/python",
+        ".mypy_cache/x",
+        ".ruff_cache/x",
+        ".pytest_cache/x",
+        ".hypothesis/x",
+        ".import_linter_cache/x",
+        "state/x",
+        "flights.key",
+        "lossless-figure2.png",
+        "topk-budgets.png",
+    ],
+)
+def test_what_is_built_or_made_by_running_is_ignored(name: str) -> None:
+    assert git("check-ignore", "-z", "--no-index", "--stdin", given=f"{name}\0") == [name]
+
+
+@pytest.mark.parametrize(
+    "name", ["agents/ingest.py", "deploy/compose.yaml", "docs/build.md", "tests/package/test_wheel.py"]
+)
+def test_what_is_written_by_hand_is_not_ignored(name: str) -> None:
+    assert git("check-ignore", "-z", "--no-index", "--stdin", given=f"{name}\0") == []
