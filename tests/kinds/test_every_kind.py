@@ -111,7 +111,7 @@ def test_what_the_merge_sends_on_is_all_that_sealing_looks_at(case: Case) -> Non
 def test_the_order_in_which_keys_came_is_forgotten(case: Case) -> None:
     view = case.plan().views[VIEW]
     for counts in (case.counts, *case.others):
-        backwards = dict(reversed(counts.items()))
+        backwards = dict(reversed(list(counts.items())))
         tables = [
             seal_window(view, 0, some, prf_key=KEY, entropy=keyed, lists=case.lists) for some in (counts, backwards)
         ]

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
-from scipy.stats import chi2  # type: ignore[import-untyped]
+from scipy.stats import chi2
 
 from stream_dp.lossless.families.discrete_laplace import pmf, tail
 

@@ -15,10 +15,10 @@ from math import exp, log, sqrt
 from pathlib import Path
 
 # mypy runs where the package is not: see above.
-from dp_accounting import dp_event  # type: ignore[import-not-found]
-from dp_accounting.pld import privacy_loss_distribution as pld  # type: ignore[import-not-found]
-from dp_accounting.pld.common import DifferentialPrivacyParameters  # type: ignore[import-not-found]
-from dp_accounting.rdp import RdpAccountant  # type: ignore[import-not-found]
+from dp_accounting import dp_event
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.common import DifferentialPrivacyParameters
+from dp_accounting.rdp import RdpAccountant
 
 ORDERS = [1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0]
 GRID = [1 + n / 10 for n in range(1, 100)] + [*range(11, 64), 128, 256, 512, 1024]

@@ -98,7 +98,8 @@ def test_events_stand_in_their_aircrafts_partition_and_every_day_ends_with_water
     assert place is not None
     users: defaultdict[int, set[bytes]] = defaultdict(set)
     for partition in range(source.partitions):
-        latest, marks = 0, []
+        latest = 0
+        marks: list[int] = []
         for record in log.records[TP(source.topic, partition)]:
             if record.value:
                 event = json.loads(record.value)

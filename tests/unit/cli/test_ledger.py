@@ -52,9 +52,18 @@ class Office:
         before, cost = self.left.get(period, ledger.budget), planned.counts(1) + keys_of(planned, draws)
         if not planned.cost(1) <= before:
             for audience, level in planned.audiences.items():
-                common = {"audience": audience, "level": level, "start_ms": day * DAY_MS, "revision": 1}
                 statement = account(planned, period, before)
-                self.records.append(refusal_record(planned, **common, asked=planned.cost(1), ledger=statement))
+                self.records.append(
+                    refusal_record(
+                        planned,
+                        audience=audience,
+                        level=level,
+                        start_ms=day * DAY_MS,
+                        revision=1,
+                        asked=planned.cost(1),
+                        ledger=statement,
+                    )
+                )
             return
         self.left[period] = before - cost
         paid = Cost.ZERO

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from stream_dp.config.explanation import describe
 from stream_dp.config.models import MODELS, VIEW_MODELS, Config, WindowConfig, check_broker
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
-from stream_dp.config.yaml_data import Inexact, parse_yaml
+from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import ConfigError
-from stream_dp.exact.rationals import parse_exact
+from stream_dp.exact.rationals import Inexact, parse_exact
 from stream_dp.kinds.lists import FileSettings, TopicSettings
 from stream_dp.kinds.topk import SelectionSettings
 from stream_dp.windows.durations import format_duration, format_time, parse_duration, parse_time
@@ -132,7 +133,7 @@ def test_example_of_the_documentation_is_right_and_affords_its_schedule(tmp_path
 
 
 def test_documentation_has_every_key_and_no_other() -> None:
-    views = [*VIEW_MODELS.values(), WindowConfig, SelectionSettings, FileSettings, TopicSettings]
+    views: list[type[BaseModel]] = [*VIEW_MODELS.values(), WindowConfig, SelectionSettings, FileSettings, TopicSettings]
     keys = {key for model in [*MODELS.values(), *views] for key in model.model_fields}
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
@@ -167,7 +168,8 @@ def test_float_is_refused_wherever_a_number_decides_privacy(
 
 
 def test_float_in_memory_is_refused_like_one_in_a_file(flights: str) -> None:
-    data, _ = parse_yaml(flights)
+    read, _ = parse_yaml(flights)
+    data: dict[str, object] = dict(read)
     data["ledgers"] = {"aircraft": {"population": "x", "epsilon": 0.1, "delta": "0", "period": "1d"}}
     with pytest.raises(ValueError, match=r'0\.1 becomes a binary float.* quote it: "0\.1"'):
         Config.model_validate(data)

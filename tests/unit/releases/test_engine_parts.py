@@ -26,7 +26,7 @@ def test_the_parts_of_a_ledger_add_up_to_what_it_promises() -> None:
     ledger = PARTED.ledgers["visitors"]
     slack = Fraction(1, 100)
     assert ledger.total == Cost(Fraction(47), Fraction(1, 5))
-    assert (ledger.budget.epsilon, ledger.budget.delta) == (2, Fraction(1, 5) - 2 * slack)
+    assert (ledger.budget.epsilon, ledger.budget.delta) == (Fraction(2), Fraction(1, 5) - 2 * slack)
     parts = squares_epsilon(ledger.budget.squares, slack), zcdp_epsilon(ledger.budget.rho, slack)
     assert all(0 <= cap - part < Fraction(1, 10**9) for cap, part in zip((6, 39), parts, strict=True))
     assert ledger.budget.epsilon + sum(parts) <= ledger.total.epsilon
@@ -170,7 +170,7 @@ def test_what_was_reserved_is_dropped_if_its_window_was_never_stored_and_kept_if
     desk.machine.cut_after = None
     ledger = desk.ledger()
     assert dict(ledger.reserved) == {CALLS[1]: Cost(Fraction(2), DELTA)}
-    assert (ledger.spent, ledger.left.epsilon) == (spent, 40 - 2 - 2)
+    assert (ledger.spent, ledger.left.epsilon) == (spent, Fraction(40 - 2 - 2))
     assert reservation_key(key, CALLS[1]) in desk.machine.rows
     desk.give("pages", 1000, HOME)
     assert desk.ledger().spent == spent + spent
