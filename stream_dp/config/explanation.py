@@ -192,7 +192,7 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
     return LevelDescription(
         name=level.name,
         epsilon=Amount.up(level.epsilon),
-        noise_scale=Amount.up(view.kind.sensitivity / level.epsilon),
+        noise_scale=Amount.up(Fraction(view.kind.sensitivity * level.epsilon.denominator, level.epsilon.numerator)),
         expected_error=decimal_up(level.expected_error, DISPLAY_DIGITS),
         noise_interval_95=level.noise_interval,
         cost=Price.spent(cost),

@@ -86,8 +86,8 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
     return Plan(
         name=config.name,
         broker=config.broker,
-        data_dir=folder / config.data_dir,
-        key_file=folder / config.key_file,
+        data_dir=folder.joinpath(config.data_dir),
+        key_file=folder.joinpath(config.key_file),
         partitions=next(iter(config.sources.values())).partitions,
         views=views,
         ledgers=ledgers,

@@ -86,7 +86,7 @@ def load_list(settings: WrittenList, path: str, folder: Path) -> KeyList:
     Raises:
         ConfigError: the file cannot be read, a key stands twice, or there are too many or none.
     """
-    keys = _lines(folder / settings.file, f"{path}.file") if isinstance(settings, FileSettings) else settings
+    keys = _lines(folder.joinpath(settings.file), f"{path}.file") if isinstance(settings, FileSettings) else settings
     faults = [Fault(path, f"{key!r} stands twice") for key, times in Counter(keys).items() if times > 1]
     if not 0 < len(keys) <= MOST_KEYS:
         faults.append(Fault(path, f"must have between 1 and {MOST_KEYS} keys, not {len(keys)}"))
