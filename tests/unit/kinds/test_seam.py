@@ -1,0 +1,65 @@
+"""Nobody but the kinds themselves asks which kind a view is, and nobody but `windows.shape` adds up window lengths."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from stream_dp.kinds.registry import KINDS
+
+PACKAGE = Path(__file__).parents[3] / "stream_dp"
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        yield file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text())
+
+
+def asks(tree: ast.AST) -> list[str]:
+    """What compares with the name of a kind, imports the module of one, or asks for a class of one."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(comparators=comparators) if any(_names_kind(value) for value in comparators):
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+            case ast.MatchValue(value=value) if _names_kind(value):
+                found.append(f"line {value.lineno}: case {ast.unparse(value)}")
+            case ast.ImportFrom(module=str(module)) if module.removeprefix("stream_dp.kinds.") in KINDS:
+                found.append(f"line {node.lineno}: imports {module}")
+            case ast.ImportFrom(module="stream_dp.kinds", names=names) if {name.name for name in names} & KINDS.keys():
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def _names_kind(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Constant) and part.value in KINDS for part in ast.walk(node))
+
+
+def test_nothing_outside_the_kinds_asks_which_kind_a_view_is() -> None:
+    found = {path: asks(tree) for path, tree in modules() if not path.startswith("kinds/")}
+    assert {path: faults for path, faults in found.items() if faults} == {}
+
+
+def test_the_search_finds_what_it_is_for() -> None:
+    for text in (
+        'if view.kind.name == "histogram":\n    pass',
+        'x = kind in ("topk", "other")',
+        'match kind:\n    case "topk":\n        pass',
+        "from stream_dp.kinds.topk import TopKPlan",
+        "from stream_dp.kinds import histogram",
+    ):
+        assert asks(ast.parse(text)), text
+    assert asks(ast.parse("from stream_dp.kinds.registry import KINDS\nKINDS[view.kind.name]")) == []
+
+
+def test_only_one_module_adds_up_lengths_of_windows_and_periods() -> None:
+    """Elsewhere a length is shown as a duration, compared or fingerprinted; it is in no sum, product or remainder."""
+    found = []
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.BinOp | ast.AugAssign) and path != "windows/shape.py":
+                names = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+                if names & {"length_ms", "origin_ms"}:
+                    found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+    assert found == []
