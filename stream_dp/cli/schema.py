@@ -23,7 +23,7 @@ from stream_dp.records import codec as records
 def schema(name: str, *, as_json: bool, output: Path | None) -> None:
     """Print the JSON Schema of the public records.
 
-    NAME is `record` (anything on a topic releases.<view>.<audience>), `histogram`, `topk` or `refusal`.
+    NAME is `record` (anything on a topic releases.<view>.<audience>), `refusal`, or a kind of release.
 
     Exit codes: 0 done, 1 the folder cannot be written, 2 wrong usage.
     """
