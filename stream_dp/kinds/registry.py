@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stream_dp.kinds.base import Kind
+from stream_dp.kinds.catalogue import CATALOGUE
 from stream_dp.kinds.histogram import HISTOGRAM
 from stream_dp.kinds.topk import TOPK
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
+        CATALOGUE,
         HISTOGRAM,
         TOPK,
     )

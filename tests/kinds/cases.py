@@ -100,6 +100,17 @@ def _histogram_law(a: Fraction, view: ViewPlan, level: int) -> Law:
 DELTA = Fraction(1, 100)
 
 CASES = {
+    "catalogue": Case(
+        """\
+    kind: catalogue
+    catalogue: {topic: page-list}
+""",
+        {"home": 3, "cart": 7, "rare": 1},
+        ({}, {f"page {n}": 3 * n + 1 for n in range(30)}),
+        noised(3),
+        Cost.ZERO,
+        lists={"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])},
+    ),
     "histogram": Case(
         """\
     kind: histogram

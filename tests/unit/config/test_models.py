@@ -294,7 +294,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             ("start: 2013-01-01T00:00:00Z, grace", "start: 2013-01-01T00:00:00, grace"),
             'views.destinations.window.start: a moment needs its offset from UTC: "2013-01-01T00:00:00Z"',
         ),
-        (("kind: topk", "kind: top"), "views.busiest.kind: must be 'histogram', 'topk', not 'top'"),
+        (("kind: topk", "kind: top"), "views.busiest.kind: must be 'catalogue', 'histogram', 'topk', not 'top'"),
     ],
 )
 def test_what_would_break_a_guarantee_is_refused(planned: Planner, change: tuple[str, str], fault: str) -> None:

@@ -1,0 +1,132 @@
+"""The kind `catalogue`: where its list comes from, what it shows of it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.errors import ConfigError
+from stream_dp.exact.bits import KeyedBits
+from stream_dp.kinds.catalogue import MOST_BYTES, CatalogueCount, CataloguePlan
+from stream_dp.kinds.lists import KeyList
+from tests.support.sealing import Reading, read_window, seal_window
+
+Planner = Callable[..., Plan]
+KEY = bytes(range(32))
+HISTOGRAM = "    kind: histogram\n    items_per_user: 5\n"
+COUNTS = {"ATL": 900, "BOS": 400, "XXX": 700}
+
+
+@pytest.fixture
+def view(planned: Planner) -> Callable[..., ViewPlan]:
+    """The destinations as a catalogue of what is written."""
+
+    def of(written: str, *changes: tuple[str, str]) -> ViewPlan:
+        kind = f"    kind: catalogue\n    catalogue: {written}\n    items_per_user: 5\n"
+        return planned((HISTOGRAM, kind), ('    delta: "1e-6"\n', ""), *changes).views["destinations"]
+
+    return of
+
+
+def read(view: ViewPlan, counts: dict[str, int], lists: dict[str, KeyList] | None = None) -> list[Reading]:
+    table = seal_window(
+        view, 0, counts, prf_key=KEY, entropy=lambda context: KeyedBits(KEY, context), lists=lists or {}
+    )
+    return read_window(view, 0, table, [0, 1, 2], KEY)
+
+
+def test_every_key_of_the_list_is_shown_and_no_other(view: Callable[..., ViewPlan]) -> None:
+    for reading in read(view("[ATL, BOS, LAX]"), COUNTS):
+        assert {item for item, _ in reading.items} == {"ATL", "BOS", "LAX"}
+        counts = [count for _, count in reading.items]
+        assert counts == sorted(counts, reverse=True)
+        assert reading.fields["catalogue"].keys == 3
+
+
+def test_a_window_of_nobody_shows_noise_alone_of_either_sign(view: Callable[..., ViewPlan]) -> None:
+    listed = json.dumps([f"key {n}" for n in range(200)])
+    for reading in read(view(listed), {}):
+        signs = {count > 0 for _, count in reading.items if count}
+        assert signs == {True, False}
+
+
+def test_it_costs_its_level_and_nothing_else(view: Callable[..., ViewPlan]) -> None:
+    """lossless 6.4: the keys are public, so there is no delta and nothing to choose."""
+    listed = view("[ATL, BOS, LAX]")
+    assert listed.keys_at_worst == Cost.ZERO
+    assert [listed.cost(level) for level in range(3)] == [
+        Cost(epsilon, Fraction(0)) for epsilon in (Fraction(1, 4), Fraction(1), Fraction(4))
+    ]
+
+
+def test_a_user_moves_no_more_counts_than_the_list_has(view: Callable[..., ViewPlan]) -> None:
+    assert view("[ATL, BOS]").kind.sensitivity == 2
+    assert view("[ATL, BOS, LAX, JFK, ORD, SFO]").kind.sensitivity == 5
+    assert view("{topic: places}").kind.sensitivity == 5
+
+
+def test_a_file_has_one_key_a_line(view: Callable[..., ViewPlan], tmp_path: Path) -> None:
+    (tmp_path / "places.txt").write_bytes("ATL\r\n\nZürich\u2028airport\nBOS".encode())
+    plan = view("{file: places.txt}").kind
+    assert isinstance(plan, CataloguePlan)
+    assert plan.listed == KeyList.of(["ATL", "BOS", "Zürich\u2028airport"])
+
+
+def test_a_record_names_the_list_it_was_made_from(view: Callable[..., ViewPlan]) -> None:
+    listed = view("{topic: places}")
+    lists = [KeyList.of(["ATL", "BOS"]), KeyList.of(["ATL", "LAX"])]
+    versions = [read(listed, COUNTS, {"places": one})[0].fields["catalogue"].version for one in lists]
+    assert versions == [one.version for one in lists]
+    assert read(view("[BOS, ATL]"), COUNTS)[0].fields["catalogue"].version == versions[0]
+
+
+def test_a_list_that_is_written_down_belongs_to_the_view_and_one_in_a_topic_by_its_name(
+    view: Callable[..., ViewPlan], tmp_path: Path
+) -> None:
+    (tmp_path / "places.txt").write_text("BOS\nATL\n")
+    same = {view(written).fingerprint for written in ("[ATL, BOS]", "[BOS, ATL]", "{file: places.txt}")}
+    others = {view(written).fingerprint for written in ("[ATL]", "{topic: places}", "{topic: other}")}
+    assert len(same) == 1
+    assert len(same | others) == 4
+
+
+def test_what_is_not_on_a_written_list_goes_no_further_than_the_merge(view: Callable[..., ViewPlan]) -> None:
+    assert view("[ATL, BOS, LAX]").kind.needed(COUNTS) == {"ATL": 900, "BOS": 400}
+    assert view("{topic: places}").kind.needed(COUNTS) == COUNTS
+
+
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        ("[ATL, ATL]", "views.destinations.catalogue: 'ATL' stands twice"),
+        ("[]", 'views.destinations.catalogue: write a list of keys, {file: "keys.txt"} or {topic: name}'),
+        ("places", 'views.destinations.catalogue: write a list of keys, {file: "keys.txt"} or {topic: name}'),
+        ("[1, 2]", 'views.destinations.catalogue: write a list of keys, {file: "keys.txt"} or {topic: name}'),
+        ("{file: none.txt}", "views.destinations.catalogue.file: cannot be read: No such file or directory"),
+        ("{topic: flights}", "views.destinations: 'flights' is a topic of source 'flights': its records are no public"),
+        ("{topic: releases.x}", "views.destinations: 'releases.x' could be an internal topic"),
+        ('{topic: "a b"}', "views.destinations.catalogue: a topic's name is 1 to 249 characters"),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_a_fault(view: Callable[..., ViewPlan], written: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        view(written)
+    assert [str(one)[: len(fault)] for one in caught.value.faults] == [fault]
+
+
+def test_a_list_that_does_not_fit_a_record_is_refused(view: Callable[..., ViewPlan]) -> None:
+    listed = view("{topic: places}")
+    large = KeyList.of(f"key {n:020}" for n in range(MOST_BYTES // 72 + 1))
+    with pytest.raises(ConfigError, match=r"catalogue\.topic: a release of its 87382 keys would not fit"):
+        listed.kind.check_lists({"places": large})
+    with pytest.raises(ConfigError, match="the list has no key yet"):
+        listed.kind.check_lists({"places": KeyList.of([])})
+    listed.kind.check_lists({"places": KeyList.of(large.keys[:-1])})
+    entry = CatalogueCount(item=large.keys[0], count=-123_456_789)
+    assert len(entry.model_dump_json()) < len(large.keys[0]) + 48, "the estimate is on the safe side"
