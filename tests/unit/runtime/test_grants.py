@@ -51,8 +51,15 @@ async def test_grant_is_read_back_as_an_order_and_as_the_last_level(plan: Plan, 
 @pytest.mark.parametrize(
     "value",
     [
+        b"",
+        b"{",
+        b"[]",
+        b'{"type":"grant","audience":"partner"}',
+        b'{"type":"grant","audience":"partner","level":"detailed","and":1}',
+        b'{"type":"origin","audience":"partner","level":"detailed"}',
         b'{"type":"grant","audience":"nobody","level":"detailed"}',
         b'{"type":"grant","audience":"partner","level":"finest"}',
+        b'{"type":"grant","audience":7,"level":"detailed"}',
         b"\xff",
     ],
 )
