@@ -114,7 +114,9 @@ class TopKDetails(BaseModel):
         description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
         "as often as not; null where no key has to."
     )
-    outlook: ExpectationDetails | None = Field(description="What it can be expected to find; null where nothing can.")
+    expectation: ExpectationDetails | None = Field(
+        description="What it can be expected to find; null where nothing can."
+    )
 
 
 class _Found(msgspec.Struct, array_like=True, frozen=True):
@@ -195,7 +197,7 @@ class TopKPlan(KindPlan):
                 delta=Amount.up(chosen.delta),
                 draws=chosen.most_draws,
                 margin=None if chosen.margin is None else decimal_up(chosen.margin, DISPLAY_DIGITS),
-                outlook=None if chosen.expectation is None else _expectation(chosen.expectation),
+                expectation=None if chosen.expectation is None else _expectation(chosen.expectation),
             ),
         )
 

@@ -70,7 +70,7 @@ class Publisher:
         audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
         noise = WindowNoise(view.noise_name(start_ms), self._prf_key)
         readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
-        books = account(view, start_ms, ledger.left)
+        left = account(view, start_ms, ledger.left)
         records = []
         for audience, fields in zip(audiences, readings, strict=True):
             level = levels[audience]
@@ -83,7 +83,7 @@ class Publisher:
                 fields=fields,
                 charged=difference(view, table, finest, max(finest, level)),
                 held=view.spent(table, level),
-                ledger=books,
+                ledger=left,
             )
             finest = max(finest, level)
             records.append(self._addressed(record))

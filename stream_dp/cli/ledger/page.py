@@ -41,7 +41,7 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
         Text(""),
         _shares(statement),
         Text(""),
-        *_outlook(plan, statement),
+        *_forecast(plan, statement),
         Text(""),
         burn_down(statement, max(20, min(WIDEST, width - CHART_MARGIN))),
     ]
@@ -98,13 +98,13 @@ def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
             "all_views_until_ms": lasts_ms,
             "all_views_until": moment(lasts_ms),
             "to_the_end": lasts_ms == account.period.end_ms,
-            "views": {name: _outlook_json(view) for name, view in views.items()},
+            "views": {name: _forecast_json(view) for name, view in views.items()},
         },
         "history": [{"window_end_ms": time_ms, "left": _dump(left, left=True)} for time_ms, left in statement.history],
     }
 
 
-def _outlook_json(view: Forecast) -> dict[str, Any]:
+def _forecast_json(view: Forecast) -> dict[str, Any]:
     return {
         "level": view.level,
         "window_costs_at_worst": _dump(view.cost),
@@ -161,7 +161,7 @@ def _shares(statement: Statement) -> Table:
     return table
 
 
-def _outlook(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
+def _forecast(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
     views, lasts_ms = forecast(plan, statement)
     entries = [name for name in _entries(statement) if any(getattr(view.cost, name) for view in views.values())]
     table = _table("a window of", "level", *entries, "more, alone", "to come")

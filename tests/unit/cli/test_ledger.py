@@ -155,7 +155,7 @@ def test_records_are_taken_by_the_time_they_were_published_and_by_what_they_left
     assert at_once["visitors", 0].history == [(end, left) for end, left in office.statement().history]
 
 
-def test_outlook_counts_windows_at_the_present_level_up_to_the_end_of_the_period(visits: Plan) -> None:
+def test_forecast_counts_windows_at_the_present_level_up_to_the_end_of_the_period(visits: Plan) -> None:
     """A window of pages costs 1, one of searches 1/5 and at worst 3 draws of 1/10; seven days are to come."""
     office = three_days(visits)
     views, lasts = forecast(visits, office.statement())
@@ -168,7 +168,7 @@ def test_outlook_counts_windows_at_the_present_level_up_to_the_end_of_the_period
     assert lasts == 10 * DAY_MS
 
 
-def test_outlook_ends_where_the_first_window_cannot_be_paid_for(visits_file: Path) -> None:
+def test_forecast_ends_where_the_first_window_cannot_be_paid_for(visits_file: Path) -> None:
     visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', 'epsilon: "8"'))
     plan = load_plan(visits_file)
     office = three_days(plan)

@@ -181,7 +181,7 @@ def test_check_says_what_a_selection_can_be_expected_to_find(planned: Planner) -
         for view in describe(planned()).views
         if isinstance(view.explanation.details, TopKDetails)
     ]
-    assert told.outlook is not None
+    assert told.expectation is not None
     assert told.margin == "179"
-    assert (told.outlook.usually, told.outlook.all_found, told.outlook.shortfall) == ("201", "220", "77.9")
-    assert told.outlook.noise.startswith("7.")
+    assert (told.expectation.usually, told.expectation.all_found, told.expectation.shortfall) == ("201", "220", "77.9")
+    assert told.expectation.noise.startswith("7.")
