@@ -17,6 +17,8 @@ from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
 
+GRANT = b'{"type":"grant","audience":"partner","level":"detailed"}'
+
 
 @pytest.fixture
 def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
@@ -81,7 +83,10 @@ async def test_what_is_no_grant_of_this_plan_is_passed_over_with_a_line_that_doe
     assert await last_grant(plan, MemoryClient(log), "partner") == "detailed"
 
 
-@pytest.mark.parametrize(("key", "value"), [(b"origin/pages/1", b"{}"), (None, b"{}"), (b"grant/partner", None)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [*((key, GRANT) for key in (None, b"", b"origin/pages/1", b"grants/partner")), (b"grant/partner", None)],
+)
 def test_records_of_other_kinds_and_tombstones_are_passed_over_silently(
     plan: Plan, key: bytes | None, value: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
