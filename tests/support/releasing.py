@@ -23,7 +23,7 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from tests.support.machine import Machine
-from tests.support.topics import Stage
+from tests.support.topics import TopicReader
 
 MERGED = "merged"
 KEY, KEY_ID = bytes(range(32)), b"key one."
@@ -140,7 +140,7 @@ class Desk:
         self.auditor = Auditor(self)
         if self.audit:
             self.machine.watch = self.auditor
-        self.stage: Stage[ReleaseEngine] = Stage(
+        self.reader: TopicReader[ReleaseEngine] = TopicReader(
             MERGED,
             self.engine,
             lambda engine, values, rows: engine.buckets(values, rows),
@@ -166,15 +166,15 @@ class Desk:
 
     def give(self, view: str, start: int, counts: Mapping[str, int]) -> None:
         """Put the exact counts of a window into the topic, and let the engine read them."""
-        self.stage.write(buckets_of(self.plan.views[view], start, counts))
+        self.reader.write(buckets_of(self.plan.views[view], start, counts))
 
     def grant(self, number: int, audience: str, level: str) -> None:
-        self.stage.run(lambda engine: engine.order(Order(number, audience, level), self.machine))
+        self.reader.run(lambda engine: engine.order(Order(number, audience, level), self.machine))
 
     def change(self, changed: Plan) -> None:
         """Restart with another plan."""
         self.plan = changed
-        self.stage.restart()
+        self.reader.restart()
 
     # -- what came out ----------------------------------------------------------------------------------------
 

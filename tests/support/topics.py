@@ -1,4 +1,4 @@
-"""A topic that a stage reads and withdraws its records from, and the stage on a machine that is cut."""
+"""A topic that a reader reads and withdraws its records from, and the reader on a machine that is cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T", bound=Loaded)
 
 
 @dataclass
-class Stage(Generic[T]):
-    """Reads `topic` at least once; what the stage itself sends there, it reads as well."""
+class TopicReader(Generic[T]):
+    """Reads `topic` at least once; what the reader itself sends there, it reads as well."""
 
     topic: str
     new: Callable[[], T]
@@ -46,11 +46,11 @@ class Stage(Generic[T]):
     def read_some(self) -> None:
         """Read one batch."""
         batch = self.log[self.read : self.read + self.at_once]
-        if self.attempt(lambda stage: self.take(stage, [message.value for message in batch], self.machine)):
+        if self.attempt(lambda reader: self.take(reader, [message.value for message in batch], self.machine)):
             self.read += len(batch)
 
     def load(self) -> None:
-        """Start the stage if it does not run."""
+        """Start the reader if it does not run."""
         while self._running is None:
             fresh = self.new()
             try:
@@ -67,7 +67,7 @@ class Stage(Generic[T]):
         self.load()
 
     def attempt(self, step: Callable[[T], Step]) -> bool:
-        """Run a step on the stage, started if need be; whether it was not cut."""
+        """Run a step on the reader, started if need be; whether it was not cut."""
         self.load()
         assert self._running is not None
         try:

@@ -60,8 +60,8 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
             _introduce(screen, choice, keep_running=keep_running)
             run = new_run(choice.broker)
             _log_into(run)
-            story = play(run, flights.result(), screen, pace_s=pace, keep_running=kept)
-            outcome = uvloop.run(_cancelled_by_signals(story))
+            walkthrough = play(run, flights.result(), screen, pace_s=pace, keep_running=kept)
+            outcome = uvloop.run(_cancelled_by_signals(walkthrough))
     except (KeyboardInterrupt, asyncio.CancelledError):
         screen.say("Stopped.")
         sys.exit(INTERRUPTED)
@@ -104,13 +104,13 @@ def _stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _cancelled_by_signals(story: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Inside the event loop a signal cancels the story, which cleans up at its own pace; it is raised nowhere else."""
-    loop, telling = asyncio.get_running_loop(), asyncio.ensure_future(story)
+async def _cancelled_by_signals(walkthrough: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Inside the event loop a signal cancels the walkthrough, which cleans up at its own pace."""
+    loop, running = asyncio.get_running_loop(), asyncio.ensure_future(walkthrough)
     for number in ENDING:
-        loop.add_signal_handler(number, telling.cancel)
+        loop.add_signal_handler(number, running.cancel)
     try:
-        return await telling
+        return await running
     finally:
         for number in ENDING:
             loop.remove_signal_handler(number)

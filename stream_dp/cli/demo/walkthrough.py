@@ -69,33 +69,33 @@ async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float,
         await prepare(plan, client)
         began = time.monotonic()
         async with started_worker(run, client, log, keep_running=keep_running) as worker:
-            story = _Story(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)
-            return await story.told()
+            walkthrough = _Walkthrough(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)
+            return await walkthrough.run()
 
 
-class _Story:
+class _Walkthrough:
     def __init__(self, state: DemoState, client: Client, worker: RunningWorker, screen: Screen, began: float) -> None:
-        self._scene = state
+        self._state = state
         self._client = client
         self._worker = worker
-        self._stage = screen
+        self._screen = screen
         self._began = began
         self._news_at = time.monotonic()
         self._news: tuple[int, int] = (0, 0)
         self._first_release: float | None = None
         self._said = 0
 
-    async def told(self) -> Outcome:
-        """Tell it."""
-        state = self._scene
+    async def run(self) -> Outcome:
+        """Go through it."""
+        state = self._state
         window = state.run.view(DESTINATIONS).window
         end_ms = window.shape.end(state.starts[-1]) + window.grace_ms
-        self._stage.watch = self._watch
+        self._screen.watch = self._watch
         await _beside(self._acts(), self._read(), state.feed.run(self._client, end_ms=end_ms))
         return Outcome(state, self._began, self._first_release or self._began, self._worker.pid)
 
     async def _acts(self) -> None:
-        state, screen = self._scene, self._stage
+        state, screen = self._state, self._screen
         await screen.act(lambda size: year_frame(state, size), self._year_is_over, self._year_lines)
         state.note("the year")
         await screen.hold()
@@ -106,7 +106,7 @@ class _Story:
         await self._grant(INTERNAL, names[-1])
 
     async def _grant(self, audience: str, level: str) -> None:
-        state, screen = self._scene, self._stage
+        state, screen = self._state, self._screen
         windows, act = len(list(state.all_seen(audience))), f"{audience}: {level}"
         start = state.full_weeks()[-1]
         screen.say()
@@ -122,7 +122,7 @@ class _Story:
 
     async def _read(self) -> None:
         """Take every record of every release topic; the first one opens the feed."""
-        state = self._scene
+        state = self._state
         topics = [Topics.release(view.name, name) for view in state.run.plan.views.values() for name in view.audiences]
         async for record in self._client.follow(topics):
             if record.value is None:
@@ -133,38 +133,38 @@ class _Story:
                 state.feed.opened.set()
 
     def _year_is_over(self) -> bool:
-        return len(self._scene.complete()) == len(self._scene.starts)
+        return len(self._state.complete()) == len(self._state.starts)
 
     def _year_lines(self) -> Iterator[str]:
-        weeks = self._scene.complete()
+        weeks = self._state.complete()
         for start in weeks[self._said :]:
-            yield year_line(self._scene, start)
+            yield year_line(self._state, start)
         self._said = len(weeks)
 
     def _watch(self) -> None:
         """Notice when the worker has died or nothing comes any more."""
         self._worker.check()
-        news = (self._scene.feed.sent, self._scene.records)
+        news = (self._state.feed.sent, self._state.records)
         now = time.monotonic()
         if news != self._news:
             self._news, self._news_at = news, now
         elif now - self._news_at > PATIENCE_SECONDS:
             raise StateError(
-                f"nothing came for {PATIENCE_SECONDS:g} s, though the worker runs; see {self._scene.run.log_file}"
+                f"nothing came for {PATIENCE_SECONDS:g} s, though the worker runs; see {self._state.run.log_file}"
             )
 
 
-async def _beside(story: Awaitable[T], *helpers: Awaitable[None]) -> T:
-    """The outcome of a story with helpers beside it; the first failure of any of them ends all."""
-    telling = asyncio.ensure_future(story)
-    pending: set[asyncio.Future[T] | asyncio.Future[None]] = {telling, *map(asyncio.ensure_future, helpers)}
+async def _beside(main: Awaitable[T], *helpers: Awaitable[None]) -> T:
+    """The outcome of a main task with helpers beside it; the first failure of any of them ends all."""
+    running = asyncio.ensure_future(main)
+    pending: set[asyncio.Future[T] | asyncio.Future[None]] = {running, *map(asyncio.ensure_future, helpers)}
     tasks = list(pending)
     try:
-        while not telling.done():
+        while not running.done():
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-        return telling.result()
+        return running.result()
     finally:
         for task in tasks:
             task.cancel()

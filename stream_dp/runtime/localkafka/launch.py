@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import subprocess
+import time
 import uuid
 from dataclasses import replace
 from importlib.resources import files
@@ -15,6 +16,8 @@ from stream_dp.errors import BrokerError
 from stream_dp.runtime.localkafka.prerequisites import java_command
 from stream_dp.runtime.localkafka.process import spawn_detached
 from stream_dp.runtime.localkafka.state import HOST, BrokerRun, StateFolder
+
+_CLOSING_SECONDS = 1.0
 
 
 def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> BrokerRun:
@@ -52,11 +55,21 @@ def _choose_ports(former: BrokerRun | None, wanted: int | None) -> BrokerRun:
     """The next run, which has no process yet."""
     if wanted is not None and not _is_free(wanted):
         raise BrokerError(f"port {wanted} is taken; choose another, or leave the choice to stream-dp")
-    port = wanted or (former.port if former and _is_free(former.port) else _free_port())
+    port = wanted or (former.port if former and _becomes_free(former.port) else _free_port())
     controller_port = _free_port()
     while controller_port == port:
         controller_port = _free_port()
     return BrokerRun(0, f"-Dstream.dp.kafka={uuid.uuid4().hex}", port, controller_port)
+
+
+def _becomes_free(port: int) -> bool:
+    """Whether a port is free, or is so soon: the sockets of a broker that was killed close some time after it."""
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while not _is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _is_free(port: int) -> bool:

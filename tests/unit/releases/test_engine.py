@@ -62,11 +62,11 @@ def test_windows_leave_in_order_whatever_order_they_are_complete_in() -> None:
 def test_a_window_waits_for_each_of_its_buckets() -> None:
     desk = Desk(PAGES)
     first, second = buckets_of(PAGES.views["pages"], 0, HOME)
-    desk.stage.write([first])
-    desk.stage.write([first])
-    desk.stage.restart()
+    desk.reader.write([first])
+    desk.reader.write([first])
+    desk.reader.restart()
     assert desk.published() == []
-    desk.stage.write([second])
+    desk.reader.write([second])
     assert starts(desk) == [0]
 
 
@@ -88,7 +88,7 @@ def test_the_counts_of_a_released_window_are_gone_from_table_files_and_topic_at_
         desk.give(view, 0, HOME)
         assert [key for key in desk.machine.rows if key.startswith(BUCKET)] == []
         assert desk.machine.unerased(BUCKET) == []
-    assert desk.stage.standing() == set()
+    assert desk.reader.standing() == set()
 
 
 def test_a_bucket_that_comes_again_after_its_window_is_withdrawn_and_changes_nothing() -> None:
@@ -98,14 +98,14 @@ def test_a_bucket_that_comes_again_after_its_window_is_withdrawn_and_changes_not
     desk.give("pages", 0, {"home": 4000})
     assert desk.machine.rows == before
     assert desk.published() == published
-    assert desk.stage.standing() == set()
+    assert desk.reader.standing() == set()
 
 
 def test_a_bucket_of_a_view_that_is_not_configured_is_withdrawn_and_not_stored() -> None:
     desk = Desk(PAGES)
-    desk.stage.write(buckets_of(BOTH.views["tops"], 0, HOME))
+    desk.reader.write(buckets_of(BOTH.views["tops"], 0, HOME))
     assert {key[:1] for key in desk.machine.rows} == {VIEW}
-    assert desk.stage.standing() == set()
+    assert desk.reader.standing() == set()
 
 
 def without_tops() -> Desk:
@@ -128,7 +128,7 @@ def test_counts_of_a_view_that_is_no_longer_configured_are_deleted_and_erased() 
 
 def test_counts_of_a_view_that_is_no_longer_configured_are_withdrawn_from_the_topic() -> None:
     """They are as soon as they are stored: compaction keeps the last record of a key for ever."""
-    assert without_tops().stage.standing() == set()
+    assert without_tops().reader.standing() == set()
 
 
 # -- charged before drawn, stored before published ------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_once_and_its_counts_
     desk.give("pages", 2000, HOME)
     assert not [key for key in desk.machine.rows if key.startswith(BUCKET)]
     assert desk.machine.unerased(BUCKET) == []
-    desk.stage.restart()
+    desk.reader.restart()
 
     assert len(drawn) == before
     for audience in AUDIENCES:
@@ -233,7 +233,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_once_and_its_counts_
         assert (refusal.revision, refusal.reason) == (1, "budget")
         assert (refusal.asked.epsilon.exact, refusal.ledger.left.epsilon.exact) == ("2", "1")
         assert topic_key(refusal) == f"pages/{audience}/2000/refusal".encode()
-    assert desk.stage.standing() == set()
+    assert desk.reader.standing() == set()
     assert desk.ledger().spent == Cost(Fraction(4), 2 * DELTA)
     assert desk.machine.counts["windows_refused", (("view", "pages"),)] == 1
 
@@ -302,13 +302,13 @@ def test_another_key_file_is_refused_at_the_start() -> None:
     desk.give("pages", 0, HOME)
     desk.key, desk.key_id = bytes(32), b"key two."
     with pytest.raises(ConfigError, match="key_file"):
-        desk.stage.restart()
+        desk.reader.restart()
 
 
 def test_a_restart_goes_on_with_the_next_window() -> None:
     desk = Desk(PAGES)
     desk.give("pages", 0, HOME)
-    desk.stage.restart()
+    desk.reader.restart()
     desk.give("pages", 1000, HOME)
     assert starts(desk) == [0, 1000]
 

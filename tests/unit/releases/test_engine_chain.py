@@ -24,7 +24,7 @@ from tests.support.machine import Machine, newest
 from tests.support.phases import PHASES
 from tests.support.releasing import MERGED as MERGED_TOPIC
 from tests.support.releasing import Desk, plan
-from tests.support.topics import Stage
+from tests.support.topics import TopicReader
 
 SHOP = plan()
 END = 3000
@@ -75,10 +75,10 @@ def count(partition: int, log: list[Entry], cuts: list[int], chance: random.Rand
     return feed.machine
 
 
-def merge(sent: list[list[Message]], cuts: list[int], chance: random.Random) -> Stage[BucketMerger]:
+def merge(sent: list[list[Message]], cuts: list[int], chance: random.Random) -> TopicReader[BucketMerger]:
     """Merge what both partitions ever sent, in any order between them, some of it twice."""
     left = [[message for message in part if message.topic == PARTIALS] for part in sent]
-    stage: Stage[BucketMerger] = Stage(
+    reader: TopicReader[BucketMerger] = TopicReader(
         PARTIALS,
         lambda: BucketMerger(
             {view.name: view for view in VIEWS},
@@ -94,24 +94,24 @@ def merge(sent: list[list[Message]], cuts: list[int], chance: random.Random) -> 
     while any(left):
         part = chance.choice([one for one in left if one])
         batch = [part.pop(0) for _ in range(min(len(part), chance.randrange(1, 4)))]
-        stage.write(batch)
+        reader.write(batch)
         if chance.random() < 0.2:
-            stage.write(batch)
-    return stage
+            reader.write(batch)
+    return reader
 
 
 def release(merged: list[Message], cuts: list[int], chance: random.Random) -> Desk:
     desk = Desk(SHOP, cuts=cuts, back=chance.randrange(5), at_once=chance.randrange(1, 5))
     for message in merged:
-        desk.stage.write([message])
+        desk.reader.write([message])
         if chance.random() < 0.2:
-            desk.stage.write([message])
+            desk.reader.write([message])
     desk.machine.cut_after = None
-    desk.stage.restart()
+    desk.reader.restart()
     return desk
 
 
-def run(logs: list[list[Entry]], cuts: Cuts, chance: random.Random) -> tuple[Stage[BucketMerger], Desk]:
+def run(logs: list[list[Entry]], cuts: Cuts, chance: random.Random) -> tuple[TopicReader[BucketMerger], Desk]:
     counts = [count(at, log, cuts.counting[at], chance) for at, log in enumerate(logs)]
     merging = merge([machine.sent for machine in counts], cuts.merging, chance)
     merged = [message for message in merging.machine.sent if message.topic == MERGED_TOPIC]

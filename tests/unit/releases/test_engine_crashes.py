@@ -40,7 +40,7 @@ def play(desk: Desk) -> Desk:
         desk.give("tops", start, HOME)
     desk.grant(7, "public", "middle")
     desk.machine.cut_after = None
-    desk.stage.restart()
+    desk.reader.restart()
     return desk
 
 
@@ -95,7 +95,7 @@ def test_the_uncut_run_releases_refuses_sharpens_and_begins_a_new_period(whole: 
         *((view, 2000, 1, "refusal", "fine") for view in both),
         *((view, 3000, 1, "release", "fine") for view in both),
     }
-    assert whole.stage.standing() == set()
+    assert whole.reader.standing() == set()
 
 
 @either
@@ -134,7 +134,7 @@ def test_a_crash_between_a_charge_and_the_end_of_its_reservation_charges_once() 
     key, rows = ledger_key(desk.plan.views["tops"], 0), desk.machine.rows
     before, last = rows[key], desk.ledger().last
     rows[reservation_key(key, last)] = encode_cost(desk.plan.views["tops"].cost(1))
-    desk.stage.restart()
+    desk.reader.restart()
     assert rows[key] == before
     assert not [row for row in rows if row.startswith(RESERVATION)]
     desk.auditor.settled()
@@ -158,7 +158,7 @@ def cut_runs(back: int) -> Iterator[Desk]:
         for start in (0, 1000):
             desk.give("pages", start, HOME)
         desk.machine.cut_after = None
-        desk.stage.restart()
+        desk.reader.restart()
         return desk
 
     for cut in range(brief(Desk(planned, at_once=1)).machine.points):
@@ -182,7 +182,7 @@ def test_a_run_cut_anywhere_leaves_no_counts_in_the_files(back: int) -> None:
 def test_a_run_cut_anywhere_leaves_no_counts_in_the_topic_they_came_by(back: int) -> None:
     """A bucket is withdrawn before its row is forgotten: after a crash only the row tells that it stands there."""
     for desk in cut_runs(back):
-        assert desk.stage.standing() == set()
+        assert desk.reader.standing() == set()
 
 
 # -- a restart with another configuration ---------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_a_grant_sharpens_the_counts_of_a_topk_and_leaves_its_selection() -> Non
 def test_a_grant_holds_for_windows_to_come() -> None:
     desk = released(0)
     desk.grant(1, "partner", "fine")
-    desk.stage.restart()
+    desk.reader.restart()
     desk.give("pages", 1000, CROWD)
     assert revisions(desk, "partner")[-1] == (1000, 1, "fine")
     assert desk.row("pages", 1000).given == {
@@ -136,7 +136,7 @@ def test_a_grant_that_is_read_again_changes_nothing(restart: bool) -> None:
     desk.grant(3, "partner", "fine")
     rows, published = dict(desk.machine.rows), desk.published()
     if restart:
-        desk.stage.restart()
+        desk.reader.restart()
     desk.grant(3, "partner", "fine")
     assert (desk.machine.rows, desk.published()) == (rows, published)
 

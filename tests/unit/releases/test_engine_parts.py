@@ -131,7 +131,7 @@ def test_late_buckets_change_neither_the_record_nor_the_ledger() -> None:
     desk.give("tops", 0, HOME)
     rows, published = dict(desk.machine.rows), desk.published()
     desk.give("tops", 0, {"late": 4000})
-    desk.stage.restart()
+    desk.reader.restart()
     desk.give("tops", 0, {"later": 4000})
     assert (desk.machine.rows, desk.published()) == (rows, published)
 
@@ -142,7 +142,7 @@ def test_restarts_reset_neither_draws_nor_calls() -> None:
     for start in range(0, 4000, 1000):
         calm.give("tops", start, HOME)
         restless.give("tops", start, HOME)
-        restless.stage.restart()
+        restless.reader.restart()
     assert restless.published() == calm.published()
     assert restless.ledger() == calm.ledger()
 
@@ -166,7 +166,7 @@ def test_what_was_reserved_is_dropped_if_its_window_was_never_stored_and_kept_if
     desk.give("pages", 0, HOME)
     spent, key = desk.ledger().spent, reserved_besides(desk, *CALLS)
     desk.machine.watch, desk.machine.cut_after = lambda: None, cut
-    desk.stage.restart()
+    desk.reader.restart()
     desk.machine.cut_after = None
     ledger = desk.ledger()
     assert dict(ledger.reserved) == {CALLS[1]: Cost(Fraction(2), DELTA)}

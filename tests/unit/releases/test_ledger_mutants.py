@@ -83,7 +83,7 @@ def test_a_ledger_that_a_restart_forgets_is_seen(name: str, monkeypatch: pytest.
         return {}
 
     monkeypatch.setattr(accounts, "read_ledgers", forgetful)
-    desk.stage.restart()
+    desk.reader.restart()
     with pytest.raises(AssertionError, match="more was published than is charged"):
         desk.give("tops", 1000, HOME)
 

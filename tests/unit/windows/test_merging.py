@@ -20,7 +20,7 @@ from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 from tests.support.counting import PARTIALS, view
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
-from tests.support.topics import Stage
+from tests.support.topics import TopicReader
 
 PARTITIONS = 3
 SUMS = "merged"
@@ -41,8 +41,8 @@ def key(partial: Partial) -> bytes:
     return partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
 
 
-def stage(*views: CountedView, partitions: int = PARTITIONS, **how: object) -> Stage[BucketMerger]:
-    return Stage(
+def reader(*views: CountedView, partitions: int = PARTITIONS, **how: object) -> TopicReader[BucketMerger]:
+    return TopicReader(
         PARTIALS,
         lambda: merger(*views, partitions=partitions),
         lambda one, values, rows: one.partials(values, rows),
@@ -132,8 +132,8 @@ def scripts(draw: st.DrawFn) -> Script:
     return Script(windows, batches, cuts, draw(st.integers(0, 20)), draw(st.integers(1, 20)))
 
 
-def played(script: Script, cuts: list[int]) -> Stage[BucketMerger]:
-    merging = stage(*VIEWS, cuts=cuts, back=script.back, at_once=script.at_once)
+def played(script: Script, cuts: list[int]) -> TopicReader[BucketMerger]:
+    merging = reader(*VIEWS, cuts=cuts, back=script.back, at_once=script.at_once)
     for batch in script.batches:
         merging.write(messages(batch))
     return merging
@@ -164,12 +164,12 @@ def test_without_a_crash_a_bucket_is_handed_on_once_and_leaves_only_a_marker(scr
 WINDOW = [{"a": 1, "b": 2, "c": 5}, {"a": 3}, {}]
 
 
-def cut_runs(back: int, *, compacts: bool = False) -> Iterable[Stage[BucketMerger]]:
+def cut_runs(back: int, *, compacts: bool = False) -> Iterable[TopicReader[BucketMerger]]:
     every = messages(partials_of("all", 0, WINDOW))
-    whole = stage(*VIEWS, at_once=3)
+    whole = reader(*VIEWS, at_once=3)
     whole.write(every)
     for cut in range(whole.machine.points):
-        merging = stage(*VIEWS, cuts=[cut], back=back, at_once=3, compacts=compacts)
+        merging = reader(*VIEWS, cuts=[cut], back=back, at_once=3, compacts=compacts)
         merging.write(every)
         merging.restart()
         yield merging
@@ -209,7 +209,7 @@ def test_a_merge_cut_anywhere_leaves_no_counts_in_the_files(back: int) -> None:
 
 
 def test_a_bucket_waits_for_every_partition() -> None:
-    merging = stage(VIEWS[0])
+    merging = reader(VIEWS[0])
     every = partials_of("all", 0, WINDOW)
     merging.write(messages(p for p in every if p.partition < 2))
     merging.write(messages(p for p in every if p.partition < 2))
@@ -219,14 +219,14 @@ def test_a_bucket_waits_for_every_partition() -> None:
 
 
 def test_a_later_partial_replaces_an_earlier_one() -> None:
-    merging = stage(VIEWS[0], partitions=2)
+    merging = reader(VIEWS[0], partitions=2)
     merging.write(messages([Partial("all", 0, 0, 0, {"a": 1}), Partial("all", 0, 0, 0, {"a": 5})]))
     merging.write(messages([Partial("all", 0, 0, 0, {"a": 3}), Partial("all", 0, 0, 1, {"a": 10})]))
     assert merged(merging.machine) == {("all", 0, 0): {"a": 13}}
 
 
 def test_windows_of_one_batch_are_each_complete_on_their_own() -> None:
-    merging = stage(VIEWS[0], partitions=1)
+    merging = reader(VIEWS[0], partitions=1)
     merging.write(messages([Partial("all", start, 0, 0, {"a": start}) for start in (10, 20, 30)]))
     assert merged(merging.machine) == {("all", start, 0): {"a": start} for start in (10, 20, 30)}
 
@@ -252,7 +252,7 @@ class Kept(Machine):
 
 
 def test_a_partial_that_comes_again_is_dropped_and_withdrawn() -> None:
-    merging = stage(VIEWS[0], partitions=1)
+    merging = reader(VIEWS[0], partitions=1)
     again = messages([Partial("all", 0, 0, 0, {"a": 1})])
     merging.write(again)
     merging.write(again)
@@ -263,15 +263,15 @@ def test_a_partial_that_comes_again_is_dropped_and_withdrawn() -> None:
 
 
 def test_a_partial_of_a_view_that_is_not_configured_is_withdrawn_and_not_stored() -> None:
-    merging = stage(VIEWS[0])
+    merging = reader(VIEWS[0])
     merging.write(messages(partials_of("gone", 0, WINDOW)))
     assert merging.machine.rows == {}
     assert merging.standing() == set()
 
 
-def without_gone() -> Stage[BucketMerger]:
+def without_gone() -> TopicReader[BucketMerger]:
     """A merge whose view `gone` was taken out of the configuration while a window of it waited."""
-    merging = stage(view("gone"), VIEWS[0])
+    merging = reader(view("gone"), VIEWS[0])
     merging.write(messages(partials_of("gone", 0, WINDOW)[:2]))
     merging.new = lambda: merger(VIEWS[0])
     merging.restart()
@@ -292,7 +292,7 @@ def test_partials_of_a_view_that_is_no_longer_configured_are_withdrawn_from_the_
 
 def test_markers_expire_but_not_while_their_windows_can_be_sent_again() -> None:
     """Within the retention, and within what a counter hands on in one go, a marker stays."""
-    merging = stage(view("all", buckets=1, retention_ms=25), view("alls", buckets=1), partitions=1)
+    merging = reader(view("all", buckets=1, retention_ms=25), view("alls", buckets=1), partitions=1)
     starts = range(0, 30 * HANDED_ON_AT_ONCE, 10)
     for start in starts:
         merging.write(messages([Partial(name, start, 0, 0, {}) for name in ("all", "alls")]))
@@ -308,7 +308,7 @@ def test_markers_expire_but_not_while_their_windows_can_be_sent_again() -> None:
 def test_partials_sent_again_after_their_markers_expired_leave_no_counts() -> None:
     """A counter hands on up to 32 windows before its commit point, and after a crash sends them all again."""
     windows = [10 * n for n in range(HANDED_ON_AT_ONCE)]
-    merging = stage(view("all", buckets=1, retention_ms=40), partitions=2, at_once=5)
+    merging = reader(view("all", buckets=1, retention_ms=40), partitions=2, at_once=5)
     first, second = (messages(Partial("all", start, 0, p, {"secret": 1}) for start in windows) for p in (0, 1))
     merging.write(first)
     merging.write(second)
