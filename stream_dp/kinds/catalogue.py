@@ -151,7 +151,7 @@ class CataloguePlan(KindPlan):
 
 def _ordered(table: SealedTable, column: Sequence[int]) -> tuple[CatalogueCount, ...]:
     rows = sorted(zip(table.items, column, strict=True), key=lambda row: (-row[1], row[0]))
-    return tuple(CatalogueCount(item=item, count=count) for item, count in rows)
+    return tuple([CatalogueCount(item=item, count=count) for item, count in rows])
 
 
 def _check_size(listed: KeyList, path: str) -> None:

@@ -112,7 +112,7 @@ class HistogramPlan(KindPlan):
 def _shown(table: SealedTable, column: Sequence[int], least: int) -> tuple[ItemCount, ...]:
     rows = [row for row in zip(table.items, column, strict=True) if row[1] >= least]
     rows.sort(key=lambda row: (-row[1], row[0]))
-    return tuple(ItemCount(item=item, count=count) for item, count in rows)
+    return tuple([ItemCount(item=item, count=count) for item, count in rows])
 
 
 def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPlan:
