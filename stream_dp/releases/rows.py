@@ -124,7 +124,7 @@ class Call:
 
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
-    """The row of the ledger that pays for a window: that of the period it begins in."""
+    """The row of the ledger that pays for a window: that of the one period it is in, since windows tile periods."""
     return LEDGER + text(view.ledger.name) + moment(view.ledger.periods.start_of(start_ms))
 
 

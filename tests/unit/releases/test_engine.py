@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import pytest
 
@@ -445,7 +446,7 @@ def test_a_record_says_what_was_asked_for_and_is_keyed_by_view_audience_and_wind
         assert record.window.end_ms - record.window.start_ms == 1000
 
 
-def test_the_ledger_of_a_window_is_that_of_the_period_it_begins_in() -> None:
+def test_the_ledger_of_a_window_is_that_of_the_period_it_is_in() -> None:
     desk = Desk(PAGES)
     for start in range(0, 5000, 1000):
         desk.give("pages", start, HOME)
@@ -454,3 +455,26 @@ def test_the_ledger_of_a_window_is_that_of_the_period_it_begins_in() -> None:
     assert keys == {key for key in desk.machine.rows if key.startswith(LEDGER)}
     spent = sorted(ledger.spent.epsilon for ledger in read_ledgers(desk.machine.rows.items()).values())
     assert spent == epsilons("2", "8")
+
+
+def test_no_period_has_events_of_a_window_that_is_charged_to_another() -> None:
+    """Every plan of small windows and periods that is not refused: a user of one period pays in that one only."""
+    refused: list[str] = []
+    for size, first, period, start in product(range(1, 5), range(3), (2, 3, 4, 6), range(2)):
+        times = (
+            ("size: 1s, start: 1970-01-01T00:00:00Z", f"size: {size}s, start: 1970-01-01T00:00:0{first}Z"),
+            ("period: 4s", f"period: {period}s, start: 1970-01-01T00:00:0{start}Z"),
+        )
+        try:
+            tiled = plan(ONLY_PAGES, *times)
+        except ConfigError as error:
+            refused += [fault.path for fault in error.faults]
+            continue
+        desk, windows = Desk(tiled, audit=False), tiled.views["pages"].window.shape
+        for at in windows.starts(windows.origin_ms, 12_000):
+            desk.give("pages", at, HOME)
+        for record in desk.records("pages", "public"):
+            paying = record.ledger.period
+            assert paying.start_ms <= record.window.start_ms < record.window.end_ms <= paying.end_ms
+    assert set(refused) == {"views.pages.window.size", "views.pages.window.start"}
+    assert len(refused) < 96
