@@ -111,7 +111,7 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
         },
         charged=Cost.ZERO,
         held=Cost.ZERO,
-        ledger=account(plan, 0, Cost.ZERO),
+        ledger=account(plan.ledger, 0, Cost.ZERO),
     )
     data = json.loads(encode(record))
     assert data.get("selection") == (None if mechanism == "gumbel" else mechanism)

@@ -31,7 +31,7 @@ NOTHING = Cost(Fraction(0), Fraction(0))
 def records(planned: Planner) -> dict[str, AnyRecord]:
     plan = planned()
     view, top = plan.views["destinations"], plan.views["busiest"]
-    books = account(view, START, Cost(Fraction(289, 3), Fraction(99, 1_000_000)))
+    books = account(view.ledger, START, Cost(Fraction(289, 3), Fraction(99, 1_000_000)))
     return {
         "histogram": release_record(
             view,
@@ -111,7 +111,7 @@ def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned
         fields=fields_of(view, 0, []),
         charged=view.cost(0),
         held=view.cost(0),
-        ledger=account(view, START, left),
+        ledger=account(view.ledger, START, left),
     )
     data = json.loads(encode(record))
     assert decode(encode(record)) == record
