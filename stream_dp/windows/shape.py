@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from fractions import Fraction
 
 _LONGEST_IN_UNITS = 10_000
 """How far a length that fits is searched for; of lengths as people write them, the first hundreds are enough."""
@@ -53,7 +53,7 @@ class Tiling:
 
     def to_tile(self, others: Tiling) -> Tiling:
         """Stretches like these, but shorter or moved (towards 1970) where they have to be to tile the others."""
-        unit = gcd(self.length_ms, others.length_ms)
+        unit = others.length_ms // Fraction(self.length_ms, others.length_ms).denominator  # greatest common divisor
         most = min(self.length_ms // unit, _LONGEST_IN_UNITS)
         length = unit * max(units for units in range(1, most + 1) if others.length_ms // unit % units == 0)
         grid = Tiling(length, others.origin_ms)
