@@ -124,10 +124,6 @@ class Cost:
         """How many times `cost`, which is not zero, goes into this one."""
         return min(a // b for a, b, _ in _aligned(self, cost) if b)
 
-    def least(self, other: Cost) -> Cost:
-        """The smaller of both, entry by entry."""
-        return Cost._of([(min(a, b), unit) for a, b, unit in _aligned(self, other)])
-
     def most(self, other: Cost) -> Cost:
         """The larger of both, entry by entry."""
         return Cost._of([(max(a, b), unit) for a, b, unit in _aligned(self, other)])

@@ -57,8 +57,9 @@ from stream_dp.accounting.cost import Cost
 from stream_dp.errors import StateError
 
 _VERSION = 1
-_Rational = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?\Z")]
-_Vector = tuple[_Rational, _Rational, _Rational, _Rational]
+Rational = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?\Z")]
+"""How an exact number is stored: "p/q" in lowest terms, or "p"."""
+_Vector = tuple[Rational, Rational, Rational, Rational]
 
 
 _NOTHING: Map[str, Cost] = Map()

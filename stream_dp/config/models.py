@@ -29,6 +29,10 @@ LIBRARY_NOISE = ("skellam", "discrete-gaussian", "binomial", "poisson", "negativ
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
+SHORTEST_MS = 1000
+"""Of windows and of periods."""
+
+
 def _slack(value: Fraction) -> Fraction:
     if value == 0:
         raise ValueError("must be above 0: without a chance to fail, the epsilons of a part just add up")
@@ -42,7 +46,7 @@ def _duration(value: object) -> int:
 
 
 def _one_second(value: int) -> int:
-    if value < 1000:
+    if value < SHORTEST_MS:
         raise ValueError("must be at least 1s: time moves on by ticks of a second")
     return value
 

@@ -141,7 +141,10 @@ class Account(PublicRecord):
     name: str = Field(description="The ledger's name.")
     population: str = Field(description="Who is protected: one of these is a user.")
     period: Interval = Field(description="The period that the window is charged to.")
-    budget: Price = Field(description="What may be spent on one user in the period, over all views and audiences.")
+    budget: Price = Field(
+        description="What may be spent on one user in the period, over all views and audiences; a period keeps the "
+        "budget that it began with."
+    )
     left: Price = Field(
         description="What was left of it when this record was made; where the ledger has parts, of what they do not "
         "take."

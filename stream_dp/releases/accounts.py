@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from stream_dp.accounting import Ledger, cancel, commit
-from stream_dp.config.plan import ViewPlan
+from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import (
     LEDGER,
@@ -13,19 +13,21 @@ from stream_dp.releases.rows import (
     Call,
     charged_rows,
     ledger_key,
+    promise_row,
     read_ledgers,
     repairs,
     reservation_key,
+    reserved_rows,
+    stored_promise,
     stored_table,
     stored_window,
-    with_budget,
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.keys import after, text
 
 
 class Accounts:
-    """Which ledger pays for which window, and what is left in it."""
+    """Which ledger pays for which window, what is left in it, and what its period promises."""
 
     def __init__(self, views: Mapping[str, ViewPlan]) -> None:
         """Set up the accounts; `load` makes them ready.
@@ -35,6 +37,7 @@ class Accounts:
         """
         self._views = views
         self._ledgers: dict[bytes, Ledger] = {}
+        self._begun: dict[bytes, LedgerPlan] = {}
 
     def of(self, view: ViewPlan, start_ms: int) -> tuple[bytes, Ledger]:
         """The ledger that pays for a window, and the key of its row."""
@@ -42,9 +45,22 @@ class Accounts:
         ledger = self._ledgers.get(key)
         return key, Ledger(view.ledger.budget) if ledger is None else ledger
 
-    def keep(self, key: bytes, ledger: Ledger) -> None:
+    def plan(self, view: ViewPlan, start_ms: int) -> LedgerPlan:
+        """The plan of the ledger that pays for a window: as its period began, today's where it has not.
+
+        A period begins with its first reservation. What was refused before that was refused under the plan of its day.
+        """
+        return self._begun.get(ledger_key(view, start_ms), view.ledger)
+
+    def reserved_rows(self, view: ViewPlan, key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
+        """What a reservation changes; the first of a period fixes what the period promises."""
+        first = [] if key in self._begun else [promise_row(key, view.ledger)]
+        return [*first, *reserved_rows(key, ledger, call)]
+
+    def keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
         """Go on with a ledger as it is after a step."""
         self._ledgers[key] = ledger
+        self._begun.setdefault(key, view.ledger)
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
@@ -54,9 +70,9 @@ class Accounts:
             self._ledgers[key] = self._settled(key, ledger, changes, rows)
             if changes:
                 yield Commit(changes)
-        for budget, prefix in {(view.ledger.budget, LEDGER + text(view.ledger.name)) for view in self._views.values()}:
+        for prefix, plan in {LEDGER + text(view.ledger.name): view.ledger for view in self._views.values()}.items():
             for key in [key for key in self._ledgers if key.startswith(prefix)]:
-                self._ledgers[key] = with_budget(self._ledgers[key], budget)
+                self._begun[key] = stored_promise(key, rows).plan(plan, self._ledgers[key].budget)
 
     def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
         """A ledger without the reservations that are about a configured view, and what that changes."""

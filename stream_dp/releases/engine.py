@@ -2,7 +2,8 @@
 
 Every method is a step (see `stream_dp.windows.effects`). What a crash leaves behind, at each cut:
 
-* before the reservation is stored: nothing happened;
+* before the reservation is stored: nothing happened; if it is the first of its period, what the period promises may
+  stand alone, and is written again, as it is configured then;
 * after it: nothing was stored or shown; `load` drops the reservation, and the next attempt draws anew;
 * inside the commit that stores a window: the window's row is the commit point. Before it, as above. After it the
   ledger may still hold the reservation; `load` finds the row and turns it into the charge. The charge and the end of
@@ -25,7 +26,7 @@ from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.pricing import difference, price
-from stream_dp.releases.publication import Publisher
+from stream_dp.releases.publication import Publisher, account
 from stream_dp.releases.rows import (
     BUCKET,
     CLEARANCE,
@@ -42,7 +43,6 @@ from stream_dp.releases.rows import (
     clearance_audience,
     deletes,
     outdated,
-    reserved_rows,
     stored_buckets,
     stored_table,
 )
@@ -174,21 +174,23 @@ class ReleaseEngine:
         reserved = reserve(ledger, str(call), view.cost(finest))
         if isinstance(reserved, Overdraft):
             row = WindowRow(refused=True, given={}, outbox=[])
+            asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
             for audience, level in levels.items():
-                row.outbox.append(self._publisher.refusal(view, audience, level, start, 1, reserved))
+                row.outbox.append(self._publisher.refusal(view, audience, level, start, 1, asked, public))
             yield from self._store(view, start, row, [], [], rows)
             yield Increment("windows_refused", 1, (("view", view.name),))
             return
-        yield Commit(reserved_rows(key, reserved, str(call)))
-        self._accounts.keep(key, reserved)
+        yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
+        self._accounts.keep(view, key, reserved)
         counts = summed([bucket.counts for bucket in stored_buckets(view.name, start, rows)])
         noise = WindowNoise(view.noise_name(start), self._prf_key)
         table = view.kind.seal(counts, Sealing(noise, self._entropy, self._lists))
         row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
         paid = commit(reserved, str(call), *price(view, call, table, row))
-        row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, paid)
+        public = account(self._accounts.plan(view, start), start, paid.left)
+        row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, public)
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
-        self._accounts.keep(key, paid)
+        self._accounts.keep(view, key, paid)
         yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
@@ -284,15 +286,18 @@ class ReleaseEngine:
         reserved = reserve(ledger, str(call), cost)
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Overdraft):
-            row.outbox = [self._publisher.refusal(view, audience, level, start, given.revision + 1, reserved)]
+            asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
+            row.outbox = [self._publisher.refusal(view, audience, level, start, given.revision + 1, asked, public)]
             row.turned_down[audience] = order.number
             return [(at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares)
-        self._accounts.keep(key, paid)
+        before = self._accounts.reserved_rows(view, key, reserved, str(call))
+        self._accounts.keep(view, key, paid)
         row.given[audience] = Given(given.revision + 1, level)
-        row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, paid)
-        return [*reserved_rows(key, reserved, str(call)), (at, encode(row)), *charged_rows(key, paid)]
+        public = account(self._accounts.plan(view, start), start, paid.left)
+        row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, public)
+        return [*before, (at, encode(row)), *charged_rows(key, paid)]
 
     def _level(self, view: ViewPlan, audience: str) -> int:
         """The level an audience may see: the last granted one that the view's ladder has, else where it starts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stream_dp.accounting import Cost, Ledger, Overdraft
+from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import PART_ENTRIES
 from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.kinds.registry import KINDS
@@ -54,7 +54,7 @@ class Publisher:
         given: Mapping[str, Given],
         levels: Mapping[str, int],
         finest: int,
-        ledger: Ledger,
+        ledger: Account,
     ) -> list[Addressed]:
         """One record per audience, coarse to fine, each charged with what it adds to the finest before it.
 
@@ -65,12 +65,11 @@ class Publisher:
             given: what every audience has of it now, its revision among it.
             levels: the level to be published to each audience.
             finest: the finest level that anyone had before, -1 for none.
-            ledger: after the charge.
+            ledger: the account after the charge.
         """
         audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
         noise = WindowNoise(view.noise_name(start_ms), self._prf_key)
         readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
-        left = account(view, start_ms, ledger.left)
         records = []
         for audience, fields in zip(audiences, readings, strict=True):
             level = levels[audience]
@@ -83,14 +82,14 @@ class Publisher:
                 fields=fields,
                 charged=difference(view, table, finest, max(finest, level)),
                 held=view.spent(table, level),
-                ledger=left,
+                ledger=ledger,
             )
             finest = max(finest, level)
             records.append(self._addressed(record))
         return records
 
     def refusal(
-        self, view: ViewPlan, audience: str, level: int, start_ms: int, revision: int, overdraft: Overdraft
+        self, view: ViewPlan, audience: str, level: int, start_ms: int, revision: int, asked: Cost, ledger: Account
     ) -> Addressed:
         """The record that tells an audience that the ledger could not pay."""
         record = refusal_record(
@@ -99,8 +98,8 @@ class Publisher:
             level=level,
             start_ms=start_ms,
             revision=revision,
-            asked=overdraft.asked,
-            ledger=account(view, start_ms, overdraft.left),
+            asked=asked,
+            ledger=ledger,
         )
         return self._addressed(record)
 
@@ -108,9 +107,14 @@ class Publisher:
         return self._topic(record.view, record.audience), topic_key(record), encode(record)
 
 
-def account(view: ViewPlan, start_ms: int, left: Cost) -> Account:
-    """The public face of a view's ledger in the period that pays for the window that starts at `start_ms`."""
-    ledger = view.ledger
+def account(ledger: LedgerPlan, start_ms: int, left: Cost) -> Account:
+    """The public face of a ledger in the period that pays for the window that starts at `start_ms`.
+
+    Args:
+        ledger: its plan, with what the period promises.
+        start_ms: start of the window.
+        left: what is left of the caps.
+    """
     return Account(
         name=ledger.name,
         population=ledger.population,

@@ -6,6 +6,7 @@
 | `v` view | `ViewRow`: how far the releases of a view have come |
 | `t` view, start | `SealedTable`: the noisy integers of a released window |
 | `w` view, start | `WindowRow`: who has what of a window, and the records still to be published |
+| `p` ledger, period | `PromiseRow`: the budget that the period began with |
 | `l` ledger, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` ledger, period, call | what is reserved for a `Call` |
 | `c` audience | `ClearanceRow`: the newest grant of an audience |
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Self
 
 import msgspec
@@ -22,14 +24,15 @@ import msgspec
 from stream_dp.accounting import Cost, Ledger, encode_cost
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
-from stream_dp.config.plan import ViewPlan
+from stream_dp.accounting.ledger import Rational
+from stream_dp.config.plan import LedgerPlan, PartPlan, ViewPlan
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.keys import after, bucket_key, decode, moment, text, window_key
+from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, text, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 
-BUCKET, VIEW, TABLE, WINDOW, LEDGER, RESERVATION, CLEARANCE = b"b", b"v", b"t", b"w", b"l", b"r", b"c"
+BUCKET, VIEW, TABLE, WINDOW, PROMISE, LEDGER, RESERVATION, CLEARANCE = b"b", b"v", b"t", b"w", b"p", b"l", b"r", b"c"
 
 
 class ViewRow(msgspec.Struct, array_like=True):
@@ -97,6 +100,34 @@ class ClearanceRow(msgspec.Struct, array_like=True):
     """The granted levels, newest first: a view uses the first that its ladder has."""
 
 
+class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What a ledger promises in a period. It holds until the period ends, whatever is configured since.
+
+    Caps have to be fixed before the first draw (`accounting.ledger`), so this row is written before the first
+    reservation, and all records of the period print it.
+    """
+
+    epsilon: Rational
+    delta: Rational
+    parts: dict[str, tuple[Rational, Rational, Rational]]
+    """By name: epsilon, slack and cap."""
+
+    @classmethod
+    def of(cls, ledger: LedgerPlan) -> Self:
+        """What a ledger that is planned like this promises."""
+        total = ledger.total
+        parts = {
+            name: (str(part.epsilon), str(part.slack), str(part.cap)) for name, part in sorted(ledger.parts.items())
+        }
+        return cls(str(total.epsilon), str(total.delta), parts)
+
+    def plan(self, ledger: LedgerPlan, budget: Cost) -> LedgerPlan:
+        """A ledger as it is planned today, but for what it promises and the caps that keep that."""
+        total = Cost(Fraction(self.epsilon), Fraction(self.delta))
+        parts = {name: PartPlan(*map(Fraction, part)) for name, part in self.parts.items()}
+        return replace(ledger, total=total, budget=budget, parts=parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """What a reservation is for: the first release of a window, or a sharper revision for one audience."""
@@ -124,8 +155,13 @@ class Call:
 
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
-    """The row of the ledger that pays for a window: that of the period it begins in."""
+    """The row of the ledger that pays for a window: that of the one period it is in, since windows tile periods."""
     return LEDGER + text(view.ledger.name) + moment(view.ledger.periods.start_of(start_ms))
+
+
+def promise_key(ledger: bytes) -> bytes:
+    """The row of what a period promises, by the key of its ledger."""
+    return PROMISE + ledger[len(LEDGER) :]
 
 
 def reservation_key(ledger: bytes, call: str) -> bytes:
@@ -134,8 +170,28 @@ def reservation_key(ledger: bytes, call: str) -> bytes:
 
 
 def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
-    """What a reservation changes: the ledger comes first, so that no reservation stands without one."""
+    """What a reservation changes: the ledger comes first, so that no reservation stands without one.
+
+    Before the first of a period stands `promise_row`.
+    """
     return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
+
+
+def promise_row(key: bytes, ledger: LedgerPlan) -> tuple[bytes, bytes]:
+    """What a period begins with: stored before its ledger, so that no ledger stands without one."""
+    return promise_key(key), encode(PromiseRow.of(ledger))
+
+
+def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
+    """What the period of a stored ledger began with.
+
+    Raises:
+        StateError: it is not stored, or is damaged.
+    """
+    stored = rows.get(promise_key(key))
+    if stored is None:
+        raise StateError("a ledger is stored, and not what its period promises")
+    return decode(PromiseRow, stored)
 
 
 def charged_rows(key: bytes, ledger: Ledger) -> list[tuple[bytes, bytes | None]]:
@@ -167,18 +223,6 @@ def repairs(key: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes |
     """What a crash between the two rows of `charged_rows` left out: the end of the reservation that was charged."""
     ended = reservation_key(key, ledger.last)
     return [] if rows.get(ended) is None else [(ended, None)]
-
-
-def with_budget(ledger: Ledger, budget: Cost) -> Ledger:
-    """A stored ledger under the budget of today's configuration; one below what is taken leaves nothing.
-
-    A period keeps the parts that it began with, since a filter promises nothing about caps that react to what it let
-    pass: if they were changed, the smaller of each cap holds until the period ends.
-    """
-    taken = ledger.budget - ledger.left
-    if (ledger.budget.squares, ledger.budget.rho) != (budget.squares, budget.rho):
-        budget = budget.least(ledger.budget)
-    return replace(ledger, budget=budget.most(taken), known_left=None)
 
 
 def clearance_audience(key: bytes) -> str:

@@ -127,7 +127,7 @@ def expected_records(
                     start_ms=start,
                     revision=1,
                     asked=view.cost(finest),
-                    ledger=account(view, start, before),
+                    ledger=account(view.ledger, start, before),
                 )
                 records[audience].append(refusal)
             continue
@@ -148,7 +148,7 @@ def expected_records(
                 fields=fields,
                 charged=held - charged,
                 held=held,
-                ledger=account(view, start, left[period]),
+                ledger=account(view.ledger, start, left[period]),
             )
             charged = held
             records[audience].append(release)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+
+_LONGEST_IN_UNITS = 10_000
+"""How far a length that fits is searched for; of lengths as people write them, the first hundreds are enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,22 @@ class Tiling:
         """How many begin in a stretch of time that begins with one."""
         return self.begun(0, stretch_ms)
 
-    def outlasts(self, other: Tiling) -> bool:
-        """Whether one of these is longer than one of the others."""
-        return self.length_ms > other.length_ms
+    def tiles(self, others: Tiling) -> bool:
+        """Whether every other stretch is made of whole ones of these, so that none of these is in two of the others."""
+        return others.length_ms % self.length_ms == 0 and (self.origin_ms - others.origin_ms) % self.length_ms == 0
+
+    def to_tile(self, others: Tiling) -> Tiling:
+        """Stretches like these, but shorter or moved (towards 1970) where they have to be to tile the others."""
+        unit = others.length_ms // Fraction(self.length_ms, others.length_ms).denominator  # greatest common divisor
+        most = min(self.length_ms // unit, _LONGEST_IN_UNITS)
+        length = unit * max(units for units in range(1, most + 1) if others.length_ms // unit % units == 0)
+        grid = Tiling(length, others.origin_ms)
+        start = grid.start_of(self.origin_ms)
+        return Tiling(length, grid.next(start) if start < self.origin_ms < 0 else start)
+
+    def to_be_tiled(self, others: Tiling) -> list[Tiling]:
+        """Stretches like these, but shorter, longer or moved where they have to be for the others to tile them."""
+        counts = {self.length_ms // others.length_ms, -(-self.length_ms // others.length_ms)} - {0}
+        aligned = (self.origin_ms - others.origin_ms) % others.length_ms == 0
+        origin = self.origin_ms if aligned else others.origin_ms
+        return [Tiling(count * others.length_ms, origin) for count in sorted(counts)]

@@ -70,7 +70,7 @@ def outcomes(case: Case, level: int) -> Counter[Hashable]:
             fields=reading.fields,
             charged=Cost.ZERO,
             held=Cost.ZERO,
-            ledger=account(view, start, Cost.ZERO),
+            ledger=account(view.ledger, start, Cost.ZERO),
         )
         found[outcome(record)] += 1
     return found

@@ -18,7 +18,8 @@ key_file: ./flights.key
 sources:
   flights: {topic: flights, partitions: 4, user: tailnum, time: {field: time_hour, unit: ms}}
 ledgers:
-  aircraft: {population: aircraft by tail number, epsilon: "100", delta: "1/10000", period: 366d}
+  aircraft: {population: aircraft by tail number, epsilon: "100", delta: "1/10000",
+    period: 371d, start: 2013-01-01T00:00:00Z}
 ladders:
   standard:
     - {level: overview, epsilon: "0.25"}

@@ -91,7 +91,7 @@ def release(visits: Plan) -> Callable[..., Release]:
             fields=fields_of(planned, level, items.items(), complete=complete),
             charged=charged,
             held=planned.cost(level),
-            ledger=account(planned, 0, planned.ledger.budget if left is None else left),
+            ledger=account(planned.ledger, 0, planned.ledger.budget if left is None else left),
         )
 
     return make
@@ -103,7 +103,7 @@ def refusal(visits: Plan) -> Callable[..., Refusal]:
 
     def make(*, audience: str = "public", level: int = 1, day: int = 0, revision: int = 1) -> Refusal:
         view = visits.views["pages"]
-        spending = account(view, 0, Cost.ZERO)
+        spending = account(view.ledger, 0, Cost.ZERO)
         return refusal_record(
             view,
             audience=audience,

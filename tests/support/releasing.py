@@ -18,7 +18,19 @@ from stream_dp.records.codec import AnyRecord
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.releases.rows import BUCKET, LEDGER, RESERVATION, WINDOW, Call, WindowRow, ledger_key, read_ledgers
+from stream_dp.releases.rows import (
+    BUCKET,
+    LEDGER,
+    PROMISE,
+    RESERVATION,
+    WINDOW,
+    Call,
+    PromiseRow,
+    WindowRow,
+    ledger_key,
+    promise_key,
+    read_ledgers,
+)
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
@@ -203,6 +215,17 @@ class Desk:
         return decode(WindowRow, self.machine.rows[window_key(WINDOW, view, start)])
 
 
+def promise_of(record: AnyRecord) -> PromiseRow:
+    """What a record says of its ledger's budget."""
+    total, parts = record.ledger.budget, record.ledger.parts
+    said = {
+        name: (part.epsilon.exact, part.slack.exact, part.budget.exact)
+        for name, part in parts or ()
+        if part is not None
+    }
+    return PromiseRow(total.epsilon.exact, total.delta.exact, said)
+
+
 @dataclass
 class Auditor:
     """Checks at every point that what readers have is paid for, and that a record never changes.
@@ -223,6 +246,8 @@ class Auditor:
     revisions: dict[tuple[str, bytes], int] = field(default_factory=dict)
     shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
     """By ledger: what each window costs at the finest level that was published of it."""
+    promised: dict[bytes, PromiseRow] = field(default_factory=dict)
+    """By ledger: what every release of the period says of its budget."""
     checked: dict[bytes, bytes] = field(default_factory=dict)
     """The rows of the ledgers at the last point; nothing is to be checked anew until they or the records change."""
 
@@ -232,11 +257,13 @@ class Auditor:
         self.seen = len(machine.sent)
         for message in news:
             self._take(message)
-        rows = {key: value for key, value in machine.rows.items() if key.startswith((LEDGER, RESERVATION))}
+        rows = {key: value for key, value in machine.rows.items() if key.startswith((PROMISE, LEDGER, RESERVATION))}
         if rows == self.checked and not news:
             return
         self.checked = rows
         ledgers = read_ledgers(rows.items())
+        stored = {key: decode(PromiseRow, rows[promise_key(key)]) for key in ledgers}
+        assert self.promised.items() <= stored.items(), "a record promises what its period did not begin with"
         for key, windows in self.shown.items():
             assert key in ledgers, "a window was published and no ledger is stored"
             ledger = ledgers[key]
@@ -263,8 +290,9 @@ class Auditor:
         self.held[*window, record.audience] = level
         if isinstance(record, TopKRelease):
             self.draws[window] = len(record.items) + (not record.complete)
-        paying = self.shown.setdefault(ledger_key(self.desk.plan.views[record.view], window[1]), {})
-        paying[window] = self.cost(*window, self.finest[window])
+        key, said = ledger_key(self.desk.plan.views[record.view], window[1]), promise_of(record)
+        self.shown.setdefault(key, {})[window] = self.cost(*window, self.finest[window])
+        assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""

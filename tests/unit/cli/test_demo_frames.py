@@ -68,7 +68,7 @@ class Writer:
             fields=fields_of(view, level, [(f"K{number:02d}", 210 - 10 * number) for number in range(keys)]),
             charged=charged,
             held=view.cost(level),
-            ledger=account(view, start, self._left),
+            ledger=account(view.ledger, start, self._left),
         )
 
 

@@ -52,7 +52,7 @@ class Office:
         before, cost = self.left.get(period, ledger.budget), planned.counts(1) + keys_of(planned, draws)
         if not planned.cost(1) <= before:
             for audience, level in planned.audiences.items():
-                statement = account(planned, period, before)
+                statement = account(planned.ledger, period, before)
                 self.records.append(
                     refusal_record(
                         planned,
@@ -79,7 +79,7 @@ class Office:
                     fields=fields_of(planned, level, [], complete=False),
                     charged=held - paid,
                     held=held,
-                    ledger=account(planned, period, self.left[period]),
+                    ledger=account(planned.ledger, period, self.left[period]),
                 )
             )
             paid = held

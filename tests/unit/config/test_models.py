@@ -338,7 +338,7 @@ def test_what_would_break_a_guarantee_is_refused(planned: Planner, change: tuple
     ],
 )
 def test_parts_that_do_not_fit_are_refused(planned: Planner, parts: str, fault: str) -> None:
-    assert fault in faults_of(lambda: planned(("period: 366d}", f"period: 366d, parts: {parts}}}")))
+    assert fault in faults_of(lambda: planned(("period: 371d", f"period: 371d, parts: {parts}")))
 
 
 @pytest.mark.parametrize(
@@ -350,19 +350,84 @@ def test_parts_that_do_not_fit_are_refused(planned: Planner, parts: str, fault: 
     ],
 )
 def test_a_part_that_pays_for_no_window_is_refused(planned: Planner, parts: str, short: str) -> None:
-    faults = faults_of(lambda: planned(("period: 366d}", f"period: 366d, parts: {parts}}}")))
+    faults = faults_of(lambda: planned(("period: 371d", f"period: 371d, parts: {parts}")))
     (fault,) = (words for words in faults if words.startswith("views.busiest.ledger"))
     assert "affords no window: one costs" in fault
     assert short in fault
 
 
-def test_window_longer_than_the_ledgers_period_is_refused(planned: Planner) -> None:
-    faults = faults_of(lambda: planned(("period: 366d", "period: 6d")))
+FROM_2013 = "from 2013-01-01T00:00:00Z on"
+FROM_1970 = "from 1970-01-01T00:00:00Z on"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "windows", "periods", "window", "ledger"),
+    [
+        ({"371d": "366d"}, "size", f"7d {FROM_2013}", f"366d {FROM_2013}", "size: 6d", "period: 364d or 371d"),
+        ({"371d": "6d"}, "size", f"7d {FROM_2013}", f"6d {FROM_2013}", "size: 6d", "period: 7d"),
+        ({"7d": "36h"}, "size", f"1d12h {FROM_2013}", f"371d {FROM_2013}", "size: 1d", "period: 370d12h or 372d"),
+        (
+            {"371d, start: 2013-01-01T00:00:00Z}": "366d}"},
+            "size",
+            f"7d {FROM_2013}",
+            f"366d {FROM_1970}",
+            "size: 6d and start: 2012-12-28T00:00:00Z",
+            "period: 364d or 371d and start: 2013-01-01T00:00:00Z",
+        ),
+        (
+            {"371d, start: 2013-01-01T00:00:00Z}": "371d}"},
+            "start",
+            f"7d {FROM_2013}",
+            f"371d {FROM_1970}",
+            "start: 2012-12-27T00:00:00Z",
+            "start: 2013-01-01T00:00:00Z",
+        ),
+        (
+            {"7d, start: 2013-01-01T00:00:00Z": "7d"},
+            "start",
+            f"7d {FROM_1970}",
+            f"371d {FROM_2013}",
+            "start: 2013-01-01T00:00:00Z",
+            "start: 1970-01-01T00:00:00Z",
+        ),
+        (
+            {"371d, start: 2013": "371d, start: 1970", "7d, start: 2013-01-01": "7d, start: 0001-01-02"},
+            "start",
+            "7d from 0001-01-02T00:00:00Z on",
+            f"371d {FROM_1970}",
+            "start: 0001-01-04T00:00:00Z",
+            "start: 0001-01-02T00:00:00Z",
+        ),
+    ],
+)
+def test_windows_that_do_not_tile_periods_are_refused_with_what_would_fit(
+    planned: Planner, changes: dict[str, str], key: str, windows: str, periods: str, window: str, ledger: str
+) -> None:
+    faults = faults_of(lambda: planned(*changes.items()))
     assert faults == [
-        f"views.{view}.window.size: a window of 7d is longer than the period of ledger 'aircraft', 6d: its budget "
-        "would be counted anew inside a window"
+        f"views.{view}.window.{key}: windows of {windows} do not tile the periods of ledger 'aircraft', {periods}: one "
+        f"that is in two periods would be charged to the first alone; give the window {window}, or ledger 'aircraft' "
+        f"{ledger}"
         for view in ("destinations", "busiest")
     ]
+
+
+def test_a_window_that_would_have_to_be_too_short_is_not_offered(planned: Planner) -> None:
+    fault, _ = faults_of(lambda: planned(("size: 7d", "size: 1s"), ("371d", "1d1ms")))
+    assert fault.endswith("; give ledger 'aircraft' period: 1d or 1d1s")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("size: 7d", "size: 6d"), ("371d", "366d")],
+        [("371d", "364d")],
+        [("size: 7d, start: 2013-01-01", "size: 7d, start: 2012-12-27"), ("371d, start: 2013", "371d, start: 1970")],
+        [("size: 7d, start: 2013-01-01T00:00:00Z", "size: 7d"), ("371d, start: 2013", "371d, start: 1970")],
+    ],
+)
+def test_what_a_fault_about_tiling_offers_is_accepted(planned: Planner, changes: list[tuple[str, str]]) -> None:
+    assert all(view.window.shape.tiles(view.ledger.periods) for view in planned(*changes).views.values())
 
 
 def test_delta_above_what_the_coarsest_level_allows_is_refused(planned: Planner) -> None:
@@ -382,7 +447,7 @@ def test_two_sources_of_one_topic_are_refused(planned: Planner) -> None:
 
 
 def test_reference_to_an_entry_that_is_wrong_is_no_second_fault(planned: Planner) -> None:
-    assert faults_of(lambda: planned(("period: 366d", "period: soon"))) == [
+    assert faults_of(lambda: planned(("period: 371d", "period: soon"))) == [
         'ledgers.aircraft.period: write a duration as whole numbers with units, largest first: "7d", "1h30m", "250ms"'
     ]
 

@@ -111,7 +111,7 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
         },
         charged=Cost.ZERO,
         held=Cost.ZERO,
-        ledger=account(plan, 0, Cost.ZERO),
+        ledger=account(plan.ledger, 0, Cost.ZERO),
     )
     data = json.loads(encode(record))
     assert data.get("selection") == (None if mechanism == "gumbel" else mechanism)
@@ -119,7 +119,7 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
 
 
 def test_draws_go_to_the_part_for_them_and_prices_of_calls_do_not(view: Callable[..., ViewPlan]) -> None:
-    parts = ("period: 366d", 'period: 366d, parts: {selection: {epsilon: "50", slack: "1e-7"}}')
+    parts = ("period: 371d", 'period: 371d, parts: {selection: {epsilon: "50", slack: "1e-7"}}')
     assert view("known-domain", parts).keys_at_worst == Cost(F(0), F(0), squares=F(3, 100))
     assert view("chosen-kbar", parts).keys_at_worst == Cost(4 * DELTA, DELTA, squares=F(4, 100))
     assert view("laplace", parts).keys_at_worst == view("laplace").keys_at_worst

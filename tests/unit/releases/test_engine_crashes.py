@@ -15,7 +15,17 @@ from stream_dp.accounting import encode_cost
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.releases.rows import BUCKET, LEDGER, RESERVATION, TABLE, VIEW, WINDOW, ledger_key, reservation_key
+from stream_dp.releases.rows import (
+    BUCKET,
+    LEDGER,
+    PROMISE,
+    RESERVATION,
+    TABLE,
+    VIEW,
+    WINDOW,
+    ledger_key,
+    reservation_key,
+)
 from stream_dp.windows.keys import text, window_key
 from tests.support.machine import newest
 from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan
@@ -278,5 +288,5 @@ def test_a_grant_after_a_crash_in_the_deletion_of_old_windows_is_carried_out() -
 
 def test_the_row_that_a_release_is_made_with_is_stored_beside_every_window() -> None:
     rows = {key[:1] for key in WHOLE.machine.rows}
-    assert rows == {LEDGER, TABLE, VIEW, WINDOW, b"c"}
+    assert rows == {PROMISE, LEDGER, TABLE, VIEW, WINDOW, b"c"}
     assert {VIEW + text("pages"), VIEW + text("tops")} <= WHOLE.machine.rows.keys()

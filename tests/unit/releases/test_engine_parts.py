@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.accounting import Cost, Ledger, encode_cost, forfeit
+from stream_dp.accounting import Cost, encode_cost, forfeit
 from stream_dp.accounting.composition import squares_epsilon, zcdp_epsilon
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.records.models import Refusal
-from stream_dp.releases.rows import LEDGER, RESERVATION, ledger_key, read_ledgers, reservation_key, with_budget
+from stream_dp.releases.rows import LEDGER, RESERVATION, ledger_key, read_ledgers, reservation_key
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, PARTS, Desk, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
@@ -200,27 +200,3 @@ def test_parts_that_come_or_go_make_another_view() -> None:
     desk.give("pages", 0, HOME)
     with pytest.raises(ConfigError, match=r"views\.pages: .*new name"):
         desk.change(plan(ONLY_PAGES, PARTS))
-
-
-def test_a_part_that_is_resized_keeps_the_smaller_cap_until_the_period_ends() -> None:
-    """A cap that could be raised after some draws would be a cap that reacts to them."""
-    larger = (PARTS[0], PARTS[1].replace('zcdp: {epsilon: "39"', 'zcdp: {epsilon: "60"').replace('"47"', '"68"'))
-    desk = Desk(plan(PARTS, ONLY_PAGES))
-    desk.give("pages", 0, HOME)
-    before = desk.ledger().budget
-    desk.change(plan(larger, ONLY_PAGES))
-    for start in (1000, 2000, 3000, 4000):
-        desk.give("pages", start, HOME)
-    assert desk.ledger().budget.rho == before.rho
-    assert desk.ledger(4000).budget.rho > before.rho
-    desk.auditor.settled()
-
-
-def test_of_changed_parts_the_smaller_caps_hold_and_never_less_than_is_taken() -> None:
-    def cost(*entries: int) -> Cost:
-        return Cost(*map(Fraction, entries))
-
-    ledger = Ledger(cost(10, 1, 8, 8), spent=cost(4, 0, 5, 1))
-    assert with_budget(ledger, cost(20, 1, 8, 8)).budget == cost(20, 1, 8, 8)
-    assert with_budget(ledger, cost(20, 1, 9, 2)).budget == cost(10, 1, 8, 2)
-    assert with_budget(ledger, cost(3, 1, 4, 9)).budget == cost(4, 1, 5, 8)

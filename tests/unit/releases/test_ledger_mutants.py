@@ -13,7 +13,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.sealing import SealedTable
-from stream_dp.releases import accounts, engine
+from stream_dp.releases import accounts
 from tests.support.releasing import DELTA, PARTS, Desk, keyed, plan
 from tests.support.sealing import found, topk_table
 
@@ -68,7 +68,7 @@ def test_a_draw_before_its_reservation_is_seen(name: str, monkeypatch: pytest.Mo
 
     desk.entropy = watchful
     desk.give("tops", 0, HOME)
-    monkeypatch.setattr(engine, "reserved_rows", lambda *_: [])
+    monkeypatch.setattr(accounts, "reserved_rows", lambda *_: [])
     with pytest.raises(AssertionError, match="nobody reserved for"):
         desk.give("tops", 1000, HOME)
 

@@ -1,0 +1,71 @@
+"""How windows and periods lie to one another, against what that means moment by moment."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from stream_dp.windows.shape import Tiling
+
+LENGTHS = range(1, 9)
+PAIRS = [
+    (Tiling(length, origin), Tiling(period, start))
+    for length, period in product(LENGTHS, LENGTHS)
+    for origin, start in product((-7, -1, 0, 2, 5), (-3, 0, 4))
+]
+"""Windows and periods: every pair of lengths up to 8, in 15 places to one another."""
+
+
+def straddles(windows: Tiling, periods: Tiling) -> bool:
+    """Whether two moments of one window are in two periods; the picture repeats after at most 56."""
+    return any(
+        windows.start_of(moment) == windows.start_of(moment + 1)
+        and periods.start_of(moment) != periods.start_of(moment + 1)
+        for moment in range(-60, 60)
+    )
+
+
+def test_windows_tile_periods_if_and_only_if_no_window_is_in_two() -> None:
+    tiled = [windows.tiles(periods) for windows, periods in PAIRS]
+    assert tiled == [not straddles(windows, periods) for windows, periods in PAIRS]
+    assert 0 < sum(tiled) < len(PAIRS)
+
+
+def test_windows_that_fit_are_the_longest_that_do_and_are_moved_by_less_than_one() -> None:
+    """Of those that are a whole number of the largest unit that both lengths are written in."""
+    for windows, periods in PAIRS:
+        found = windows.to_tile(periods)
+        assert not straddles(found, periods)
+        units = [unit for unit in LENGTHS if windows.length_ms % unit == periods.length_ms % unit == 0]
+        lengths = [length for length in LENGTHS if length % units[-1] == 0 and periods.length_ms % length == 0]
+        assert found.length_ms == max(length for length in lengths if length <= windows.length_ms)
+        assert abs(found.origin_ms - windows.origin_ms) < found.length_ms
+
+
+def test_windows_that_tile_are_left_as_they_are() -> None:
+    for windows, periods in PAIRS:
+        if windows.tiles(periods):
+            assert windows.to_tile(periods) == windows
+            assert periods.to_be_tiled(windows) == [periods]
+
+
+def test_periods_that_fit_are_the_next_shorter_and_longer() -> None:
+    for windows, periods in PAIRS:
+        found = periods.to_be_tiled(windows)
+        assert not any(straddles(windows, period) for period in found)
+        fitting = [length for length in range(1, 17) if length % windows.length_ms == 0]
+        shorter = [length for length in fitting if length <= periods.length_ms]
+        longer = [length for length in fitting if length >= periods.length_ms]
+        assert [period.length_ms for period in found] == sorted({*shorter[-1:], longer[0]})
+
+
+@pytest.mark.parametrize("origin", [-10, -1, 0, 1, 10])
+def test_windows_are_moved_towards_1970(origin: int) -> None:
+    """A start near the first or last moment that can be written must not be moved out of what can."""
+    assert abs(Tiling(7, origin).to_tile(Tiling(7, 3)).origin_ms) <= max(abs(origin), 7)
+
+
+def test_search_for_a_length_that_fits_ends_where_lengths_have_no_unit_in_common() -> None:
+    windows, periods = Tiling(366 * 86_400_000), Tiling(366 * 86_400_000 + 1)
+    assert windows.to_tile(periods).tiles(periods)
