@@ -8,10 +8,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.client import MEMORY
 from stream_dp.testing import Application, application
+
+settings.register_profile("stream-dp", deadline=None)  # how fast an example runs is the machine's affair
+settings.load_profile("stream-dp")
 
 VISITS = """\
 name: NAME

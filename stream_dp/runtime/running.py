@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, StreamDPError
+from stream_dp.errors import ConfigError, ParameterError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, connect
 from stream_dp.runtime.host import Agent
@@ -68,7 +68,7 @@ def _end(reason: BaseException) -> None:
     sys.stderr.write(f"{kind}: {reason}\n")
     sys.stderr.flush()
     logging.shutdown()
-    os._exit(2 if isinstance(reason, ConfigError) else 1)
+    os._exit(2 if isinstance(reason, ConfigError | ParameterError) else 1)
 
 
 @asynccontextmanager
