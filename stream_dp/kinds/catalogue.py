@@ -135,15 +135,15 @@ class CataloguePlan(KindPlan):
     def explain(self, keys_at_worst: str) -> Explanation:
         """How large the list is, or where it stands."""
         if self.listed is None:
-            where = f"the list in topic {self.topics[0]}, as it stands when a worker starts"
+            where = f"The list stands in topic {self.topics[0]} and is read when a worker starts."
             details = CatalogueDetails(keys=None, version=None, topic=self.topics[0])
         else:
-            where = f"a list of {len(self.listed.keys)} keys, version {self.listed.version}"
+            where = f"The list has {len(self.listed.keys)} keys, version {self.listed.version}."
             details = CatalogueDetails(keys=len(self.listed.keys), version=self.listed.version, topic=None)
         return Explanation(
-            shows="a count for every key of a public list",
-            keys=f"The keys are those of {where}. It is public, so showing them costs nothing: no delta, and no key "
-            "has to stand out. What is counted besides is left out.",
+            shows="a count for every listed value",
+            keys=f"{where} It is public, so showing its keys costs nothing: no delta, and no key has to stand out. "
+            "What is counted besides is left out.",
             columns={},
             details=details,
         )
