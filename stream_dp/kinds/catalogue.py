@@ -84,6 +84,7 @@ class CataloguePlan(KindPlan):
     Attributes:
         listed: the list, None where it stands in a topic.
         topics: that topic.
+        members: the keys of a list that is written down, for look-ups.
     """
 
     levels: tuple[NoiseLevel, ...]
