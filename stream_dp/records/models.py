@@ -182,9 +182,9 @@ class Release(Publication):
     level: Level = Field(description="The level of the counts' noise.")
     noise_interval_95: int = Field(
         ge=0,
-        description="Half width: the noise of the count of a key that was named beforehand lies in plus or minus this with "
-        "at least 95 % chance. Among keys that are shown because their noisy counts are large, larger noise is more "
-        "frequent.",
+        description="Half width: the noise of the count of a key that was named beforehand lies in plus or minus this "
+        "with at least 95 % chance. Among keys that are shown because their noisy counts are large, larger noise is "
+        "more frequent.",
     )
     charged: Price = Field(
         description="What the ledger paid when this record was made: the difference to what had been paid for the "
