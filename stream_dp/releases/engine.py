@@ -51,6 +51,8 @@ from stream_dp.windows.keys import after, bucket_key, decode, encode, text, wind
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.merging import drop_except, summed
 
+RELEASED_AT_ONCE = 8
+"""Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
 SHARPENED_AT_ONCE = 32
 """Windows that one commit sharpens."""
 
@@ -100,6 +102,8 @@ class ReleaseEngine:
     def load(self, rows: Rows) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
+        Windows that are complete are released by `due`, as long as `waits`.
+
         Raises:
             ConfigError: a view or the key was changed in a way that the stored releases do not fit.
         """
@@ -117,7 +121,6 @@ class ReleaseEngine:
         for view in self._views.values():
             yield from self._settle_view(view, rows)
         yield Erase(BUCKET, after(BUCKET))
-        yield from self.due(rows)
 
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
@@ -143,7 +146,7 @@ class ReleaseEngine:
     # -- releasing --------------------------------------------------------------------------------------------
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
-        """Take merged buckets; release every window that is complete and whose turn it is.
+        """Take merged buckets; the windows that they complete are released by `due`, as long as `waits`.
 
         Args:
             values: encoded buckets as consumed; None is a withdrawal and says nothing.
@@ -157,14 +160,22 @@ class ReleaseEngine:
             yield Send([self._withdrawal(bucket) for bucket in taken])
         for bucket in awaited:
             self._waiting.setdefault((bucket.view, bucket.start_ms), set()).add(bucket.bucket)
-        yield from self.due(rows)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a window is complete and its turn has come."""
+        return any(map(self._is_due, self._views.values()))
 
     def due(self, rows: Rows) -> Step:
-        """Release every window that is complete and whose turn it is."""
-        for name, mark in self._marks.items():
-            view = self._views[name]
-            while len(self._waiting.get((name, mark.next_ms), ())) == view.buckets:
-                yield from self._release(view, mark.next_ms, rows)
+        """Release windows that are complete and whose turn it is, `RELEASED_AT_ONCE` of them at most."""
+        left = RELEASED_AT_ONCE
+        for view in self._views.values():
+            while left and self._is_due(view):
+                yield from self._release(view, self._marks[view.name].next_ms, rows)
+                left -= 1
+
+    def _is_due(self, view: ViewPlan) -> bool:
+        return len(self._waiting.get((view.name, self._marks[view.name].next_ms), ())) == view.buckets
 
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         levels = {audience: self._level(view, audience) for audience in sorted(view.audiences)}

@@ -20,7 +20,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.application import App
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.metrics import Counters
-from stream_dp.runtime.tables import DurableTable, PartitionRows
+from stream_dp.runtime.tables import DurableTable, PartitionLostError, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Increment, Message, Publish, Send, Step
@@ -150,7 +150,11 @@ class Host:
         await self.carry_out(self._merger.partials(chunk.values, table.rows(chunk.partition)), table, chunk.partition)
 
     async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
-        """Run a step of a partition's release engine on a message; one at a time, whichever agent asks."""
+        """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
+
+        One at a time, whichever agent asks. When a rebalance begins the rest is left to whoever loads the engine next:
+        the message is stored, and the partition may be given away.
+        """
         table = self.tables[RELEASES]
         async with self._engine_locks[partition]:
             rows = table.rows(partition)
@@ -160,6 +164,8 @@ class Host:
                 await self.carry_out(engine.load(rows), table, partition, threaded=True)
                 self._engines[partition] = engine
             await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
+            while engine.waits and not self._app.rebalancing:
+                await self.carry_out(engine.due(rows), table, partition, threaded=True)
 
     # -- effects ----------------------------------------------------------------------------------------------
 
@@ -171,16 +177,30 @@ class Host:
             table: the agent's table.
             partition: the partition that the step is about.
             threaded: compute the step off the event loop, for steps that draw or read noise.
+
+        Raises:
+            PartitionLostError: the group was rebalanced since the step began, so the partition may have another owner;
+                nothing more of the step is done.
         """
+        generation = self._app.consumer_generation_id
+
+        def check() -> None:
+            if self._app.consumer_generation_id != generation:
+                raise PartitionLostError(
+                    f"the group was rebalanced while partition {partition} of table {table.name} was worked on; "
+                    "starting again goes on from what is stored"
+                )
+
         while True:
             effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
+            check()
             match effect:
                 case None:
                     return
                 case Commit(rows):
                     await table.commit(partition, rows)
                 case Publish(messages):
-                    await self.publish(messages)
+                    await self.publish(messages, check)
                 case Send(messages):
                     await self.send(messages)
                 case Erase(first, last):
@@ -198,11 +218,17 @@ class Host:
         ]
         await asyncio.gather(*sent)
 
-    async def publish(self, messages: Sequence[Message]) -> None:
-        """Publish records at the next full beat of the clock, and with its time: how long drawing took is not seen."""
+    async def publish(self, messages: Sequence[Message], check: Callable[[], None] = lambda: None) -> None:
+        """Publish records at the next full beat of the clock, and with its time: how long drawing took is not seen.
+
+        Args:
+            messages: the records.
+            check: called at that beat; what it raises keeps them back.
+        """
         now = self.clock_ms()
         beat = now - now % -PUBLISHING_BEAT_MS
         await asyncio.sleep((beat - now) / 1000)
+        check()
         await self.send(messages, timestamp_ms=beat)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from stream_dp.records.codec import encode
+from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Watermark, application, count_script, expected_records
 from tests.support.views import only_view, start_of
 
@@ -150,3 +152,36 @@ async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(pair:
         releases = await app.releases(stream.view.name)
         for records in releases.values():
             assert [record.type for record in records] == ["release"] * 5 + ["refusal"] * 3
+
+
+BACKLOG = 240
+
+
+async def test_of_a_backlog_that_a_second_worker_joins_no_revision_has_two_records(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    """Noise from the operating system: a window that both draw would differ. Every record is compared, none dropped."""
+    text = visits(("partitions: 3", "partitions: 2"), ('epsilon: "100"', 'epsilon: "10000"'), ("1/100", "1/2"))
+    async with application(text, tmp_path / "app", broker=kafka) as app:
+        first, second = (spawn(app, name, "--session-seconds", "8", "--fresh-noise") for name in ("one", "two"))
+        view = only_view(app)
+        start = start_of(view)
+        part = [Event(f"u{user}", "/", start + minute * MINUTE) for minute in range(BACKLOG) for user in range(40)]
+        await app.publish([*part, Watermark(start + BACKLOG * MINUTE + 10_000)])
+
+        async def published(number: int) -> bool:
+            return len(await app.read(Topics.release(view.name, "public"))) >= number
+
+        first.start()
+        await app.eventually(lambda: published(20), 60)
+        second.start()
+        await app.eventually(lambda: published(BACKLOG), 150)
+        first.check()
+        second.check()
+
+        records = [record for audience in view.audiences for record in (await app.releases(view.name))[audience]]
+        revisions = Counter((record.audience, record.window.start_ms, record.revision) for record in records)
+        distinct = {encode(record) for record in records}
+        assert len(distinct) == len(revisions) == BACKLOG * len(view.audiences)
+        (ledger,) = (await app.ledgers()).values()
+        assert ledger.spent.epsilon == 2 * BACKLOG

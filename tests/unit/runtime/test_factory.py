@@ -112,6 +112,8 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
     machine, engine = Machine(), parts.engine(merged[0].partition)
     machine.carry_out(engine.load(machine))
     machine.carry_out(engine.buckets([message.value for message in merged], machine))
+    assert engine.waits
+    machine.carry_out(engine.due(machine))
     expected = expected_records(view, {START: {"/": 40}}, prf_key=PRF_KEY, entropy=ENTROPY)
     assert {message.topic: [message.value] for message in machine.sent if message.value is not None} == {
         topics.release(view.name, audience): [encode(record) for record in records]

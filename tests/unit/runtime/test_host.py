@@ -18,7 +18,7 @@ from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.host import Chunk, Host
 from stream_dp.runtime.lease import Lease
 from stream_dp.runtime.memory import LogRecord
-from stream_dp.runtime.tables import PartitionRows
+from stream_dp.runtime.tables import PartitionLostError, PartitionRows
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.worker import Worker
 from stream_dp.testing import keyed_entropy
@@ -222,3 +222,79 @@ async def test_engine_runs_one_step_at_a_time_whoever_asks(worker: Worker) -> No
     assert sorted(names) == sorted(f"{name} {part}" for name in ("one", "two", "three") for part in ("begins", "ends"))
     assert all(ends == begins.replace("begins", "ends") for begins, ends in zip(names[::2], names[1::2], strict=True))
     assert len({id(engine) for _, engine in seen}) == 1
+
+
+# -- membership -------------------------------------------------------------------------------------------
+
+
+def given_away(worker: Worker) -> None:
+    """The group is rebalanced, and this worker has not been told otherwise than by its generation."""
+    worker.app.consumer_generation_id += 1
+
+
+async def test_a_step_that_outlived_its_generation_does_nothing_more(worker: Worker) -> None:
+    host = at_time(worker, 1000)
+    topic = worker.host.topics.orders
+    done: list[str] = []
+
+    def step() -> Step:
+        yield Send([Message(topic, b"a", b"1", 0)])
+        done.append("first")
+        given_away(worker)
+        yield Send([Message(topic, b"b", b"1", 0)])
+        done.append("second")
+
+    with pytest.raises(PartitionLostError, match="rebalanced while partition 0 of table counts was worked on"):
+        await host.carry_out(step(), worker.tables[COUNTS], 0)
+    assert done == ["first"]
+    assert [record.key for record in orders(worker, 0)] == [b"a"]
+
+
+async def test_records_wait_for_their_beat_and_are_kept_back_if_the_partition_is_lost_before_it(
+    worker: Worker,
+) -> None:
+    host = at_time(worker, 1001)  # the beat is 99 ms away
+    topic = worker.host.topics.orders
+
+    def step() -> Step:
+        asyncio.get_running_loop().call_later(0.03, given_away, worker)
+        yield Publish([Message(topic, b"a", b"1", 0)])
+
+    with pytest.raises(PartitionLostError):
+        await host.carry_out(step(), worker.tables[COUNTS], 0)
+    assert orders(worker, 0) == []
+
+
+class Waiting:
+    """A release engine that has windows to release, three steps long."""
+
+    def __init__(self, app: Any, rebalances_after: int) -> None:
+        self._app = app
+        self._rebalances_after = rebalances_after
+        self.steps = 0
+
+    @property
+    def waits(self) -> bool:
+        return self.steps < 3
+
+    def load(self, _rows: PartitionRows) -> Step:
+        return iter(())
+
+    def buckets(self, _values: object, _rows: PartitionRows) -> Step:
+        return iter(())
+
+    def due(self, _rows: PartitionRows) -> Step:
+        self.steps += 1
+        self._app.rebalancing = self.steps == self._rebalances_after
+        return iter(())
+
+
+@pytest.mark.parametrize(("rebalances_after", "steps"), [(0, 3), (1, 1), (2, 2)])
+async def test_what_waits_is_released_step_by_step_until_a_rebalance_begins(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, rebalances_after: int, steps: int
+) -> None:
+    engine = Waiting(worker.app, rebalances_after)
+    monkeypatch.setattr(Factory, "engine", lambda *_: engine)
+    monkeypatch.setattr(worker.tables[RELEASES], "rows", lambda _: None)
+    await at_time(worker, 0).engage(0, lambda one, values, rows: one.buckets(values, rows), [])
+    assert engine.steps == steps
