@@ -3,7 +3,7 @@
 #   make demo                              live demo (DEMO_ARGS=--keep-running leaves it up)
 #   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
 #                                          one after another; by default two files at a time, each with a Kafka)
-#   make quick                             the unit and pipeline tests that need no Kafka
+#   make quick                             the unit, kinds and pipeline tests that need no Kafka
 #   make package                           the tests of the wheel, installed into .venv-wheel
 #   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
@@ -29,7 +29,7 @@ LOCK := -c constraints.txt
 help:
 	@echo "make demo     install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
 	@echo "make test     install, lint, run every test                                             (TEST_ARGS=\"-k name\")"
-	@echo "make quick    the unit and pipeline tests that need no Kafka                            (TEST_ARGS=\"-k name\")"
+	@echo "make quick    the unit, kinds and pipeline tests that need no Kafka                            (TEST_ARGS=\"-k name\")"
 	@echo "make package  build the wheel, install it into an empty environment, test it there"
 	@echo "make pythons  make quick under several Pythons; now: $(PYTHONS)"
 	@echo "make lint     ruff, mypy, import-linter"
@@ -44,8 +44,8 @@ test: lint
 	@$(BIN)/python -m pytest $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp
-	@echo "quick: pytest, unit and pipeline, without Kafka"
-	@$(BIN)/python -m pytest tests/unit tests/pipeline -m "not broker and not slow" $(TEST_JOBS) $(TEST_ARGS)
+	@echo "quick: pytest, unit, kinds and pipeline, without Kafka"
+	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow" $(TEST_JOBS) $(TEST_ARGS)
 
 package: $(VENV)/dev.stamp
 	@echo "package: pytest, the wheel in an environment of its own (.venv-wheel)"
