@@ -29,7 +29,7 @@ LOCK := -c constraints.txt
 help:
 	@echo "make demo     install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
 	@echo "make test     install, lint, run every test                                             (TEST_ARGS=\"-k name\")"
-	@echo "make quick    the unit, kinds and pipeline tests that need no Kafka                            (TEST_ARGS=\"-k name\")"
+	@echo "make quick    the unit, kinds and pipeline tests that need no Kafka                     (TEST_ARGS=\"-k name\")"
 	@echo "make package  build the wheel, install it into an empty environment, test it there"
 	@echo "make pythons  make quick under several Pythons; now: $(PYTHONS)"
 	@echo "make lint     ruff, mypy, import-linter"
