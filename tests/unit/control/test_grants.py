@@ -12,6 +12,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Grant, Order, UnknownGrant, check_grant, decode_order, encode_order
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.testing import plan_from
+from tests.support.grants import MALFORMED_GRANTS
 
 
 @pytest.fixture
@@ -32,18 +33,7 @@ def test_grant_becomes_an_order_numbered_by_its_offset(plan: Plan) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"type":"grant","audience":"partner"}',
-        b'{"type":"grant","audience":"partner","level":"detailed","and":1}',
-        b'{"type":"origin","audience":"partner","level":"detailed"}',
-        b'{"type":"grant","audience":"nobody","level":"detailed"}',
-        b'{"type":"grant","audience":"partner","level":"finest"}',
-        b'{"type":"grant","audience":7,"level":"detailed"}',
-        b"\xff",
-    ],
+    MALFORMED_GRANTS,
 )
 def test_what_is_no_grant_of_this_plan_is_named_by_its_place_alone(plan: Plan, value: bytes) -> None:
     found = check_grant(b"grant/partner", value, 3, plan)

@@ -16,6 +16,7 @@ from stream_dp.runtime.grants import last_grant, read_order, write_grant
 from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
+from tests.support.grants import MALFORMED_GRANTS
 
 GRANT = b'{"type":"grant","audience":"partner","level":"detailed"}'
 
@@ -52,18 +53,7 @@ async def test_grant_is_read_back_as_an_order_and_as_the_last_level(plan: Plan, 
 
 @pytest.mark.parametrize(
     "value",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"type":"grant","audience":"partner"}',
-        b'{"type":"grant","audience":"partner","level":"detailed","and":1}',
-        b'{"type":"origin","audience":"partner","level":"detailed"}',
-        b'{"type":"grant","audience":"nobody","level":"detailed"}',
-        b'{"type":"grant","audience":"partner","level":"finest"}',
-        b'{"type":"grant","audience":7,"level":"detailed"}',
-        b"\xff",
-    ],
+    MALFORMED_GRANTS,
 )
 async def test_what_is_no_grant_of_this_plan_is_passed_over_with_a_line_that_does_not_repeat_it(
     plan: Plan, log: MemoryLog, value: bytes, caplog: pytest.LogCaptureFixture
