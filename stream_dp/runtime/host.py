@@ -19,8 +19,9 @@ from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.application import App
 from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.metrics import Counters
-from stream_dp.runtime.tables import DurableTable, PartitionLostError, PartitionRows
+from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Increment, Message, Publish, Send, Step
@@ -69,7 +70,7 @@ class Host:
         """Set up the host; parts are made and loaded when an agent first asks for them.
 
         Args:
-            app: the application that sends, consumes and holds the lease.
+            app: the application that sends and consumes.
             plan: the checked configuration.
             factory: makes the parts.
             tables: the application's tables by name.
@@ -210,7 +211,6 @@ class Host:
 
     async def send(self, messages: Sequence[Message], *, timestamp_ms: int | None = None) -> None:
         """Send messages and wait for every acknowledgement; without a timestamp they bear the time of sending."""
-        self._app.lease.check()
         producer, seconds = self._app.producer, None if timestamp_ms is None else timestamp_ms / 1000
         sent = [
             await producer.send(m.topic, m.key, m.value, m.partition, seconds, list(m.headers.items()))

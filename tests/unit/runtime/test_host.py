@@ -15,10 +15,10 @@ from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.host import Chunk, Host
-from stream_dp.runtime.lease import Lease
 from stream_dp.runtime.memory import LogRecord
-from stream_dp.runtime.tables import PartitionLostError, PartitionRows
+from stream_dp.runtime.tables import PartitionRows
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.worker import Worker
 from stream_dp.testing import keyed_entropy
@@ -148,16 +148,6 @@ async def test_effect_that_fails_ends_the_step(worker: Worker) -> None:
         await worker.host.carry_out(step(), table, 0)
 
     assert dict(table.rows(0).scan(b"a", b"z")) == {b"a": b"1"}
-
-
-async def test_worker_whose_lease_ran_out_sends_nothing(worker: Worker) -> None:
-    worker.app.lease = Lease(-1)
-    worker.app.lease.renew()
-
-    with pytest.raises(StateError, match="stood still"):
-        await worker.host.send([Message(worker.host.topics.orders, b"a", b"1", 0)])
-
-    assert orders(worker, 0) == []
 
 
 @pytest.mark.parametrize(
