@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from faust.types import TP
@@ -19,7 +20,6 @@ from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.application import App
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
@@ -183,15 +183,8 @@ class Host:
             PartitionLostError: the group was rebalanced since the step began, so the partition may have another owner;
                 nothing more of the step is done.
         """
-        generation = self._app.consumer_generation_id
-
-        def check() -> None:
-            if self._app.consumer_generation_id != generation:
-                raise PartitionLostError(
-                    f"the group was rebalanced while partition {partition} of table {table.name} was worked on; "
-                    "starting again goes on from what is stored"
-                )
-
+        owner = table.owner(partition)
+        check = partial(table.check_owner, partition, owner)
         while True:
             effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
             check()
@@ -199,7 +192,7 @@ class Host:
                 case None:
                     return
                 case Commit(rows):
-                    await table.commit(partition, rows)
+                    await table.commit(partition, rows, owner)
                 case Publish(messages):
                     await self.publish(messages, check)
                 case Send(messages):

@@ -28,7 +28,8 @@ class DurableTable(Table):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._one_at_a_time: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._writers: dict[int, Writer] = {}
+        self._claimed: dict[int, Writer] = {}
+        self._owned: dict[int, Writer] = {}
 
     # -- ownership --------------------------------------------------------------------------------------------
 
@@ -44,10 +45,35 @@ class DurableTable(Table):
         await asyncio.gather(*(self._claim(tp) for tp in assigned if tp.topic == topic))
         await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
 
+    async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
+        """Own what was claimed: the local rows are those of the changelog."""
+        await super().on_recovery_completed(active_tps, standby_tps)
+        self._owned.update(self._claimed)
+
     async def on_stop(self) -> None:
         """Give up the partitions."""
         await super().on_stop()
         await self._disown()
+
+    def owner(self, partition: int) -> Writer:
+        """This worker as the owner of a partition, from one rebalance to the next.
+
+        Raises:
+            PartitionLostError: it is not, or has not recovered the partition yet.
+        """
+        writer = self._owned.get(partition)
+        if writer is None:
+            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
+        return writer
+
+    def check_owner(self, partition: int, writer: Writer) -> None:
+        """Refuse to go on as an owner of a partition who is one no more.
+
+        Raises:
+            PartitionLostError: there was a rebalance, and the partition may have been changed by others in between.
+        """
+        if self.owner(partition) is not writer:
+            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
 
     async def renew(self) -> None:
         """Keep the claims known to the broker and to the partitions' leaders, which forget within a day or a week.
@@ -55,27 +81,33 @@ class DurableTable(Table):
         Raises:
             PartitionLostError: a partition was taken over.
         """
-        for partition, writer in list(self._writers.items()):
+        for partition, writer in list(self._owned.items()):
             await writer.renew()
-            await self.commit(partition, [self._claim_row()])
+            await self.commit(partition, [self._claim_row()], writer)
+
+    async def _claim(self, tp: TP) -> None:
+        writer = await self.app.claim(tp)
+        self._claimed[tp.partition] = writer
+        await writer.write([self._claim_row()])
 
     def _claim_row(self) -> Row:
         return CLAIM, self.app.conf.consumer_group_instance_id.encode()
 
-    async def _claim(self, tp: TP) -> None:
-        writer = await self.app.claim(tp)
-        await writer.write([self._claim_row()])
-        self._writers[tp.partition] = writer
-
     async def _disown(self) -> None:
-        writers = list(self._writers.values())
-        self._writers.clear()
+        writers = list(self._claimed.values())
+        self._claimed.clear()
+        self._owned.clear()
         await asyncio.gather(*(writer.close() for writer in writers))
 
     # -- rows -------------------------------------------------------------------------------------------------
 
-    async def commit(self, partition: int, rows: Sequence[Row]) -> None:
+    async def commit(self, partition: int, rows: Sequence[Row], writer: Writer) -> None:
         """Carry out a `Commit`: changelog, acknowledgement, RocksDB.
+
+        Args:
+            partition: the partition.
+            rows: what to store; a value of None deletes.
+            writer: the owner as whom the rows were worked out, from `owner`.
 
         Raises:
             PartitionLostError: the partition has another owner; the changelog has refused the rows, or this worker was
@@ -83,14 +115,13 @@ class DurableTable(Table):
             KafkaError: the rows were not acknowledged; nothing is stored locally, and the process has to end.
         """
         async with self._one_at_a_time[partition]:  # the stored offset must never pass a row not yet stored
+            self.check_owner(partition, writer)
             if rows:
-                await self._commit(partition, rows)
+                last = await writer.write(rows)
+                self.check_owner(partition, writer)
+                self._enter(partition, rows, last)
 
-    async def _commit(self, partition: int, rows: Sequence[Row]) -> None:
-        writer = self._writer(partition)
-        last = await writer.write(rows)
-        if self._writer(partition) is not writer:
-            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
+    def _enter(self, partition: int, rows: Sequence[Row], last: int) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in rows:
             if value is None:
@@ -100,16 +131,10 @@ class DurableTable(Table):
         batch.put(self.data.offset_key, str(last).encode())
         self._database(partition).write(batch)
 
-    def _writer(self, partition: int) -> Writer:
-        writer = self._writers.get(partition)
-        if writer is None:
-            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
-        return writer
-
     async def beat(self, partition: int, key: bytes, value: bytes) -> None:
         """Write a row that nobody reads, so that the changelog's open segment is closed in time."""
         with suppress(PartitionLostError):
-            await self.commit(partition, [(key, value)])
+            await self.commit(partition, [(key, value)], self.owner(partition))
 
     def rows(self, partition: int) -> PartitionRows:
         """Read access to a partition."""

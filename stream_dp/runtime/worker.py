@@ -69,7 +69,7 @@ class Worker:
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
         self.app.on_partitions_revoked.connect(self._forget)
-        self.app.on_partitions_assigned.connect(self._forget)
+        self.app.on_rebalance_complete.connect(self._forget)
 
     @property
     def counters(self) -> Counters:
@@ -88,6 +88,6 @@ class Worker:
         return reason or StateError("an agent failed")
 
     async def _forget(self, *_: Any, **__: Any) -> None:
-        """After a rebalance everything is read anew from the tables."""
+        """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""
         self.host.forget()
         self._timers.forget()

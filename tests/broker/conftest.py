@@ -57,6 +57,11 @@ class WorkerProcess:
         self._status.unlink(missing_ok=True)
         return code
 
+    def ended(self) -> int | None:
+        """The exit code if it has ended by itself, None while it runs."""
+        assert self._process is not None
+        return None if self._process.poll() is None else self.wait(1)
+
     def terminate(self, within_s: float = 15) -> int:
         """End it with SIGTERM; its exit code."""
         self.signal(signal.SIGTERM)
