@@ -26,7 +26,7 @@ from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.pricing import difference, price
-from stream_dp.releases.publication import Publisher, account
+from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import (
     BUCKET,
     CLEARANCE,
@@ -74,6 +74,7 @@ class ReleaseEngine:
         entropy: Entropy,
         lists: Mapping[str, KeyList],
         topic: Callable[[str, str], str],
+        accounts: str,
         withdrawal: Callable[[MergedBucket], Message],
     ) -> None:
         """Set up the engine; `load` makes it ready.
@@ -86,6 +87,7 @@ class ReleaseEngine:
             entropy: source of fresh noise.
             lists: the public lists that stand in topics, by topic.
             topic: the public topic of a view and an audience.
+            accounts: the operators' topic of the accounts.
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
         """
         self._views = {view.name: view for view in views}
@@ -93,7 +95,7 @@ class ReleaseEngine:
         self._prf_key = prf_key
         self._entropy = entropy
         self._lists = lists
-        self._publisher = Publisher(topic, prf_key)
+        self._publisher = Publisher(topic, accounts, prf_key)
         self._withdrawal = withdrawal
         self._clearances: dict[str, ClearanceRow] = {}
         self._waiting: dict[tuple[str, int], set[int]] = {}
@@ -184,10 +186,9 @@ class ReleaseEngine:
         call = Call(view.name, start)
         reserved = reserve(ledger, str(call), view.cost(finest))
         if isinstance(reserved, Overdraft):
-            row = WindowRow(refused=True, given={}, outbox=[])
-            asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
-            for audience, level in levels.items():
-                row.outbox.append(self._publisher.refusal(view, audience, level, start, 1, asked, public))
+            refused = Booking(self._accounts.plan(view, start), ledger, reserved.asked)
+            outbox = self._publisher.refusals(view, start, levels, 1, reserved.asked, refused)
+            row = WindowRow(refused=True, given={}, outbox=outbox)
             yield from self._store(view, start, row, [], [], rows)
             yield Increment("windows_refused", 1, (("view", view.name),))
             return
@@ -197,9 +198,10 @@ class ReleaseEngine:
         noise = WindowNoise(view.noise_name(start), self._prf_key)
         table = view.kind.seal(counts, Sealing(noise, self._entropy, self._lists))
         row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
-        paid = commit(reserved, str(call), *price(view, call, table, row))
-        public = account(self._accounts.plan(view, start), start, paid.left)
-        row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, public)
+        cost, shares = price(view, call, table, row)
+        paid = commit(reserved, str(call), cost, shares)
+        booking = Booking(self._accounts.plan(view, start), paid, view.cost(finest), shares)
+        row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
         self._accounts.keep(view, key, paid)
         yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
@@ -297,8 +299,11 @@ class ReleaseEngine:
         reserved = reserve(ledger, str(call), cost)
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Overdraft):
-            asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
-            row.outbox = [self._publisher.refusal(view, audience, level, start, given.revision + 1, asked, public)]
+            refused = Booking(self._accounts.plan(view, start), ledger, cost)
+            # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
+            own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
+            revision = given.revision + 1
+            row.outbox = self._publisher.refusals(view, start, {audience: level}, revision, own, refused)
             row.turned_down[audience] = order.number
             return [(at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
@@ -306,8 +311,8 @@ class ReleaseEngine:
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
         row.given[audience] = Given(given.revision + 1, level)
-        public = account(self._accounts.plan(view, start), start, paid.left)
-        row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, public)
+        booking = Booking(self._accounts.plan(view, start), paid, cost, shares)
+        row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
         return [*before, (at, encode(row)), *charged_rows(key, paid)]
 
     def _level(self, view: ViewPlan, audience: str) -> int:

@@ -76,6 +76,7 @@ class Factory:
             entropy=self._entropy,
             lists=self._settled.lists,
             topic=self._topics.release,
+            accounts=self._topics.accounts,
             withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
         )
 

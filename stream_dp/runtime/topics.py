@@ -1,7 +1,8 @@
 """The names and settings of every topic, and who holds what: the trust boundary in one place.
 
-Public: the release topics. Inside the trust boundary (exact counts or user data): source, dead letters, partials,
-merged and the changelogs. Without data: ticks, control, orders.
+Public: the release topics. Inside the trust boundary: source, dead letters, partials, merged and the changelogs (exact
+counts or user data), and the accounts (what selections have cost, whoever may read them). Without data: ticks, control,
+orders.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Topics:
         """Checked control messages, a copy for every partition."""
         return f"{self.app}-orders"
 
+    @property
+    def accounts(self) -> str:
+        """What every call of a ledger asked, paid and left, for operators; one partition."""
+        return f"{self.app}-accounts"
+
     @staticmethod
     def release(view: str, audience: str) -> str:
         """The public topic of one view and audience."""
@@ -110,6 +116,7 @@ class Topics:
             TopicSpec(self.merged, everywhere, self.erasing),
             TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
             TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact"}),
+            TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
         ]
         specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.records.codec import decode, encode
+from stream_dp.records.codec import decode, decode_entry, encode
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Script, Watermark, application, count_script, expected_records
 from tests.support.views import only_view, released, start_of
@@ -121,14 +121,19 @@ async def test_killed_worker_releases_what_an_undisturbed_run_releases(
         ledgers = await app.ledgers()
         counters = worker.counters()
         assert await asyncio.to_thread(worker.terminate) == 0
+        entries = [value for _, value in await app.read(Topics.of(app.plan).accounts) if value is not None]
+        epsilons_left = [Fraction(decode_entry(value).left.epsilon.exact) for value in dict.fromkeys(entries)]
 
     counts = count_script(view, start, script).between(view, start, start + windows * MINUTE)
     expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
     for audience, rows in expected.items():
         assert published[audience][:windows] == [encode(row) for row in rows]
     assert published == await undisturbed(text, tmp_path / "undisturbed", app.plan.key_file, script, windows)
-    assert [record.ledger.left.epsilon.exact for record in records["internal"]] == [
-        str(100 - 2 * number) for number in range(1, windows + 1)
+    assert [record.told.epsilon.exact for record in records["internal"]] == [
+        str(2 * number) for number in range(1, windows + 1)
+    ]
+    assert epsilons_left == [100 - 2 * number for number in range(1, windows + 1)] + [
+        100 - 2 * windows - 4 * number for number in range(1, windows + 1)
     ]
     (ledger,) = ledgers.values()
     assert ledger.spent.epsilon == (2 + 4) * windows
@@ -184,11 +189,11 @@ async def test_killed_worker_draws_nothing_twice_and_charges_all_that_it_shows(
                         shown.setdefault((topic, key), set()).add(value)
             assert all(len(values) == 1 for values in shown.values())
             records = released(decode(value) for values in shown.values() for value in values if value is not None)
-            charged = sum(Fraction(record.charged.epsilon.exact) for record in records)
+            told = sum(Fraction(record.held.epsilon.exact) for record in records if record.audience == "internal")
             taken = Fraction(0)
             for ledger in (await app.ledgers()).values():
                 taken += ledger.budget.epsilon - ledger.left.epsilon
-            assert charged <= taken
+            assert told <= taken
 
         for window, death in enumerate(DEATHS_OF_A_RELEASE):
             worker.start("--die-before", death)
@@ -205,4 +210,5 @@ async def test_killed_worker_draws_nothing_twice_and_charges_all_that_it_shows(
         records = [record for releases in found for rows in releases.values() for record in released(rows)]
         assert len(records) == 2 * 3 * windows
         assert not ledger.reserved
-        assert ledger.spent.epsilon == sum(Fraction(record.charged.epsilon.exact) for record in records)
+        told = [Fraction(record.held.epsilon.exact) for record in records if record.audience == "internal"]
+        assert ledger.spent.epsilon == sum(told), "the finest readers have all that was paid for"

@@ -14,8 +14,9 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.topk import TopKPlan, TopKRelease
-from stream_dp.records.codec import AnyRecord
+from stream_dp.records.codec import AnyRecord, decode_entry, entry_key
 from stream_dp.records.codec import decode as decode_record
+from stream_dp.records.entries import Entry
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.rows import (
@@ -37,7 +38,7 @@ from stream_dp.windows.merge_rows import MergedBucket
 from tests.support.machine import Machine
 from tests.support.topics import TopicReader
 
-MERGED = "merged"
+MERGED, ACCOUNTS = "merged", "shop-accounts"
 KEY, KEY_ID = bytes(range(32)), b"key one."
 SECOND = 1000
 
@@ -189,6 +190,7 @@ class Desk:
             entropy=self.entropy,
             lists=self.lists,
             topic=release_topic,
+            accounts=ACCOUNTS,
             withdrawal=_message,
         )
 
@@ -217,6 +219,19 @@ class Desk:
             record
             for record in self.records(view, audience)
             if record.window.start_ms == start and not isinstance(record, Refusal)
+        ][-1]
+
+    def entries(self) -> list[Entry]:
+        """Every entry of the accounts, in order."""
+        return [decode_entry(message.value or b"") for message in self.machine.sent if message.topic == ACCOUNTS]
+
+    def charged(self, view: str, audience: str, start: int) -> Cost:
+        """What the ledger paid for the newest release of a window to an audience."""
+        return [
+            reader.charged.cost
+            for entry in self.entries()
+            for reader in entry.readers
+            if (entry.type, entry.view, entry.window.start_ms, reader.audience) == ("charge", view, start, audience)
         ][-1]
 
     def published(self) -> list[Message]:
@@ -264,15 +279,25 @@ class Auditor:
     """By ledger: what each window costs at the finest level that was published of it."""
     promised: dict[bytes, PromiseRow] = field(default_factory=dict)
     """By ledger: what every release of the period says of its budget."""
+    charges: dict[bytes, dict[bytes, Cost]] = field(default_factory=dict)
+    """By ledger and key of the entry: what it charged."""
+    told: dict[tuple[bytes, str], Cost] = field(default_factory=dict)
+    """By ledger and audience: the most that a record says the audience was told in the period."""
+    left: dict[bytes, Cost] = field(default_factory=dict)
+    """By ledger: what the newest entry says is left."""
     checked: dict[bytes, bytes] = field(default_factory=dict)
     """The rows of the ledgers at the last point; nothing is to be checked anew until they or the records change."""
 
     def __call__(self) -> None:
         machine = self.desk.machine
-        news = [message for message in machine.sent[self.seen :] if message.topic.startswith("releases.")]
+        sent = machine.sent[self.seen :]
+        news = [message for message in sent if message.topic.startswith("releases.")]
         self.seen = len(machine.sent)
         for message in news:
             self._take(message)
+        for message in sent:
+            if message.topic == ACCOUNTS:
+                self._take_entry(message)
         rows = {key: value for key, value in machine.rows.items() if key.startswith((PROMISE, LEDGER, RESERVATION))}
         if rows == self.checked and not news:
             return
@@ -297,6 +322,8 @@ class Auditor:
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
         assert record.revision >= self.revisions.get(same[:2], 0), "an older revision was published behind a newer one"
         self.revisions[same[:2]] = record.revision
+        reader = ledger_key(self.desk.plan.views[record.view], record.window.start_ms), record.audience
+        self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
         if isinstance(record, Refusal):
             return
         window = (record.view, record.window.start_ms)
@@ -309,6 +336,20 @@ class Auditor:
         key, said = ledger_key(self.desk.plan.views[record.view], window[1]), promise_of(record)
         self.shown.setdefault(key, {})[window] = self.cost(*window, self.finest[window])
         assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"
+
+    def _take_entry(self, message: Message) -> None:
+        assert message.key is not None
+        assert message.value is not None
+        entry = decode_entry(message.value)
+        assert message.key == entry_key(entry)
+        if entry.type == "charge":
+            same = (message.topic, message.key, 0)
+            assert self.bytes_of.setdefault(same, message.value) == message.value, "an entry came with other bytes"
+        key = ledger_key(self.desk.plan.views[entry.view], entry.window.start_ms)
+        charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
+        assert charged <= entry.asked.cost
+        self.charges.setdefault(key, {})[message.key] = charged
+        self.left[key] = entry.left.cost
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""
@@ -326,7 +367,10 @@ class Auditor:
         return cost + Cost(draws * (epsilon + delta), Fraction(0))
 
     def settled(self) -> None:
-        """Every window is charged exactly once at its finest level, and each reader's share is what it holds."""
+        """Every window is charged exactly once at its finest level, and each reader's share is what it holds.
+
+        Records and entries say the same.
+        """
         self()
         ledgers = read_ledgers(self.desk.machine.rows.items())
         assert self.shown.keys() <= ledgers.keys()
@@ -338,3 +382,6 @@ class Auditor:
                 if ledger_key(self.desk.plan.views[view], start) == key:
                     shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, level)
             assert ledger.readers == shares
+            assert ledger.spent == sum(self.charges.get(key, {}).values(), Cost.ZERO)
+            assert ledger.left == self.left.get(key, ledger.left)
+            assert shares == {name: told for (of, name), told in self.told.items() if of == key and told != Cost.ZERO}

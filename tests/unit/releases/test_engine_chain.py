@@ -141,11 +141,11 @@ def test_whatever_is_cut_where_the_records_and_charges_are_those_of_an_uncut_run
 
 
 def said(desk: Desk) -> dict[tuple[str, int, bytes | None], object]:
-    """The newest records, but for what was left: a cut before may change which of two views is released first."""
+    """The newest records, but for what the audience was told so far: a cut may change which view is released first."""
     found = {}
     for key, value in newest(desk.published()).items():
         record = json.loads(value or b"")
-        del record["ledger"]["left"]
+        del record["told"]
         found[key] = record
     return found
 

@@ -72,9 +72,9 @@ def test_a_grant_is_charged_the_difference_to_the_finest_that_anyone_has() -> No
     desk.grant(1, "partner", "fine")
     assert desk.ledger().spent == Cost(Fraction(8), 2 * DELTA)
     record = desk.record("pages", "partner", 1000)
-    assert (record.charged.epsilon.exact, record.charged.delta.exact) == ("2", "0")
+    assert desk.charged("pages", "partner", 1000) == Cost(Fraction(2), Fraction(0))
     assert (record.held.epsilon.exact, record.held.delta.exact) == ("4", "1/100")
-    assert record.ledger.left.epsilon.exact == "32"
+    assert desk.entries()[-1].left.epsilon.exact == "32"
     desk.auditor.settled()
 
 
@@ -84,7 +84,7 @@ def test_a_grant_of_a_level_that_another_audience_has_costs_nothing_even_with_a_
     assert before.left.epsilon == 0
     desk.grant(1, "partner", "middle")
     record = desk.record("pages", "partner", 0)
-    assert (record.revision, record.charged.epsilon.exact) == (2, "0")
+    assert (record.revision, desk.charged("pages", "partner", 0)) == (2, Cost.ZERO)
     assert record.held.epsilon.exact == "2"
     assert desk.ledger().spent == before.spent
     assert desk.ledger().readers["partner"] == Cost(Fraction(2), DELTA)
@@ -210,7 +210,9 @@ def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publ
     refusal = desk.records("pages", "public")[-1]
     assert isinstance(refusal, Refusal)
     assert (refusal.window.start_ms, refusal.revision, refusal.level.name) == (1000, 2, "fine")
-    assert (refusal.asked.epsilon.exact, refusal.ledger.left.epsilon.exact) == ("2", "0")
+    assert refusal.asked.epsilon.exact == "3", "beyond what public has; staff has a level between"
+    (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
+    assert (entry.asked.epsilon.exact, entry.left.epsilon.exact) == ("2", "0")
     assert desk.row("pages", 1000).given["public"] == Given(1, COARSE)
     assert desk.machine.counts["windows_sharpened", (("view", "pages"),)] == 1
     assert desk.machine.counts["sharpenings_refused", (("view", "pages"),)] == 1
@@ -247,7 +249,8 @@ def test_an_audience_that_came_later_gets_retained_windows_with_its_first_grant(
     desk.grant(1, "partner", "fine")
     assert revisions(desk, "partner") == [(0, 1, "fine")]
     record = desk.record("pages", "partner", 0)
-    assert (record.charged.epsilon.exact, record.held.epsilon.exact) == ("2", "4")
+    assert desk.charged("pages", "partner", 0) == Cost(Fraction(2), Fraction(0))
+    assert record.held.epsilon.exact == "4"
     assert record.held.delta.exact == "1/100"
     desk.auditor.settled()
 
@@ -282,7 +285,7 @@ def test_many_windows_are_sharpened_in_parts_each_stored_before_it_is_published(
     desk.machine.carry_out(watched())  # type: ignore[arg-type]
     assert sizes == [
         ("store", 0),
-        *(part for n in (SHARPENED_AT_ONCE, 3) for part in (("store", n), ("publish", n), ("store", n))),
+        *(part for n in (SHARPENED_AT_ONCE, 3) for part in (("store", n), ("publish", 2 * n), ("store", n))),
     ]
     assert desk.ledger().spent == Cost(Fraction(4 * count), count * DELTA)
     desk.auditor.settled()

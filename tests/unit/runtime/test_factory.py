@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.records.codec import encode
+from stream_dp.records.codec import decode_entry, encode
 from stream_dp.releases.rows import VIEW
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory, partitioner
@@ -115,7 +115,10 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
     assert engine.waits
     machine.carry_out(engine.due(machine))
     expected = expected_records(view, {START: {"/": 40}}, prf_key=PRF_KEY, entropy=ENTROPY)
-    assert {message.topic: [message.value] for message in machine.sent if message.value is not None} == {
+    sent = {message.topic: [message.value] for message in machine.sent if message.value is not None}
+    (entry,) = sent.pop(topics.accounts)
+    assert {reader.audience for reader in decode_entry(entry or b"").readers} == set(view.audiences)
+    assert sent == {
         topics.release(view.name, audience): [encode(record) for record in records]
         for audience, records in expected.items()
     }

@@ -29,6 +29,7 @@ def test_every_topic_is_created_once_under_its_name(plan: Plan) -> None:
         "app-merged": 5,
         "app-control": 1,
         "app-orders": 5,
+        "app-accounts": 1,
         "app-counts-changelog": 5,
         "app-merges-changelog": 5,
         "app-releases-changelog": 5,
