@@ -28,9 +28,10 @@ from stream_dp.runtime.running import run_worker
 def worker(file: Path, data_dir: Path | None, replication: int, verbose: bool) -> None:
     """Run one worker of the application that FILE describes.
 
-    Creates the topics that are missing (not the source topics), takes its share of the partitions, counts, releases
-    and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions, on any machines, with the
-    same FILE and key file; one that was killed goes on where it was when it is started again.
+    Creates the topics that are missing (not the source topics) and claims all of them, takes its share of the
+    partitions, counts, releases and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions,
+    on any machines, with the same FILE and key file; one that was killed goes on where it was when it is started
+    again.
 
     How many records were read, refused (by reason) and released stands in counters.json in the state folder; what was
     refused, as metadata, in the dead-letter topic.

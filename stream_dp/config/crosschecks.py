@@ -17,6 +17,8 @@ from stream_dp.windows.shape import Tiling
 
 RELEASE_PREFIX = "releases."
 KAFKA_PREFIX = "__"
+OWNERS_TOPIC = "stream-dp-owners"
+"""The topic of a cluster in which applications claim theirs."""
 _REFERENCES = {"source": "sources", "ledger": "ledgers", "ladder": "ladders"}
 
 
@@ -100,6 +102,8 @@ def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:
     for prefix in prefixes:
         if topic.startswith(prefix):
             yield Fault(path, f"{topic!r} could be an internal topic: names that begin with {prefix!r} are reserved")
+    if topic == OWNERS_TOPIC:
+        yield Fault(path, f"{topic!r} is the topic in which applications claim theirs")
 
 
 def _ladder(path: str, ladder: list[LevelConfig]) -> Iterator[Fault]:

@@ -203,7 +203,11 @@ async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Cl
         return
     address = kafka_address(broker)
     producer = AIOKafkaProducer(
-        bootstrap_servers=address, linger_ms=5, max_request_size=8 << 20, max_batch_size=1 << 18
+        bootstrap_servers=address,
+        acks="all",  # what is acknowledged is read back at once: claims and origins depend on it
+        linger_ms=5,
+        max_request_size=8 << 20,
+        max_batch_size=1 << 18,
     )
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     try:

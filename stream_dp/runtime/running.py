@@ -17,7 +17,7 @@ from stream_dp.errors import ConfigError, ParameterError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, connect
 from stream_dp.runtime.host import Agent
-from stream_dp.runtime.keys import load_key
+from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.worker import Worker
 
 log = logging.getLogger("stream_dp.worker")
@@ -76,8 +76,9 @@ async def running(
     plan: Plan, client: Client, agents: Mapping[str, Agent], *, replication: int = 1, **options: Any
 ) -> AsyncIterator[Worker]:
     """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
-    settled = await prepare(plan, client, replication=replication)
-    worker = Worker(plan, settled, agents, prf_key=load_key(plan.key_file), **options)
+    prf_key = load_key(plan.key_file)
+    settled = await prepare(plan, client, key_id(prf_key), replication=replication)
+    worker = Worker(plan, settled, agents, prf_key=prf_key, **options)
     await worker.app.start()
     try:
         yield worker

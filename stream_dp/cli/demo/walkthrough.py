@@ -21,6 +21,7 @@ from stream_dp.records.codec import decode, decode_entry
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import MEMORY, Client, connect
 from stream_dp.runtime.grants import write_grant
+from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import Topics, TopicSpec
 
@@ -66,7 +67,7 @@ async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float,
     source = run.view(DESTINATIONS).source
     async with connect(plan.broker, log) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
-        await prepare(plan, client)
+        await prepare(plan, client, key_id(load_key(plan.key_file)))
         began = time.monotonic()
         async with started_worker(run, client, log, keep_running=keep_running) as worker:
             walkthrough = _Walkthrough(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)
