@@ -186,11 +186,20 @@ class Release(Publication):
     noise_interval_95: int = Field(
         ge=0,
         description="Half width: the noise of the count of a key that was named beforehand lies in plus or minus this "
-        "with at least 95 % chance. Among keys that are shown because their noisy counts are large, larger noise is "
-        "more frequent.",
+        "with at least 95 % chance. So does that of a shown key where noise of the counts has no part in which keys "
+        "are shown; where it has, as in a histogram, larger noise is more frequent among those, and two_sided_from "
+        "says how to read them.",
     )
     held: Price = Field(description="What this audience, alone, has now been told about the window.")
     items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
+
+    def interval(self, count: int) -> tuple[int, int]:
+        """Ends of an interval for the true count of a shown key, by its noisy count.
+
+        It holds with at least 95 % chance given that the key is shown, whatever the true count is; for each key by
+        itself, not for the largest of them.
+        """
+        return count - self.noise_interval_95, count + self.noise_interval_95
 
     def extent(self) -> str:
         """How much it shows and what it leaves out, in a few words."""

@@ -90,6 +90,21 @@ def test_a_record_follows_the_law_of_its_level_and_no_other(case: Case, level: i
         assert fit(Fraction(threshold_for(each * off), WORD)) < FALSE_ALARM
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_interval_of_a_shown_key_holds_its_count_with_95_percent(case: Case, level: int) -> None:
+    view, truth = case.plan().views[VIEW], case.counts["home"]
+    desk = Desk(plan_of(case.text().replace("public: coarse", f"public: {view.levels[level].name}")), lists=case.lists)
+    desk.give(VIEW, 0, case.counts)
+    record = desk.record(VIEW, "public", 0)
+    law = case.law(Fraction(view.levels[level].threshold, WORD), view, level)
+    held = Fraction(0)
+    for noisy, chance in law.items():
+        if isinstance(noisy, int):
+            least, most = record.interval(noisy)
+            held += chance if least <= truth <= most else 0
+    assert Fraction(95, 100) <= held / (1 - law.get("hidden", Fraction(0))) <= 1
+
+
 def test_levels_read_together_are_those_read_one_by_one(case: Case) -> None:
     view = case.plan().views[VIEW]
     table = seal_window(view, 0, case.counts, prf_key=KEY, entropy=keyed, lists=case.lists)

@@ -11,6 +11,7 @@ from stream_dp.cli.live_table import (
     NOT_SHOWN,
     Bars,
     Row,
+    count_words,
     full_width,
     level_words,
     rest,
@@ -98,12 +99,11 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 
 
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
-    noise = f"±{release.noise_interval_95}"
     lines = [
-        Row(entry.item, entry.count, f"{entry.count} {noise}{_was(entry.item, before)}")
+        Row(entry.item, entry.count, count_words(release, entry.count) + _was(entry.item, before))
         for entry in release.items[:rows]
     ]
-    return Bars(lines, release.noise_interval_95, full_width([release]), STYLE)
+    return Bars(lines, release.interval, full_width([release]), STYLE)
 
 
 def _was(key: str, before: Release | None) -> str:
@@ -111,7 +111,7 @@ def _was(key: str, before: Release | None) -> str:
     if before is None:
         return ""
     count = next((entry.count for entry in before.items if entry.item == key), None)
-    return f"   {NOT_SHOWN} before" if count is None else f"   was {count} ±{before.noise_interval_95}"
+    return f"   {NOT_SHOWN} before" if count is None else f"   was {count_words(before, count)}"
 
 
 def _replaced(release: Release, before: Release | None) -> Text:

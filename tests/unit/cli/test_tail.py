@@ -118,7 +118,7 @@ def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Mak
     least = minimum_counts(visits.views["pages"])[0]
     assert f"revision 2 replaces revision 1: coarse, epsilon 1/3, ±9, 1 shown, from {least} up" in shown
     assert "57 ±3   was 60 ±9" in shown
-    assert "17 ±3   not shown before" in shown
+    assert "17 (1 to 20)   not shown before" in shown
     assert "2, sharper" in shown
 
 

@@ -14,8 +14,10 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.histogram import HistogramPlan, HistogramRelease
+from stream_dp.kinds.noise import CONFIDENCE
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.kinds.topk import TopKRelease
+from stream_dp.lossless.discovery import two_sided_from
 from stream_dp.records.codec import decode, topic_key
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine
@@ -453,6 +455,7 @@ def test_a_record_says_what_was_asked_for_and_is_keyed_by_view_audience_and_wind
         level, least = PAGES.views["pages"].levels[at], minimum_counts(PAGES.views["pages"])[at]
         assert (record.level.name, record.minimum_count) == (level.name, least)
         assert record.noise_interval_95 == level.noise_interval
+        assert record.two_sided_from == two_sided_from(level.threshold, least, CONFIDENCE)
         assert record.window.end_ms - record.window.start_ms == 1000
 
 
