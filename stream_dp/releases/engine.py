@@ -182,7 +182,7 @@ class ReleaseEngine:
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
-        reserved = reserve(ledger, str(call), view.cost(finest))
+        reserved = reserve(ledger, str(call), view.cost(finest), self._accounts.left(view, start))
         if isinstance(reserved, Overdraft):
             row = WindowRow(refused=True, given={}, outbox=[])
             asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
@@ -198,10 +198,10 @@ class ReleaseEngine:
         table = view.kind.seal(counts, Sealing(noise, self._entropy, self._lists))
         row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
         paid = commit(reserved, str(call), *price(view, call, table, row))
-        public = account(self._accounts.plan(view, start), start, paid.left)
+        self._accounts.keep(view, key, paid)
+        public = account(self._accounts.plan(view, start), start, self._accounts.left(view, start))
         row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, public)
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
-        self._accounts.keep(view, key, paid)
         yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
@@ -294,7 +294,7 @@ class ReleaseEngine:
         table = stored_table(view.name, start, rows)
         key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
-        reserved = reserve(ledger, str(call), cost)
+        reserved = reserve(ledger, str(call), cost, self._accounts.left(view, start))
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Overdraft):
             asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
@@ -306,7 +306,7 @@ class ReleaseEngine:
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
         row.given[audience] = Given(given.revision + 1, level)
-        public = account(self._accounts.plan(view, start), start, paid.left)
+        public = account(self._accounts.plan(view, start), start, self._accounts.left(view, start))
         row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, public)
         return [*before, (at, encode(row)), *charged_rows(key, paid)]
 
