@@ -155,7 +155,8 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
     lines = [
         f"Protects {ledger.population}: epsilon {budget.epsilon.decimal} and delta {budget.delta.decimal} every "
         f"{ledger.period}, all views and audiences together; then releases are refused.",
-        "A change of this budget holds from the next period on: a running one keeps what it began with.",
+        "A change of this budget or period holds from the next period on: a running one keeps what it began with.",
+        "What is spent is kept under these words for the population, whatever ledger and views are called.",
         f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (but for delta).",
         *map(_part, ledger.parts),
         f"At the clearances of the start the schedule asks for {price_words(ledger.asked)}: {verdict}.",

@@ -93,6 +93,7 @@ class LedgerDescription(BaseModel):
     lasts: str = Field(description="How far into a period the budget reaches.")
     odds: str = Field(description="Over a period, the odds that one user took part change by this factor at most.")
     shares: list[ShareDescription]
+    fingerprint: str = Field(description="What was spent is kept under this; it changes with the population's wording.")
 
 
 class PlanDescription(BaseModel):
@@ -238,6 +239,7 @@ def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
         lasts=format_duration(reach),
         odds=odds_factor(ledger.total.epsilon),
         shares=[_share(view, reach) for view in views],
+        fingerprint=ledger.fingerprint.hex(),
     )
 
 

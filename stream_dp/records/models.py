@@ -142,8 +142,13 @@ class Account(PublicRecord):
     """The ledger that pays for a record."""
 
     name: str = Field(description="The ledger's name.")
-    population: str = Field(description="Who is protected: one of these is a user.")
-    period: Interval = Field(description="The period that the window is charged to.")
+    population: str = Field(
+        description="Who is protected: one of these is a user. What is spent is kept under these words, not under the "
+        "name."
+    )
+    period: Interval = Field(
+        description="The period that the window is charged to; one that has begun keeps its length until it ends."
+    )
     budget: Price = Field(
         description="What may be spent on one user in the period, over all views and audiences; a period keeps the "
         "budget that it began with."

@@ -184,9 +184,9 @@ class ReleaseEngine:
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
-        reserved = reserve(ledger, str(call), view.cost(finest))
+        reserved = reserve(ledger, str(call), view.cost(finest), self._accounts.left(view, start))
         if isinstance(reserved, Overdraft):
-            refused = Booking(self._accounts.plan(view, start), ledger, reserved.asked)
+            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, reserved.asked)
             outbox = self._publisher.refusals(view, start, levels, 1, reserved.asked, refused)
             row = WindowRow(refused=True, given={}, outbox=outbox)
             yield from self._store(view, start, row, [], [], rows)
@@ -200,10 +200,11 @@ class ReleaseEngine:
         row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
         cost, shares = price(view, call, table, row)
         paid = commit(reserved, str(call), cost, shares)
-        booking = Booking(self._accounts.plan(view, start), paid, view.cost(finest), shares)
+        self._accounts.keep(view, key, paid)
+        left = self._accounts.left(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, view.cost(finest), shares)
         row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
-        self._accounts.keep(view, key, paid)
         yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
@@ -296,10 +297,10 @@ class ReleaseEngine:
         table = stored_table(view.name, start, rows)
         key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
-        reserved = reserve(ledger, str(call), cost)
+        reserved = reserve(ledger, str(call), cost, self._accounts.left(view, start))
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Overdraft):
-            refused = Booking(self._accounts.plan(view, start), ledger, cost)
+            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, cost)
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
             revision = given.revision + 1
@@ -311,7 +312,8 @@ class ReleaseEngine:
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
         row.given[audience] = Given(given.revision + 1, level)
-        booking = Booking(self._accounts.plan(view, start), paid, cost, shares)
+        left = self._accounts.left(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
         row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
         return [*before, (at, encode(row)), *charged_rows(key, paid)]
 

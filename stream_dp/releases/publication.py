@@ -42,12 +42,14 @@ class Booking:
     Attributes:
         plan: the ledger's plan, with what the period promises.
         ledger: the ledger after the step.
+        left: what may still be reserved for the window after it (`Accounts.left`).
         asked: the call's cost at worst.
         shares: what the call told each audience alone; none where it was refused.
     """
 
     plan: LedgerPlan
     ledger: Ledger
+    left: Cost
     asked: Cost
     shares: Mapping[str, Cost] = field(default_factory=dict)
 
@@ -217,7 +219,7 @@ def entry_record(view: ViewPlan, start_ms: int, outcome: Outcome, readers: Seque
         view=view.name,
         window=_interval(view.window.shape, start_ms),
         asked=Price.spent(booking.asked),
-        left=Price.left(booking.ledger.left),
+        left=Price.left(booking.left),
         readers=tuple(readers),
     )
 

@@ -6,10 +6,13 @@
 | `v` view | `ViewRow`: how far the releases of a view have come |
 | `t` view, start | `SealedTable`: the noisy integers of a released window |
 | `w` view, start | `WindowRow`: who has what of a window, and the records still to be published |
-| `p` ledger, period | `PromiseRow`: the budget that the period began with |
-| `l` ledger, period | a ledger (`accounting.ledger`), without its open reservations |
-| `r` ledger, period, call | what is reserved for a `Call` |
+| `p` population, period | `PromiseRow`: the budget that the period began with |
+| `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
+| `r` population, period, call | what is reserved for a `Call` |
 | `c` audience | `ClearanceRow`: the newest grant of an audience |
+
+A population stands in keys as its ledger's fingerprint, and a period as its start and its end: what was spent stays
+what it is, however ledgers and views are called and whatever periods are configured later.
 """
 
 from __future__ import annotations
@@ -25,14 +28,19 @@ from stream_dp.accounting import Cost, Ledger, encode_cost
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.accounting.ledger import Rational
-from stream_dp.config.plan import LedgerPlan, PartPlan, ViewPlan
+from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, text, window_key
+from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, moment_at, text, window_key
 from stream_dp.windows.merge_rows import MergedBucket
+from stream_dp.windows.shape import Stretch, Tiling
 
 BUCKET, VIEW, TABLE, WINDOW, PROMISE, LEDGER, RESERVATION, CLEARANCE = b"b", b"v", b"t", b"w", b"p", b"l", b"r", b"c"
+
+_PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
+_END_AT = _PERIOD_AT + len(moment(0))
+_LEDGER_BYTES = _END_AT + len(moment(0))
 
 
 class ViewRow(msgspec.Struct, array_like=True):
@@ -121,11 +129,11 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         }
         return cls(str(total.epsilon), str(total.delta), parts)
 
-    def plan(self, ledger: LedgerPlan, budget: Cost) -> LedgerPlan:
-        """A ledger as it is planned today, but for what it promises and the caps that keep that."""
+    def plan(self, ledger: LedgerPlan, period: Stretch, budget: Cost) -> LedgerPlan:
+        """A ledger as it is planned today, but for the period, what it promises and the caps that keep that."""
         total = Cost(Fraction(self.epsilon), Fraction(self.delta))
         parts = {name: PartPlan(*map(Fraction, part)) for name, part in self.parts.items()}
-        return replace(ledger, total=total, budget=budget, parts=parts)
+        return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), parts=parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +163,25 @@ class Call:
 
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
-    """The row of the ledger that pays for a window: that of the one period it is in, since windows tile periods."""
-    return LEDGER + text(view.ledger.name) + moment(view.ledger.periods.start_of(start_ms))
+    """The row of a view's ledger in the configured period of a window: the one it is in, since windows tile periods."""
+    period = view.ledger.periods.stretch(start_ms)
+    return LEDGER + view.ledger.fingerprint + moment(period.start_ms) + moment(period.end_ms)
+
+
+def population_of(ledger: bytes) -> bytes:
+    """What the keys of all ledgers of a population begin with, by one of them."""
+    return ledger[:_PERIOD_AT]
+
+
+def period_of(ledger: bytes) -> Stretch:
+    """The period that a ledger is about, by the key of its row.
+
+    Raises:
+        StateError: it is no key of a ledger.
+    """
+    if len(ledger) != _LEDGER_BYTES:
+        raise StateError("a stored ledger has a damaged key")
+    return Stretch(moment_at(ledger, _PERIOD_AT), moment_at(ledger, _END_AT))
 
 
 def promise_key(ledger: bytes) -> bytes:
@@ -211,9 +236,8 @@ def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
         if key.startswith(LEDGER):
             stored[key] = value
         elif key.startswith(RESERVATION):
-            end = len(RESERVATION) + 1 + key[len(RESERVATION)] + len(moment(0))
-            of = LEDGER + key[len(RESERVATION) : end]
-            reservations.setdefault(of, []).append((key[end:].decode(), value))
+            of = LEDGER + key[len(RESERVATION) : _LEDGER_BYTES]
+            reservations.setdefault(of, []).append((key[_LEDGER_BYTES:].decode(), value))
     if not reservations.keys() <= stored.keys():
         raise StateError("something is reserved in a ledger that is not stored")
     return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}

@@ -67,7 +67,7 @@ class Factory:
 
     def engine(self, partition: int) -> ReleaseEngine:
         """The release engine of a partition, for every view whose ledger lives there."""
-        views = [v for v in self._plan.views.values() if self._topics.ledger_partition(v.ledger.name) == partition]
+        views = [v for v in self._plan.views.values() if self._topics.ledger_partition(v.ledger) == partition]
         return ReleaseEngine(
             views,
             self._settled.starts,

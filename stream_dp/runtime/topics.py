@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from stream_dp.config.plan import Plan, SourcePlan
+from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan
 from stream_dp.windows.keys import moment, text
 
 COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
@@ -84,9 +84,9 @@ class Topics:
         """Where the partials of a bucket meet."""
         return crc32(text(view) + moment(start_ms) + bucket.to_bytes(2)) % self.partitions
 
-    def ledger_partition(self, ledger: str) -> int:
-        """Where a ledger lives, and with it the releases of every view that it pays for."""
-        return crc32(ledger.encode()) % self.partitions
+    def ledger_partition(self, ledger: LedgerPlan) -> int:
+        """Where a ledger lives, under whatever name, and with it the releases of every view that it pays for."""
+        return crc32(ledger.fingerprint) % self.partitions
 
     @property
     def erasing(self) -> dict[str, str]:

@@ -117,6 +117,15 @@ def test_a_call_is_refused_for_either_part_and_told_what_is_left(asked: Cost) ->
     assert reserve(ledger, "call", asked) == Overdraft(asked, cost("1", "1e-6"))
 
 
+def test_a_call_may_have_less_room_than_the_ledger_has_left_and_takes_as_much_of_it() -> None:
+    ledger, room = Ledger(cost("3", "1")), cost("2", "1/2")
+    assert reserve(ledger, "dear", cost("5/2"), room) == Overdraft(cost("5/2"), room)
+    held = reserve(ledger, "call", cost("2", "1/2"), room)
+    assert isinstance(held, Ledger)
+    assert held.left == cost("1", "1/2")
+    assert reserve(held, "call", cost("2", "1/2"), Cost.ZERO) is held
+
+
 def test_an_open_reservation_counts_against_the_next_call() -> None:
     ledger = reserved(Ledger(cost("1")), "first", cost("0.6"))
     assert reserve(ledger, "second", cost("0.6")) == Overdraft(cost("0.6"), cost("0.4"))

@@ -64,7 +64,8 @@ class Writer:
         self.levels[audience] = level
 
     def _entry(self, view: ViewPlan, start: int, readers: list[Reader]) -> Entry:
-        return entry_record(view, start, "charge", readers, Booking(view.ledger, Ledger(self._left), view.cost(3)))
+        booking = Booking(view.ledger, Ledger(self._left), self._left, view.cost(3))
+        return entry_record(view, start, "charge", readers, booking)
 
     def _record(self, name: str, audience: str, level: int, start: int, revision: int) -> AnyRecord:
         view = self._plan.views[name]

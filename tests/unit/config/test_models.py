@@ -446,6 +446,19 @@ def test_two_sources_of_one_topic_are_refused(planned: Planner) -> None:
     assert faults == ["sources.flights.topic: 'flights' is the topic of source 'again' already"]
 
 
+def test_two_ledgers_of_one_population_are_refused_and_views_may_share_one(planned: Planner) -> None:
+    words, period = "aircraft by tail number", "period: 371d, start: 2013-01-01T00:00:00Z"
+    second = f'  again: {{population: {words}, epsilon: "1", delta: "0", {period}}}\n'
+    faults = faults_of(lambda: planned(("ledgers:\n", "ledgers:\n" + second)))
+    assert faults == [
+        "ledgers.aircraft.population: 'aircraft by tail number' is the population of ledger 'again' already, and one "
+        "population has one ledger: let the views of both share it, and remove this one; or, if these are other "
+        "people, say who they are in other words"
+    ]
+    assert len(planned(("ledgers:\n", "ledgers:\n" + second.replace(words, "airlines"))).ledgers) == 2
+    assert {view.ledger.name for view in planned().views.values()} == {"aircraft"}
+
+
 def test_reference_to_an_entry_that_is_wrong_is_no_second_fault(planned: Planner) -> None:
     assert faults_of(lambda: planned(("period: 371d", "period: soon"))) == [
         'ledgers.aircraft.period: write a duration as whole numbers with units, largest first: "7d", "1h30m", "250ms"'

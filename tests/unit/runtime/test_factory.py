@@ -30,7 +30,7 @@ TWO_SOURCES = (
         "sources:\n",
         "sources:\n  clicks: {topic: NAME.clicks, partitions: 3, user: user, time: {field: at}}\n",
     ),
-    ("ledgers:\n", 'ledgers:\n  clickers: {population: visitors, epsilon: "9", delta: "1/100", period: 366d}\n'),
+    ("ledgers:\n", 'ledgers:\n  clickers: {population: clickers, epsilon: "9", delta: "1/100", period: 366d}\n'),
     (
         "views:\n",
         "views:\n  NAME-clicks: {kind: histogram, source: clicks, item: page, items_per_user: 1, window: {size: 1m, "
@@ -73,7 +73,7 @@ def test_engine_looks_after_the_views_whose_ledger_lives_in_its_partition(plan: 
         for key, _ in machine.scan(VIEW, after(VIEW)):
             places[key] = partition
 
-    assert places == {VIEW + text(view.name): topics.ledger_partition(view.ledger.name) for view in plan.views.values()}
+    assert places == {VIEW + text(view.name): topics.ledger_partition(view.ledger) for view in plan.views.values()}
 
 
 def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
             (m.key, m.partition) for m in partials if m.partition == partition
         }
         merged += [message for message in machine.sent if message.topic == topics.merged and message.value is not None]
-    assert {message.partition for message in merged} == {topics.ledger_partition(view.ledger.name)}
+    assert {message.partition for message in merged} == {topics.ledger_partition(view.ledger)}
     assert len(merged) == view.buckets
 
     machine, engine = Machine(), parts.engine(merged[0].partition)

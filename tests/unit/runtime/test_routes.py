@@ -52,7 +52,7 @@ def test_withdrawal_is_the_tombstone_of_the_record_that_was_sent(plan: Plan) -> 
     assert routes.withdraw_merged(bucket, sent.partition) == replace(sent, value=None)
     assert (sent.topic, sent.partition) == (
         Topics.of(plan).merged,
-        Topics.of(plan).ledger_partition(view.ledger.name),
+        Topics.of(plan).ledger_partition(view.ledger),
     )
 
 
