@@ -84,8 +84,7 @@ def topic_key(record: AnyRecord) -> bytes:
 def entry_key(entry: Entry) -> bytes:
     """The Kafka key of an entry: compaction keeps every charge, and the newest refusal of every revision."""
     first = entry.readers[0]
-    place = f"{entry.ledger.name}/{entry.ledger.period.start_ms}/{entry.view}/{entry.window.start_ms}"
-    key = f"{place}/{first.audience}/{first.revision}"
+    key = f"{entry.view}/{entry.window.start_ms}/{first.audience}/{first.revision}"
     return (key if entry.type == "charge" else f"{key}/refusal").encode()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple, Self
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
@@ -33,6 +34,19 @@ class Share:
     refused: int = 0
     last_ms: int | None = None
     level: str = ""
+
+
+class Period(NamedTuple):
+    """A ledger in one of its periods; two of them may start alike if the length of periods was changed."""
+
+    ledger: str
+    start_ms: int
+    end_ms: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """The one that an entry is about."""
+        return cls(entry.ledger.name, entry.ledger.period.start_ms, entry.ledger.period.end_ms)
 
 
 @dataclass
@@ -69,20 +83,20 @@ class Statement:
         return self.spent.most(self.seen) - self.seen
 
 
-def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[tuple[str, int], Statement]:
+def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statement]:
     """The statement of every ledger and period that entries tell of.
 
     Args:
         entries: with the time at which each was published, in any order; an entry may come twice.
 
     Returns:
-        By ledger and start of the period, oldest period first.
+        By ledger and period, oldest period first.
     """
-    found: dict[tuple[str, int], Statement] = {}
-    reached: dict[tuple[str, int], int] = {}
+    found: dict[Period, Statement] = {}
+    reached: dict[Period, int] = {}
     ordered = [entry for _, entry in sorted(entries, key=_age)]
     for entry in ordered:
-        key, end = (entry.ledger.name, entry.ledger.period.start_ms), entry.window.end_ms
+        key, end = Period.of(entry), entry.window.end_ms
         budget, left = caps(entry.ledger), entry.left.cost
         one = found.setdefault(key, Statement(entry.ledger, budget, left))
         one.account, one.budget, one.left = entry.ledger, budget, left
@@ -91,7 +105,7 @@ def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[tuple[str, int
             one.history.append((reached[key], left))
     had: set[tuple[str, str, int, str]] = set()
     for entry in {entry_key(entry): entry for entry in ordered}.values():
-        one, start = found[entry.ledger.name, entry.ledger.period.start_ms], entry.window.start_ms
+        one, start = found[Period.of(entry)], entry.window.start_ms
         for reader in entry.readers:
             share = one.shares.setdefault((entry.view, reader.audience), Share())
             share.charged += reader.charged.cost
@@ -129,9 +143,9 @@ def _exact(amount: Amount) -> Fraction:
     return parse_exact(amount.exact)
 
 
-def newest_periods(statements: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    """The starts of the periods of each ledger, oldest first."""
-    found: dict[str, list[int]] = {}
-    for name, start in sorted(statements):
-        found.setdefault(name, []).append(start)
+def periods_of(statements: Iterable[Period]) -> dict[str, list[Period]]:
+    """The periods of each ledger, oldest first."""
+    found: dict[str, list[Period]] = {}
+    for period in sorted(statements):
+        found.setdefault(period.ledger, []).append(period)
     return found

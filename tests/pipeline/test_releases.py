@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
 from stream_dp.records.codec import AnyRecord, encode
+from stream_dp.releases.rows import ledger_key
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
 from tests.support.sealing import read_window, seal_window
 from tests.support.views import CHOOSERS, TOPK, only_view, released, start_of
@@ -137,7 +138,8 @@ async def test_other_selections_on_one_ledger_equal_the_oracle(launch: Launch) -
         releases = [record for records in found.values() for record in released(records)]
         assert all(record.items for record in releases)
         spent += sum(Fraction(record.held.epsilon.exact) for record in released(found["internal"]))
-    ledgers = [ledger for key, ledger in (await app.ledgers()).items() if b"choosers" in key]
+    choosers = ledger_key(plans[0], start)
+    ledgers = [ledger for key, ledger in (await app.ledgers()).items() if key == choosers]
     assert [ledger.spent.epsilon for ledger in ledgers] == [spent]
 
 

@@ -19,7 +19,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.entries import Entry
-from stream_dp.records.statement import Statement, newest_periods, read_statements
+from stream_dp.records.statement import Period, Statement, periods_of, read_statements
 from stream_dp.runtime.client import connect
 from stream_dp.runtime.topics import Topics
 
@@ -70,9 +70,9 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
         click.echo(json.dumps(whole(plan, statements), indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for starts in newest_periods(statements).items():
-        key = starts[0], starts[1][-1]
-        console.print(page(plan, statements[key], console.width, starts[1][:-1]))
+    for *earlier, newest in periods_of(statements).values():
+        starts = [period.start_ms for period in earlier]
+        console.print(page(plan, statements[newest], console.width, starts))
 
 
 async def _entries(plan: Plan, name: str | None) -> list[tuple[int, Entry]]:
@@ -86,13 +86,13 @@ async def _entries(plan: Plan, name: str | None) -> list[tuple[int, Entry]]:
     return [(time_ms, entry) for time_ms, entry in entries if entry.ledger.name in wanted]
 
 
-def _of_period(statements: dict[tuple[str, int], Statement], at_ms: int) -> dict[tuple[str, int], Statement]:
+def _of_period(statements: dict[Period, Statement], at_ms: int) -> dict[Period, Statement]:
     found = {
         key: statement
         for key, statement in statements.items()
         if statement.account.period.start_ms <= at_ms < statement.account.period.end_ms
     }
     if not found:
-        known = ", ".join(f"{name} from {moment(start)}" for name, start in statements)
+        known = ", ".join(f"{period.ledger} from {moment(period.start_ms)}" for period in statements)
         raise BrokerError(f"no entry is about a period that holds {moment(at_ms)}; periods: {known}")
     return found

@@ -18,7 +18,7 @@ from stream_dp.config.forecast import Forecast, forecast
 from stream_dp.config.plan import Plan
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.records.models import Amount, Price
-from stream_dp.records.statement import Statement
+from stream_dp.records.statement import Period, Statement
 
 DIGITS = 4
 CHART_ROWS, CHART_MARGIN, WIDEST = 8, 40, 72
@@ -187,6 +187,6 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def whole(plan: Plan, found: Mapping[tuple[str, int], Statement]) -> dict[str, Any]:
+def whole(plan: Plan, found: Mapping[Period, Statement]) -> dict[str, Any]:
     """All statement as one JSON object."""
     return {"ledgers": [as_json(plan, statement) for statement in found.values()]}

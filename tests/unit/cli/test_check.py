@@ -58,7 +58,7 @@ def test_plan_of_a_right_file_is_printed_in_words_and_numbers(tmp_path: Path) ->
         "Grants can raise that to level fine, epsilon 2.000001.",
         "ledger visitors",
         "A change of this budget or period holds from the next period on: a running one keeps what it began with.",
-            "What is spent is kept under these words for the population, whatever ledger and views are called.",
+        "What is spent is kept under these words for the population, whatever ledger and views are called.",
         "epsilon 16.3333403334 and delta 7.7e-6: the budget pays for all of it.",
     ):
         assert words in result.stdout

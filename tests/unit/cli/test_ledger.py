@@ -17,7 +17,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.records.entries import Entry, Reader
-from stream_dp.records.statement import Statement, read_statements
+from stream_dp.records.statement import Period, Statement, read_statements
 from stream_dp.releases.publication import Booking, Outcome, entry_record, reader
 from stream_dp.runtime.memory import MemoryLog
 
@@ -83,7 +83,8 @@ class Office:
         return iter(enumerate(self.entries))
 
     def statement(self, day: int = 0) -> Statement:
-        return read_statements(self.timed())["visitors", self.plan.ledgers["visitors"].periods.start_of(day * DAY_MS)]
+        period = self.plan.ledgers["visitors"].periods.stretch(day * DAY_MS)
+        return read_statements(self.timed())[Period("visitors", period.start_ms, period.end_ms)]
 
 
 @pytest.fixture
@@ -140,8 +141,9 @@ def test_spending_of_entries_that_are_gone_is_one_line_and_what_is_left_stays(ei
 def test_entries_are_taken_by_the_time_they_were_published_and_by_what_they_left(visits: Plan) -> None:
     office = three_days(visits)
     at_once = read_statements((0, entry) for entry in reversed(office.entries))
-    assert at_once["visitors", 0].left == office.left[0]
-    assert at_once["visitors", 0].history == [(end, left) for end, left in office.statement().history]
+    (statement,) = at_once.values()
+    assert statement.left == office.left[0]
+    assert statement.history == [(end, left) for end, left in office.statement().history]
 
 
 def test_entries_that_come_again_after_a_crash_change_nothing(either: Plan) -> None:
