@@ -30,10 +30,14 @@ H = TypeVar("H")
 
 
 class App(faust.App):
-    """A Faust application whose consumer hands out chunks for the topics in `coalesced`."""
+    """A Faust application whose consumer hands out chunks for the topics in `coalesced`.
+
+    Those of `sources` and `ticks` come in one order.
+    """
 
     sources: frozenset[str] = frozenset()
     coalesced: frozenset[str] = frozenset()
+    ticks: str = ""
     memory_log: memory.MemoryLog | None = None
     lease: Lease
 
@@ -78,6 +82,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
     internal = [topics.ticks, topics.partials, topics.merged, topics.control, topics.orders]
     app.sources = frozenset(sources_of(plan))
     app.coalesced = app.sources.union(internal)
+    app.ticks = topics.ticks
     app.memory_log = log
     app.lease = Lease(SESSION_SECONDS / 2)
     return app

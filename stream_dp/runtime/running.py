@@ -77,7 +77,7 @@ async def running(
 ) -> AsyncIterator[Worker]:
     """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
     settled = await prepare(plan, client, replication=replication)
-    worker = Worker(plan, settled, agents, prf_key=load_key(plan.key_file), **options)
+    worker = Worker(plan, settled, agents, client, prf_key=load_key(plan.key_file), **options)
     await worker.app.start()
     try:
         yield worker

@@ -1,7 +1,7 @@
 """The names and settings of every topic, and who holds what: the trust boundary in one place.
 
 Public: the release topics. Inside the trust boundary (exact counts or user data): source, dead letters, partials,
-merged and the changelogs. Without data: ticks, control, orders.
+merged and the changelogs, and ticks, which say how many records the sources have. Without data: control, orders.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Topics:
 
     @property
     def ticks(self) -> str:
-        """Wall-clock ticks, one per partition and second."""
+        """Ticks: the wall clock and the ends of the sources, one per partition and second."""
         return f"{self.app}-ticks"
 
     @property
@@ -103,9 +103,9 @@ class Topics:
     def all(self, plan: Plan) -> list[TopicSpec]:
         """Every topic of the application except its sources, in the order in which they are created."""
         everywhere = self.partitions
-        short = {"retention.ms": "3600000", "segment.ms": "600000"}
+        a_day = {"retention.ms": "86400000", "segment.ms": "3600000"}
         specs = [
-            TopicSpec(self.ticks, everywhere, short),
+            TopicSpec(self.ticks, everywhere, a_day),
             TopicSpec(self.partials, everywhere, self.erasing),
             TopicSpec(self.merged, everywhere, self.erasing),
             TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
