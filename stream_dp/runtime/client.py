@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +21,8 @@ from stream_dp.runtime.topics import TopicSpec
 MEMORY = "memory://"
 _POLL_SECONDS = 0.2
 _VISIBLE_SECONDS = 20.0
+ENDS_SECONDS = 5.0
+"""How long the leaders of partitions may take to say where these end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,9 @@ class Client(Protocol):
 
     def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended."""
+
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions end now: the offset of the next record of each."""
 
 
 class MemoryClient:
@@ -87,14 +92,22 @@ class MemoryClient:
                 return
             await asyncio.sleep(0.01)
 
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions end now."""
+        return {tp: self._log.end(tp) for tp in places}
+
 
 class KafkaClient:
     """The client of a Kafka cluster; use it through `connect`."""
 
-    def __init__(self, address: str, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient) -> None:
+    def __init__(
+        self, address: str, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient, idle: AIOKafkaConsumer
+    ) -> None:
+        """Set up the client on started parts; `idle` is a consumer without partitions, whose connections are free."""
         self._address = address
         self._producer = producer
         self._admin = admin
+        self._idle = idle
 
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
@@ -139,7 +152,7 @@ class KafkaClient:
             yield
         except (KafkaError, TimeoutError) as error:
             raise BrokerError(
-                f"the cluster at {self._address} does not answer: {error or 'no answer in time'}"
+                f"the cluster at {self._address} does not answer: {str(error) or 'no answer in time'}"
             ) from error
 
     async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
@@ -171,6 +184,20 @@ class KafkaClient:
                             yield record
         finally:
             await consumer.stop()
+
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions end now, as their leaders say.
+
+        Not asked on a connection that fetches: there the answer waits for the fetch, which the broker holds back for
+        up to 1.5 s while there is nothing new.
+
+        Raises:
+            BrokerError: not every leader answered in time.
+        """
+        with self._answering():
+            async with asyncio.timeout(ENDS_SECONDS):
+                found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
+        return found
 
 
 async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
@@ -210,13 +237,16 @@ async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Cl
         max_batch_size=1 << 18,
     )
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    idle = AIOKafkaConsumer(bootstrap_servers=address, group_id=None, enable_auto_commit=False)
     try:
         try:
             await producer.start()
             await admin.start()
+            await idle.start()
         except (KafkaConnectionError, KafkaError, OSError) as error:
             raise BrokerError(f"no Kafka answers at {address}: {error}; is it up? `stream-dp kafka status`") from None
-        yield KafkaClient(address, producer, admin)
+        yield KafkaClient(address, producer, admin, idle)
     finally:
+        await idle.stop()
         await admin.close()
         await producer.stop()

@@ -40,6 +40,8 @@ class Chunk:
     topic: str
     partition: int
     records: Sequence[Any]
+    now_ms: int
+    """Of a source, the wall time of the tick behind the records."""
 
     @property
     def values(self) -> list[bytes | None]:
@@ -109,22 +111,12 @@ class Host:
         """
         async for event in stream.noack().events():
             message = event.message
-            tp, before = message.tp, message.key
-            if before is not None and self._read.get(tp) != before:
+            tp, batch = message.tp, message.value
+            if batch.before is not None and self._read.get(tp) != batch.before:
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
-            yield Chunk(message.topic, message.partition, message.value)
+            yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
             self._read[tp] = message.offset
             await stream.ack(event)
-
-    def end_of(self, topic: str, partition: int) -> int | None:
-        """The end of a partition's log as far as it is known."""
-        end: int | None = self._app.consumer.highwater(TP(topic, partition))
-        return end
-
-    def drained(self, topic: str, partition: int, counted_to: int) -> bool:
-        """Whether the log was read to its end and all that was read is counted."""
-        drained: bool = self._app.consumer.drained(TP(topic, partition), counted_to)
-        return drained
 
     # -- the parts of a partition -----------------------------------------------------------------------------
 
@@ -141,6 +133,10 @@ class Host:
             await self.carry_out(counter.load(table.rows(partition)), table, partition)
             self._counters[key] = counter
         return self._counters[key]
+
+    def counted_to(self) -> Mapping[TP, int]:
+        """The offset behind what is counted, of every source partition whose counter is loaded."""
+        return {TP(topic, at): counter.next_offset for (topic, at), counter in self._counters.items()}
 
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""

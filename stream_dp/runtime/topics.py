@@ -1,8 +1,8 @@
 """The names and settings of every topic, and who holds what: the trust boundary in one place.
 
 Public: the release topics. Inside the trust boundary: source, dead letters, partials, merged and the changelogs (exact
-counts or user data), and the accounts (what selections have cost, whoever may read them). Without data: ticks, control,
-orders.
+counts or user data), ticks (how many records the sources have), and the accounts (what selections have cost, whoever
+may read them). Without data: control, orders.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Topics:
 
     @property
     def ticks(self) -> str:
-        """Wall-clock ticks, one per partition and second."""
+        """Ticks: the wall clock and the ends of the sources, one per partition and second."""
         return f"{self.app}-ticks"
 
     @property
@@ -109,9 +109,9 @@ class Topics:
     def all(self, plan: Plan) -> list[TopicSpec]:
         """Every topic of the application except its sources, in the order in which they are created."""
         everywhere = self.partitions
-        short = {"retention.ms": "3600000", "segment.ms": "600000"}
+        a_day = {"retention.ms": "86400000", "segment.ms": "3600000"}
         specs = [
-            TopicSpec(self.ticks, everywhere, short),
+            TopicSpec(self.ticks, everywhere, a_day),
             TopicSpec(self.partials, everywhere, self.erasing),
             TopicSpec(self.merged, everywhere, self.erasing),
             TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),

@@ -11,6 +11,7 @@ from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import RENEWAL_SECONDS
 from stream_dp.runtime.host import Agent, Host
@@ -39,6 +40,7 @@ class Worker:
         plan: Plan,
         settled: Settled,
         agents: Mapping[str, Agent],
+        client: Client,
         *,
         prf_key: bytes,
         log: MemoryLog | None = None,
@@ -52,6 +54,7 @@ class Worker:
             plan: the checked configuration.
             settled: where windows begin, and public lists, from `prepare`.
             agents: the agents by name (`stream_dp.agents.AGENTS`).
+            client: of the plan's broker, open for as long as the worker runs.
             prf_key: the application's secret, from `load_key`.
             log: the embedded log, for `memory://`.
             entropy: where fresh noise comes from.
@@ -63,7 +66,7 @@ class Worker:
         self.app = new_app(plan, log)
         self.tables = new_tables(self.app, plan.partitions)
         self.host = Host(self.app, plan, factory, self.tables, clock_ms=clock_ms)
-        self._timers = Timers(self.app, self.host)
+        self._timers = Timers(self.app, self.host, client)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)

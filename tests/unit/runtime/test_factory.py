@@ -57,7 +57,7 @@ def test_counter_counts_for_the_views_of_its_source_alone(plan: Plan) -> None:
         machine = Machine()
         counter = factory(plan).counter(source.topic, 1)
         machine.carry_out(counter.load(machine))
-        machine.carry_out(counter.tick(START + MINUTE, None, drained=False))
+        machine.carry_out(counter.ticks([START + MINUTE]))
         ((_, marker),) = machine.scan(MARKER, after(MARKER))
         found[name] = {view.removeprefix(f"{plan.name}-") for view in decode(Marker, marker).views}
 

@@ -14,6 +14,7 @@ from faust.types import TP
 from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.coalescing import Batch
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.host import Chunk, Host
@@ -47,7 +48,8 @@ def message(offset: int, before: int | None, *values: bytes) -> Any:
     """A chunk as the coalescing consumer makes it."""
     first = offset - len(values) + 1
     records = [LogRecord("visits", 1, first + at, None, value, 0) for at, value in enumerate(values)]
-    return SimpleNamespace(tp=TP("visits", 1), topic="visits", partition=1, offset=offset, key=before, value=records)
+    batch = Batch(records, before, 7)
+    return SimpleNamespace(tp=TP("visits", 1), topic="visits", partition=1, offset=offset, value=batch)
 
 
 def at_time(worker: Worker, now_ms: int) -> Host:
@@ -73,9 +75,9 @@ async def test_chunk_is_acknowledged_when_the_next_one_is_asked_for(worker: Work
     async for chunk in worker.host.chunks(stream):
         seen.append((chunk, list(stream.acknowledged)))
 
-    assert [(chunk.topic, chunk.partition, chunk.values) for chunk, _ in seen] == [
-        ("visits", 1, [b"a", b"b"]),
-        ("visits", 1, [b"c"]),
+    assert [(chunk.topic, chunk.partition, chunk.values, chunk.now_ms) for chunk, _ in seen] == [
+        ("visits", 1, [b"a", b"b"], 7),
+        ("visits", 1, [b"c"], 7),
     ]
     assert [acknowledged for _, acknowledged in seen] == [[], [1]]
     assert stream.acknowledged == [1, 2]
