@@ -15,6 +15,7 @@ from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
 
 
@@ -66,6 +67,7 @@ class Worker:
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
+        self.app.task()(Publisher(self.app, self.host).run)
         self.app.on_partitions_revoked.connect(self._forget)
         self.app.on_partitions_assigned.connect(self._forget)
 

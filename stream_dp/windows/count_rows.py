@@ -32,6 +32,11 @@ class ViewMark(msgspec.Struct, array_like=True):
     """Everything before this time has been seen: the last watermark, or the wall time up to which the log was read."""
     open_from_ms: int
     """Start of the first window whose counts have not been handed on."""
+    closed_until_ms: int
+    """Start of the first window that is not closed; those before it may still have to be handed on."""
+    closed_ms: int
+    """The wall time at which the last windows were closed. It is stored before they are handed on, so that it is the
+    same whenever that is done again."""
     purging: list[tuple[int, int]]
     """Windows handed on whose journal rows may still stand in the changelog: (start, number of rows)."""
 

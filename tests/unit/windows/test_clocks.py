@@ -7,8 +7,8 @@ import pytest
 from stream_dp.errors import StateError
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.keys import decode, text
-from tests.support.counting import counter, event, letters, loaded, view, watermark
-from tests.support.machine import Machine
+from tests.support.counting import counter, event, letters, loaded, partials, view, watermark
+from tests.support.machine import CutError, Machine, newest
 
 MARKER_KEY = MARKER + text("visits")
 
@@ -131,3 +131,72 @@ def test_a_log_that_ends_before_what_was_counted_stops_the_worker() -> None:
     machine.carry_out(one.chunk([event(0, "u", "a", 1), event(1, "u", "b", 1)], 2))
     with pytest.raises(StateError, match="made anew"):
         machine.carry_out(one.tick(5, 1, drained=False))
+
+
+# -- when a window was closed -----------------------------------------------------------------------------------------
+
+
+def closes(machine: Machine) -> list[tuple[int, int]]:
+    """Start and close of the windows that were handed on, in order."""
+    return list(dict.fromkeys((partial.start_ms, partial.closed_ms) for partial in partials(machine.sent)))
+
+
+def test_a_window_is_closed_at_the_time_of_the_tick_that_closes_it() -> None:
+    machine = Machine()
+    one = loaded(machine, view())
+    machine.carry_out(one.tick(13, 0, drained=True))
+    machine.carry_out(one.tick(20, 0, drained=True))
+    machine.carry_out(one.tick(34, 0, drained=True))
+    assert closes(machine) == [(0, 13), (10, 34), (20, 34)]
+
+
+def test_a_window_is_closed_as_of_its_tick_however_long_it_took_to_count_what_the_log_held_then() -> None:
+    """Else the time of the close would tell how many events there were."""
+    machine = Machine()
+    one = loaded(machine, view())
+    machine.carry_out(one.tick(13, 3, drained=False))
+    machine.carry_out(one.chunk([event(n, "u", "a", 1) for n in range(2)], 40))
+    machine.carry_out(one.chunk([event(2, "u", "a", 1)], 70))
+    assert closes(machine) == [(0, 13)]
+
+
+def test_a_window_is_closed_when_the_watermark_that_closes_it_is_read() -> None:
+    machine = Machine()
+    one = loaded(machine, view(clock="event"))
+    machine.carry_out(one.chunk([watermark(0, 13)], 500))
+    machine.carry_out(one.chunk([event(1, "u", "a", 25), watermark(2, 33)], 800))
+    assert closes(machine) == [(0, 500), (10, 800), (20, 800)]
+
+
+def test_a_window_that_an_idle_partition_closes_is_closed_at_the_tick() -> None:
+    machine = Machine()
+    one = loaded(machine, view(clock="event", idle_ms=100))
+    machine.carry_out(one.chunk([watermark(0, 10)], 1000))
+    machine.carry_out(one.tick(1103, 1, drained=True))
+    assert closes(machine)[0] == (0, 1103)
+
+
+def test_a_window_that_is_handed_on_again_after_a_crash_bears_the_close_that_was_stored() -> None:
+    """Its partials have the same bytes, whenever the process is started again and whatever the clock shows then."""
+
+    def run(cut: int | None) -> Machine:
+        machine = Machine(cut_after=cut)
+        one = counter(view())
+        try:
+            machine.carry_out(one.load(machine))
+            machine.carry_out(one.chunk([event(0, "u", "a", 1)], 2))
+            machine.carry_out(one.tick(13, 1, drained=True))
+        except CutError:
+            pass
+        machine.cut_after = None
+        again = loaded(machine, view())
+        machine.carry_out(again.tick(22, 1, drained=True))
+        return machine
+
+    whole = run(None)
+    stored = next(at for at in range(whole.points) if closes(run(at)) == [(0, 13)])
+    assert closes(run(stored - 1)) == [(0, 22)], "the tick was not stored"
+    for cut in range(stored, whole.points):
+        machine = run(cut)
+        assert closes(machine) == [(0, 13)]
+        assert newest(machine.sent) == newest(whole.sent)
