@@ -102,6 +102,8 @@ class PlanDescription(BaseModel):
     name: str
     broker: str
     partitions: int
+    slot: str = Field(description="Releases leave at multiples of this.")
+    offset: str = Field(description="How long after the close of its window a release leaves at the earliest.")
     views: list[ViewDescription]
     ledgers: list[LedgerDescription]
     warnings: list[str]
@@ -120,6 +122,8 @@ def describe(plan: Plan) -> PlanDescription:
         name=plan.name,
         broker=plan.broker,
         partitions=plan.partitions,
+        slot=format_duration(plan.slots.every_ms),
+        offset=format_duration(plan.slots.offset_ms),
         views=[_view(view) for view in plan.views.values()],
         ledgers=ledgers,
         warnings=_warnings(plan, ledgers),

@@ -21,6 +21,7 @@ from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.keys import moment
 from stream_dp.windows.shape import Tiling
+from stream_dp.windows.slots import Slots
 from stream_dp.windows.views import Clock
 
 PartitionerName = Literal["murmur2", "crc32", "unchecked"]
@@ -204,6 +205,7 @@ class Plan:
         ledgers: by name.
         audiences: names, in the order of the file.
         erase_within_ms: how long after a window is sealed its raw counts may still stand in a changelog.
+        slots: when releases leave.
     """
 
     name: str
@@ -215,6 +217,7 @@ class Plan:
     ledgers: Mapping[str, LedgerPlan]
     audiences: tuple[str, ...]
     erase_within_ms: int
+    slots: Slots
 
 
 def fingerprint(view: ViewPlan) -> bytes:

@@ -1,4 +1,4 @@
-"""The release engine: reserve, draw, store, publish; the views whose ledgers live in one partition.
+"""The release engine: reserve, draw, store; the views whose ledgers live in one partition.
 
 Every method is a step (see `stream_dp.windows.effects`). What a crash leaves behind, at each cut:
 
@@ -8,7 +8,8 @@ Every method is a step (see `stream_dp.windows.effects`). What a crash leaves be
 * inside the commit that stores a window: the window's row is the commit point. Before it, as above. After it the
   ledger may still hold the reservation; `load` finds the row and turns it into the charge. The charge and the end of
   the reservation are two rows; the charge names its call, so that it is not made twice;
-* after the commit: the records stand in the row's outbox and are sent again, byte for byte.
+* after the commit: the records stand in the row's outbox until they have left (`releases.outboxes`). Releasing ends
+  here: a window's records leave at its slot, and a slot is not waited for.
 
 So what was charged always covers what was published, a window is drawn once, and every window leaves at its turn,
 empty or not: the data trigger, delay and suppress nothing.
@@ -16,6 +17,7 @@ empty or not: the data trigger, delay and suppress nothing.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stream_dp.accounting import Overdraft, commit, reserve
@@ -45,16 +47,18 @@ from stream_dp.releases.rows import (
     outdated,
     stored_buckets,
     stored_table,
+    stored_window,
 )
-from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Publish, Rows, Send, Step
+from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.merging import drop_except, summed
+from stream_dp.windows.slots import Slots
 
 RELEASED_AT_ONCE = 8
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
-SHARPENED_AT_ONCE = 32
-"""Windows that one commit sharpens."""
+SHARPENED_AT_ONCE = 8
+"""Windows that one step sharpens, in one commit."""
 
 
 class ReleaseEngine:
@@ -69,6 +73,7 @@ class ReleaseEngine:
         views: Sequence[ViewPlan],
         starts: Mapping[str, int],
         *,
+        slots: Slots,
         prf_key: bytes,
         key_id: bytes,
         entropy: Entropy,
@@ -82,6 +87,7 @@ class ReleaseEngine:
         Args:
             views: the views whose ledger lives in this partition.
             starts: start of each view's first window, ms.
+            slots: when records leave.
             prf_key: secret that coarser levels are derived from.
             key_id: a name of that secret that does not tell it.
             entropy: source of fresh noise.
@@ -92,6 +98,9 @@ class ReleaseEngine:
         """
         self._views = {view.name: view for view in views}
         self._marks = {view.name: ViewRow(view.fingerprint, key_id, starts[view.name]) for view in views}
+        self._slots = slots
+        self._last_slots: dict[str, int] = {}
+        """By view: the slot of its last window."""
         self._prf_key = prf_key
         self._entropy = entropy
         self._lists = lists
@@ -99,12 +108,14 @@ class ReleaseEngine:
         self._withdrawal = withdrawal
         self._clearances: dict[str, ClearanceRow] = {}
         self._waiting: dict[tuple[str, int], set[int]] = {}
+        self._sharpening: dict[str, deque[tuple[ViewPlan, int]]] = {}
+        """By audience: the windows that its newest grant still has to sharpen."""
         self._accounts = Accounts(self._views)
 
     def load(self, rows: Rows) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
-        Windows that are complete are released by `due`, as long as `waits`.
+        What is complete or ordered is carried out by `due`, as long as `waits`.
 
         Raises:
             ConfigError: a view or the key was changed in a way that the stored releases do not fit.
@@ -122,25 +133,27 @@ class ReleaseEngine:
         yield from self._accounts.load(rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
+        for audience, clearance in self._clearances.items():
+            if clearance.open:
+                self._sharpening[audience] = self._coarser(audience, rows)
         yield Erase(BUCKET, after(BUCKET))
 
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
-        """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
+        """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
-        unsent = {}
+        leaving: list[Leave] = []
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
             mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
-            if row.outbox:
-                unsent[start] = row
+            self._last_slots[view.name] = max(row.slot_ms, self._last_slots.get(view.name, row.slot_ms))
+            leaving += [Leave(view.name, start, departure.slot_ms) for departure in row.outbox]
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         left = [decode(MergedBucket, value) for _, value in rows.scan(buckets, due)]
         if left:
             yield Commit([self._view_row(view.name), *deletes(left)])
-        if unsent:
-            yield from self._publish(view.name, unsent)
+        yield from leaving
         for _, value in rows.scan(due, after(buckets)):
             bucket = decode(MergedBucket, value)
             self._waiting.setdefault((view.name, bucket.start_ms), set()).add(bucket.bucket)
@@ -165,11 +178,17 @@ class ReleaseEngine:
 
     @property
     def waits(self) -> bool:
-        """Whether a window is complete and its turn has come."""
-        return any(map(self._is_due, self._views.values()))
+        """Whether a window is complete and its turn has come, or an order is not carried out."""
+        return bool(self._sharpening) or any(map(self._is_due, self._views.values()))
 
     def due(self, rows: Rows) -> Step:
-        """Release windows that are complete and whose turn it is, `RELEASED_AT_ONCE` of them at most."""
+        """Release windows that are complete and whose turn it is, or sharpen some if there are none.
+
+        It is `RELEASED_AT_ONCE` windows at most, or `SHARPENED_AT_ONCE`.
+        """
+        if not any(map(self._is_due, self._views.values())):
+            yield from self._sharpen(rows)
+            return
         left = RELEASED_AT_ONCE
         for view in self._views.values():
             while left and self._is_due(view):
@@ -185,27 +204,30 @@ class ReleaseEngine:
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
         reserved = reserve(ledger, str(call), view.cost(finest), self._accounts.left(view, start))
+        buckets = stored_buckets(view.name, start, rows)
+        slot = self._slots.after(max(bucket.closed_ms for bucket in buckets))
+        slot = max(slot, self._last_slots.get(view.name, slot))  # windows leave in order, though a clock was set back
         if isinstance(reserved, Overdraft):
+            row = WindowRow(refused=True, slot_ms=slot)
             refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, reserved.asked)
-            outbox = self._publisher.refusals(view, start, levels, 1, reserved.asked, refused)
-            row = WindowRow(refused=True, given={}, outbox=outbox)
-            yield from self._store(view, start, row, [], [], rows)
+            row.add(slot, self._publisher.refusals(view, start, levels, 1, reserved.asked, refused))
+            yield from self._store(view, start, row, buckets, [], [], rows)
             yield Increment("windows_refused", 1, (("view", view.name),))
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
-        counts = summed([bucket.counts for bucket in stored_buckets(view.name, start, rows)])
+        counts = summed([bucket.counts for bucket in buckets])
         noise = WindowNoise(view.noise_name(start), self._prf_key)
         table = view.kind.seal(counts, Sealing(noise, self._entropy, self._lists))
-        row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
+        row = WindowRow(refused=False, slot_ms=slot, given={name: Given(1, level) for name, level in levels.items()})
         cost, shares = price(view, call, table, row)
         paid = commit(reserved, str(call), cost, shares)
         self._accounts.keep(view, key, paid)
         left = self._accounts.left(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, view.cost(finest), shares)
-        row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
+        row.add(slot, self._publisher.releases(view, start, table, row.given, levels, -1, booking))
         sealed = [(window_key(TABLE, view.name, start), encode(table))]
-        yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
+        yield from self._store(view, start, row, buckets, sealed, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
     def _store(
@@ -213,13 +235,14 @@ class ReleaseEngine:
         view: ViewPlan,
         start: int,
         row: WindowRow,
+        buckets: Sequence[MergedBucket],
         before: Sequence[tuple[bytes, bytes | None]],
         behind: Sequence[tuple[bytes, bytes | None]],
         rows: Rows,
     ) -> Iterator[Effect]:
-        """Store a window and forget its counts, in the table and its files; then publish."""
-        buckets = stored_buckets(view.name, start, rows)
+        """Store a window and let it leave; forget its counts, in the table and its files."""
         self._marks[view.name].next_ms = view.window.shape.next(start)
+        self._last_slots[view.name] = row.slot_ms
         self._waiting.pop((view.name, start), None)
         yield Commit(
             [
@@ -231,67 +254,85 @@ class ReleaseEngine:
                 *outdated(view, start, rows),
             ]
         )
+        yield Leave(view.name, start, row.slot_ms)
         prefix = window_key(BUCKET, view.name, start)
         yield Erase(prefix, after(prefix))
-        yield from self._publish(view.name, {start: row})
-
-    def _publish(self, view: str, windows: Mapping[int, WindowRow]) -> Iterator[Effect]:
-        yield Publish([message for row in windows.values() for message in row.messages()])
-        for row in windows.values():
-            row.outbox = []
-        yield Commit([(window_key(WINDOW, view, start), encode(row)) for start, row in windows.items()])
 
     # -- sharpening -------------------------------------------------------------------------------------------
 
-    def order(self, order: Order, rows: Rows) -> Step:
-        """Take a grant: windows to come use it, retained windows of the audience are published again, sharper.
+    def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
+        """Take a grant: windows to come use it; `due` lets retained windows of the audience leave again, sharper.
 
-        A grant below what an audience has lowers it for windows to come; what was published stays.
+        A grant below what an audience has lowers it for windows to come; what was published stays. A grant takes the
+        place of an earlier one that is not carried out yet.
+
+        Args:
+            order: the grant.
+            rows: the partition's table.
+            now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
         known = self._clearances.get(order.audience)
-        if known is not None and known.number > order.number:
+        if known is not None and known.number >= order.number:
             return
         former = known.levels if known is not None else []
-        row = ClearanceRow(order.number, [order.level, *(level for level in former if level != order.level)])
-        yield Commit([(CLEARANCE + text(order.audience), encode(row))])
-        self._clearances[order.audience] = row
-        for view in self._views.values():
-            if order.audience in view.audiences:
-                yield from self._sharpen(view, order, rows)
+        levels = [order.level, *(level for level in former if level != order.level)]
+        self._clearances[order.audience] = ClearanceRow(order.number, levels, self._slots.after(now_ms), open=True)
+        yield Commit([self._clearance_row(order.audience)])
+        self._sharpening[order.audience] = self._coarser(order.audience, rows)
 
-    def _sharpen(self, view: ViewPlan, order: Order, rows: Rows) -> Iterator[Effect]:
-        audience, level = order.audience, self._level(view, order.audience)
-        prefix = WINDOW + text(view.name)
-        coarser: list[tuple[int, WindowRow]] = []
-        for key, value in rows.scan(prefix, after(prefix)):
-            row = decode(WindowRow, value)
-            if row.refused or row.turned_down.get(audience) == order.number:
-                continue
-            if row.given.get(audience, NOTHING).level < level:
-                coarser.append((window_start(WINDOW, view.name, key), row))
-        for at in range(0, len(coarser), SHARPENED_AT_ONCE):
-            batch = dict(coarser[at : at + SHARPENED_AT_ONCE])
-            changed: list[tuple[bytes, bytes | None]] = []
-            refused = 0
-            for start, row in batch.items():
-                changed += self._sharpened(view, order, level, start, row, rows)
-                refused += row.turned_down.get(audience) == order.number
-            yield Commit(changed)
-            yield from self._publish(view.name, batch)
-            yield Increment("windows_sharpened", len(batch) - refused, (("view", view.name),))
-            yield Increment("sharpenings_refused", refused, (("view", view.name),))
+    def _coarser(self, audience: str, rows: Rows) -> deque[tuple[ViewPlan, int]]:
+        """The windows that an audience may see at a finer level than it does, as far as the ledger pays for it."""
+        found: deque[tuple[ViewPlan, int]] = deque()
+        for view in self._views.values():
+            if audience in view.audiences:
+                prefix = WINDOW + text(view.name)
+                found += [
+                    (view, window_start(WINDOW, view.name, key))
+                    for key, value in rows.scan(prefix, after(prefix))
+                    if self._is_coarser(view, audience, decode(WindowRow, value))
+                ]
+        return found
+
+    def _is_coarser(self, view: ViewPlan, audience: str, row: WindowRow) -> bool:
+        if row.refused or row.turned_down.get(audience) == self._clearances[audience].number:
+            return False
+        return row.given.get(audience, NOTHING).level < self._level(view, audience)
+
+    def _sharpen(self, rows: Rows) -> Iterator[Effect]:
+        """Sharpen some windows of one audience; behind the last one its grant is carried out."""
+        audience, windows = next(iter(self._sharpening.items()))
+        clearance = self._clearances[audience]
+        changed: list[tuple[bytes, bytes | None]] = []
+        leaving: list[Leave] = []
+        tally: Counter[tuple[str, str]] = Counter()
+        for view, start in [windows.popleft() for _ in range(min(SHARPENED_AT_ONCE, len(windows)))]:
+            row = stored_window(view.name, start, rows)
+            if row is None or not self._is_coarser(view, audience, row):
+                continue  # it is no longer retained
+            changed += self._sharpened(view, audience, clearance, start, row, rows)
+            refused = row.turned_down.get(audience) == clearance.number
+            leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
+            tally["sharpenings_refused" if refused else "windows_sharpened", view.name] += 1
+        if not windows:
+            del self._sharpening[audience]
+            clearance.open = False
+            changed.append(self._clearance_row(audience))
+        yield Commit(changed)
+        yield from leaving
+        for (name, view_name), amount in tally.items():
+            yield Increment(name, amount, (("view", view_name),))
 
     def _sharpened(
         self,
         view: ViewPlan,
-        order: Order,
-        level: int,
+        audience: str,
+        clearance: ClearanceRow,
         start: int,
         row: WindowRow,
         rows: Rows,
     ) -> list[tuple[bytes, bytes | None]]:
         """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
-        audience = order.audience
+        level, slot = self._level(view, audience), clearance.slot_ms
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
@@ -304,8 +345,8 @@ class ReleaseEngine:
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
             revision = given.revision + 1
-            row.outbox = self._publisher.refusals(view, start, {audience: level}, revision, own, refused)
-            row.turned_down[audience] = order.number
+            row.add(slot, self._publisher.refusals(view, start, {audience: level}, revision, own, refused))
+            row.turned_down[audience] = clearance.number
             return [(at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares)
@@ -314,7 +355,7 @@ class ReleaseEngine:
         row.given[audience] = Given(given.revision + 1, level)
         left = self._accounts.left(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
-        row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
+        row.add(slot, self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking))
         return [*before, (at, encode(row)), *charged_rows(key, paid)]
 
     def _level(self, view: ViewPlan, audience: str) -> int:
@@ -323,6 +364,9 @@ class ReleaseEngine:
         index = {level.name: at for at, level in enumerate(view.levels)}
         granted = [index[name] for name in row.levels if name in index] if row is not None else []
         return granted[0] if granted else view.audiences[audience]
+
+    def _clearance_row(self, audience: str) -> tuple[bytes, bytes]:
+        return CLEARANCE + text(audience), encode(self._clearances[audience])
 
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])

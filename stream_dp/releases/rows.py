@@ -32,7 +32,7 @@ from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewP
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, moment_at, text, window_key
+from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, moment_at, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.shape import Stretch, Tiling
 
@@ -79,24 +79,55 @@ class Given(msgspec.Struct, array_like=True):
 NOTHING = Given(0, -1)
 
 
+class Departure(msgspec.Struct, array_like=True):
+    """Records that leave together; their bytes are fixed before the first attempt."""
+
+    number: int
+    """The first of a window is 1."""
+    slot_ms: int
+    """When they leave; later, if they miss it."""
+    records: list[tuple[str, bytes, bytes]]
+    """(topic, key, record)."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the records have."""
+        return sum(len(record) for _, _, record in self.records)
+
+    def messages(self) -> list[Message]:
+        """The records as messages."""
+        return [Message(topic, key, value) for topic, key, value in self.records]
+
+
 class WindowRow(msgspec.Struct, array_like=True):
     """A window that was released or refused: once this row is stored, its noise is never drawn again."""
 
     refused: bool
-    given: dict[str, Given]
-    outbox: list[tuple[str, bytes, bytes]]
-    """(topic, key, record) still to be published; the bytes are fixed before the first attempt."""
+    slot_ms: int
+    """When its first records leave; those of later windows of the view leave no earlier."""
+    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    departures: int = 0
+    """How many there have been, published or not."""
+    outbox: list[Departure] = msgspec.field(default_factory=list)
+    """Those that still have to be published, in order."""
     turned_down: dict[str, int] = msgspec.field(default_factory=dict)
-    """The last grant of an audience that the ledger could not pay for: read again, it is not refused anew."""
+    """The last grant of an audience that the ledger could not pay for: carried on, it is not refused anew."""
 
     @property
     def finest(self) -> int:
         """Index of the finest level that any audience has, -1 if none has any."""
         return max((given.level for given in self.given.values()), default=-1)
 
-    def messages(self) -> list[Message]:
-        """The outbox as messages."""
-        return [Message(topic, key, value) for topic, key, value in self.outbox]
+    def add(self, slot_ms: int, records: list[tuple[str, bytes, bytes]]) -> int:
+        """Let records leave behind those that wait already, at a slot or later.
+
+        Returns:
+            The slot at which they leave.
+        """
+        slot = max([slot_ms, *(departure.slot_ms for departure in self.outbox)])
+        self.departures += 1
+        self.outbox.append(Departure(self.departures, slot, records))
+        return slot
 
 
 class ClearanceRow(msgspec.Struct, array_like=True):
@@ -106,6 +137,10 @@ class ClearanceRow(msgspec.Struct, array_like=True):
     """Its offset in the control topic: a grant that is read again is known by it."""
     levels: list[str]
     """The granted levels, newest first: a view uses the first that its ladder has."""
+    slot_ms: int
+    """When the sharper revisions leave; later, if they miss it."""
+    open: bool
+    """Whether retained windows may still have to be sharpened."""
 
 
 class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -279,8 +314,11 @@ def deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
 
 
 def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
-    """Windows so old that they are no longer sharpened."""
-    horizon = start - view.window.retention_ms
+    """Windows so old that they are no longer sharpened, but for those that still have to be published."""
+    name, horizon = view.name, start - view.window.retention_ms
+    windows = rows.scan(WINDOW + text(name), window_key(WINDOW, name, horizon))
+    waiting = {window_start(WINDOW, name, key) for key, value in windows if decode(WindowRow, value).outbox}
     for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened
-        for key, _ in rows.scan(kind + text(view.name), window_key(kind, view.name, horizon)):
-            yield key, None
+        for key, _ in rows.scan(kind + text(name), window_key(kind, name, horizon)):
+            if window_start(kind, name, key) not in waiting:
+                yield key, None

@@ -71,6 +71,7 @@ class Factory:
         return ReleaseEngine(
             views,
             self._settled.starts,
+            slots=self._plan.slots,
             prf_key=self._prf_key,
             key_id=key_id(self._prf_key),
             entropy=self._entropy,

@@ -17,6 +17,7 @@ from stream_dp.runtime.fence import RENEWAL_SECONDS
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
 
 
@@ -71,6 +72,7 @@ class Worker:
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
+        self.app.task()(Publisher(self.app, self.host).run)
         self.app.on_partitions_revoked.connect(self._forget)
         self.app.on_rebalance_complete.connect(self._forget)
 

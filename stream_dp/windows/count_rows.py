@@ -34,6 +34,11 @@ class ViewMark(msgspec.Struct, array_like=True):
     """With an event clock, the time of the tick from which idle time counts; None until there was one."""
     open_from_ms: int
     """Start of the first window whose counts have not been handed on."""
+    closed_until_ms: int
+    """Start of the first window that is not closed; those before it may still have to be handed on."""
+    closed_ms: int
+    """The wall time at which the last windows were closed. It is stored before they are handed on, so that it is the
+    same whenever that is done again."""
     purging: list[tuple[int, int]]
     """Windows handed on whose journal rows may still stand in the changelog: (start, number of rows)."""
 

@@ -79,7 +79,8 @@ class PartitionCounter:
         self._dead_letters = dead_letters
         self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
         self._views = [
-            _ViewState(view, ViewMark(view.fingerprint, view.first_ms, None, view.first_ms, [])) for view in views
+            _ViewState(view, ViewMark(view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, []))
+            for view in views
         ]
         self._offset = -1
         self._tick_ms = -1
@@ -90,7 +91,7 @@ class PartitionCounter:
         return self._offset + 1
 
     def load(self, rows: Rows) -> Step:
-        """Rebuild the state from the table; roll back what stands behind the commit point, finish purges.
+        """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
 
         Raises:
             ConfigError: a view was changed in a way that its stored counts do not fit.
@@ -123,6 +124,7 @@ class PartitionCounter:
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in kept), rows)
         for state in self._views:
             yield from self._purge(state)
+        yield from self._hand_on()
 
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
         """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
@@ -167,6 +169,7 @@ class PartitionCounter:
                 self._misplaced,
             )
             mark.clock_ms = bound.clock_ms
+            self._close(state, now_ms)
             if decoded.watermarks:
                 mark.heard_ms = now_ms
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
@@ -191,6 +194,7 @@ class PartitionCounter:
             if now_ms > self._tick_ms:
                 for state in self._views:
                     self._pass(state, now_ms)
+                    self._close(state, now_ms)
                 self._tick_ms = now_ms
         yield Commit([self._marker()])
         yield from self._hand_on()
@@ -218,15 +222,21 @@ class PartitionCounter:
             mark.clock_ms += now_ms - mark.heard_ms
             mark.heard_ms = now_ms
 
+    @staticmethod
+    def _close(state: _ViewState, wall_ms: int) -> None:
+        """Close what the clock has passed. What a tick closes is closed as of the tick, however long counting took."""
+        until, mark = state.view.closed_before(state.mark.clock_ms), state.mark
+        if until > mark.closed_until_ms:
+            mark.closed_until_ms, mark.closed_ms = until, wall_ms
+
     # -- handing on -------------------------------------------------------------------------------------------
 
     def _hand_on(self) -> Iterator[Effect]:
         """Publish the partial counts of closed windows, then forget their journals: memory, table, files."""
         for state in self._views:
             view, mark = state.view, state.mark
-            until = view.closed_before(mark.clock_ms)
-            while mark.open_from_ms < until:
-                stop = min(until, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
+            while mark.open_from_ms < mark.closed_until_ms:
+                stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
                 starts = view.windows.starts(mark.open_from_ms, stop)
                 yield Send([message for start in starts for message in self._partials(state, start)])
                 mark.purging = [(start, state.windows.pop(start).rows) for start in starts if start in state.windows]
@@ -242,7 +252,7 @@ class PartitionCounter:
         for item, count in counts.items():
             parts[bucket_of(item, view.buckets)][item] = count
         for bucket, part in enumerate(parts):
-            yield self._outlet(Partial(view.name, start, bucket, self._partition, part))
+            yield self._outlet(Partial(view.name, start, bucket, self._partition, state.mark.closed_ms, part))
 
     def _purge(self, state: _ViewState) -> Iterator[Effect]:
         """Delete the journal of windows that were handed on; once more after a crash."""

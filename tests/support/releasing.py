@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeVar
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.loading import read_config
@@ -19,6 +20,7 @@ from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.entries import Entry
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import (
     BUCKET,
     LEDGER,
@@ -32,7 +34,7 @@ from stream_dp.releases.rows import (
     promise_key,
     read_ledgers,
 )
-from stream_dp.windows.effects import Message, Rows, Step
+from stream_dp.windows.effects import Leave, Message, Rows, Step
 from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from tests.support.machine import Machine
@@ -41,6 +43,8 @@ from tests.support.topics import TopicReader
 MERGED, ACCOUNTS = "merged", "shop-accounts"
 KEY, KEY_ID = bytes(range(32)), b"key one."
 SECOND = 1000
+
+E = TypeVar("E", bound=ReleaseEngine)
 
 SHOP = """\
 name: shop
@@ -120,12 +124,12 @@ def release_topic(view: str, audience: str) -> str:
     return f"releases.{view}.{audience}"
 
 
-def buckets_of(view: ViewPlan, start: int, counts: Mapping[str, int]) -> list[Message]:
+def buckets_of(view: ViewPlan, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> list[Message]:
     """The merged buckets of a window as they stand in their topic."""
     parts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for item, count in counts.items():
         parts[bucket_of(item, view.buckets)][item] = count
-    return [_message(MergedBucket(view.name, start, at, part), erase=False) for at, part in enumerate(parts)]
+    return [_message(MergedBucket(view.name, start, at, closed_ms, part), erase=False) for at, part in enumerate(parts)]
 
 
 def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
@@ -134,19 +138,40 @@ def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
 
 
 class WholeEngine(ReleaseEngine):
-    """Releases everything that waits behind every step, as the host does as long as the partition is its own."""
+    """Does all that waits behind every step, as the host does as long as the partition is its own; then publishes."""
+
+    outboxes: Outboxes
+    until_ms: int | None
+    """The slot that has come: what waits for a later one is left. None: the clock goes on until nothing waits."""
 
     def load(self, rows: Rows) -> Step:
-        yield from super().load(rows)
-        yield from self._all(rows)
+        yield from self._whole(super().load(rows), rows)
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
-        yield from super().buckets(values, rows)
-        yield from self._all(rows)
+        yield from self._whole(super().buckets(values, rows), rows)
 
-    def _all(self, rows: Rows) -> Step:
+    def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
+        yield from self._whole(super().order(order, rows, now_ms=now_ms), rows)
+
+    def publish(self, rows: Rows) -> Step:
+        """Let leave what waits for the slots that have come."""
+        while (slot := self.outboxes.next_ms) is not None and (self.until_ms is None or slot <= self.until_ms):
+            yield from self.outboxes.publish(slot if self.until_ms is None else self.until_ms, rows)
+            while self.outboxes.published:
+                yield from self.outboxes.settle(rows)
+
+    def _whole(self, step: Step, rows: Rows) -> Step:
+        yield from self._heeded(step)
         while self.waits:
-            yield from self.due(rows)
+            yield from self._heeded(self.due(rows))
+        yield from self.publish(rows)
+
+    def _heeded(self, step: Step) -> Step:
+        for effect in step:
+            if isinstance(effect, Leave):
+                self.outboxes.add(effect)
+            else:
+                yield effect
 
 
 @dataclass
@@ -163,13 +188,15 @@ class Desk:
     key: bytes = KEY
     key_id: bytes = KEY_ID
     audit: bool = True
+    until_ms: int | None = None
+    """The slot that has come; None: everything leaves as soon as it is stored."""
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
         self.auditor = Auditor(self)
         if self.audit:
             self.machine.watch = self.auditor
-        self.reader: TopicReader[ReleaseEngine] = TopicReader(
+        self.reader: TopicReader[WholeEngine] = TopicReader(
             MERGED,
             self.engine,
             lambda engine, values, rows: engine.buckets(values, rows),
@@ -180,11 +207,16 @@ class Desk:
             compacts=self.compacts,
         )
 
-    def engine(self) -> ReleaseEngine:
+    def engine(self) -> WholeEngine:
+        return self.made(WholeEngine)
+
+    def made(self, kind: type[E]) -> E:
+        """A release engine of a kind, not loaded."""
         views = list(self.plan.views.values())
-        return WholeEngine(
+        engine = kind(
             views,
             {view.name: view.window.first_ms or 0 for view in views},
+            slots=self.plan.slots,
             prf_key=self.key,
             key_id=self.key_id,
             entropy=self.entropy,
@@ -193,13 +225,27 @@ class Desk:
             accounts=ACCOUNTS,
             withdrawal=_message,
         )
+        if isinstance(engine, WholeEngine):
+            engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
+        return engine
 
-    def give(self, view: str, start: int, counts: Mapping[str, int]) -> None:
+    def give(self, view: str, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> None:
         """Put the exact counts of a window into the topic, and let the engine read them."""
-        self.reader.write(buckets_of(self.plan.views[view], start, counts))
+        self.reader.write(buckets_of(self.plan.views[view], start, counts, closed_ms))
 
-    def grant(self, number: int, audience: str, level: str) -> None:
-        self.reader.run(lambda engine: engine.order(Order(number, audience, level), self.machine))
+    def grant(self, number: int, audience: str, level: str, now_ms: int = 0) -> None:
+        order = Order(number, audience, level)
+        self.reader.run(lambda engine: engine.order(order, self.machine, now_ms=now_ms))
+
+    def slot(self, slot_ms: int) -> None:
+        """Let a slot come."""
+
+        def publish(engine: WholeEngine) -> Step:
+            engine.until_ms = slot_ms
+            return engine.publish(self.machine)
+
+        self.until_ms = slot_ms
+        self.reader.run(publish)
 
     def change(self, changed: Plan) -> None:
         """Restart with another plan."""

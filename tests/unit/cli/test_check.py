@@ -129,6 +129,29 @@ def test_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     assert "cannot be read: No such file or directory" in result.stderr
 
 
+def test_page_says_when_releases_leave_and_what_the_offset_covers_on_this_machine(tmp_path: Path) -> None:
+    slow = RIGHT.replace("sources:\n", "release: {slot: 500ms, offset: 5s}\nsources:\n", 1)
+    result = CliRunner().invoke(check, [written(tmp_path, slow)], env={"COLUMNS": "400"})
+    assert "Releases leave at multiples of 500ms, 5s after the close of their window at the earliest." in result.stdout
+    for view in ("pages", "searches"):
+        assert re.search(
+            rf"On this machine a window of {view} takes [0-9.e+]+ ms, [0-9.e+]+ us for every key and [0-9.e+]+ us for "
+            r"one that is shown: half of the offset of 5s covers [0-9]+ keys, or [0-9]+ that are all shown\.",
+            result.stdout,
+        )
+    described = json.loads(CliRunner().invoke(check, [written(tmp_path, slow), "--json"]).stdout)
+    assert (described["slot"], described["offset"]) == ("500ms", "5s")
+    assert described["computing"].keys() == {"pages", "searches"}
+    assert described["computing"]["pages"]["keys_in_time"] > 0
+
+
+def test_an_offset_that_covers_few_keys_is_warned_of(tmp_path: Path) -> None:
+    hasty = RIGHT.replace("sources:\n", "release: {offset: 0s}\nsources:\n", 1)
+    result = CliRunner().invoke(check, [written(tmp_path, hasty)], env={"COLUMNS": "400"})
+    assert result.exit_code == 0
+    assert "view pages: half of the offset of 0s covers fewer than 100000 keys on this machine" in result.stdout
+
+
 def test_markup_in_a_population_is_printed_as_it_stands(tmp_path: Path) -> None:
     text = RIGHT.replace("visitors of the site", '"[bold]visitors[/bold]"')
     result = CliRunner().invoke(check, [written(tmp_path, text)], env={"COLUMNS": "200"})

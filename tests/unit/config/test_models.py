@@ -30,7 +30,7 @@ name: Flights
 broker: kafka://127.0.0.1
 data_dir: ./state
 key_file: ./flights.key
-replicas: 3
+shards: 3
 sources:
   flights: {topic: flights, partitions: 4, usr: tailnum, time: {field: time_hour, unit: us}}
   hotels: {topic: releases.hotels, partitions: 8}
@@ -62,8 +62,8 @@ views:
 FAULTS = """\
 name: a name is 1 to 63 characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
-replicas: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, sources, \
-views
+shards: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, release, \
+sources, views
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
@@ -137,7 +137,8 @@ def test_documentation_has_every_key_and_no_other() -> None:
     keys = {key for model in [*MODELS.values(), *views] for key in model.model_fields}
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
-    in_words = {"sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window", "selection"}
+    in_words = {"release", "sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window"}
+    in_words |= {"selection"}
     assert keys == documented | in_words
     assert all(f"{name}" in DOCUMENTATION for name in in_words)
 
@@ -289,6 +290,18 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (
             ("data_dir: ./state", "data_dir: ./state\nerase_within: 5s"),
             "erase_within: must be at least 10s: a broker erases from its logs in rounds",
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nrelease: {slot: 50ms}"),
+            "release.slot: must be at least 100ms: a worker under load wakes up late by some hundredths of a second",
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nrelease: {offset: 2}"),
+            'release.offset: 2 needs a unit: "2s", "2m", "2h", "2d"',
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nrelease: {ofset: 2s}"),
+            "release.ofset: unknown key; did you mean 'offset'?",
         ),
         (
             ("start: 2013-01-01T00:00:00Z, grace", "start: 2013-01-01T00:00:00, grace"),

@@ -15,6 +15,7 @@ from stream_dp.kinds.selection import gumbel
 from stream_dp.lossless.discovery import discovery_delta
 from stream_dp.lossless.levels import WORD
 from stream_dp.windows.shape import Tiling
+from stream_dp.windows.slots import Slots
 from tests.support.sealing import minimum_counts, selection_of
 
 Planner = Callable[..., Plan]
@@ -170,6 +171,7 @@ def test_audiences_start_at_their_level_and_views_name_theirs(planned: Planner) 
 def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
     plan = planned()
     assert plan.erase_within_ms == 15 * 60_000
+    assert plan.slots == Slots(every_ms=1000, offset_ms=2000)
     assert plan.views["busiest"].window == WindowPlan(
         shape=Tiling(7 * 86_400_000, 1_356_998_400_000),
         first_ms=1_356_998_400_000,

@@ -22,10 +22,10 @@ from stream_dp.records.codec import decode, topic_key
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.rows import BUCKET, LEDGER, PROMISE, TABLE, VIEW, WINDOW, ledger_key, read_ledgers
-from stream_dp.windows.effects import Commit, Message, Publish, Step
+from stream_dp.windows.effects import Commit, Publish, Step
 from stream_dp.windows.keys import decode as decode_row
 from stream_dp.windows.keys import window_key
-from tests.support.releasing import DELTA, FINE, KEY, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan
+from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan
 from tests.support.sealing import minimum_counts
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
@@ -76,27 +76,17 @@ def test_a_window_waits_for_each_of_its_buckets() -> None:
 def test_a_step_releases_some_of_the_windows_that_wait_and_the_next_one_goes_on() -> None:
     """Between two steps the runtime looks whether the partition is still its own."""
     desk = Desk(PAGES)
-    engine = ReleaseEngine(
-        list(PAGES.views.values()),
-        {"pages": 0},
-        prf_key=KEY,
-        key_id=desk.key_id,
-        entropy=keyed,
-        lists={},
-        topic=lambda view, audience: f"releases.{view}.{audience}",
-        accounts="accounts",
-        withdrawal=lambda bucket: Message("merged", b"", None),
-    )
+    engine = desk.made(ReleaseEngine)
     messages = [one for start in range(20) for one in buckets_of(PAGES.views["pages"], 1000 * start, HOME)]
     desk.machine.carry_out(engine.load(desk.machine))
     desk.machine.carry_out(engine.buckets([message.value for message in messages], desk.machine))
-    assert desk.published() == []
     found = []
     while engine.waits:
         desk.machine.carry_out(engine.due(desk.machine))
-        found.append(len(starts(desk)))
+        found.append(len(desk.machine.leaving))
     assert found == [RELEASED_AT_ONCE, 2 * RELEASED_AT_ONCE, 20]
-    assert starts(desk) == [1000 * start for start in range(20)]
+    assert [leave.start_ms for leave in desk.machine.leaving] == [1000 * start for start in range(20)]
+    assert desk.published() == []
 
 
 def test_an_empty_window_is_released_and_charged_like_any_other() -> None:

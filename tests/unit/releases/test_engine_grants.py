@@ -10,9 +10,8 @@ from stream_dp.accounting import Cost
 from stream_dp.control.grants import Order
 from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.models import Refusal
-from stream_dp.releases.engine import SHARPENED_AT_ONCE
+from stream_dp.releases.engine import SHARPENED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.rows import WINDOW, Given
-from stream_dp.windows.effects import Commit, Publish
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, plan
 
 CROWD = {f"page {n}": 40 + n for n in range(12)}
@@ -264,28 +263,27 @@ def test_a_grant_of_a_level_that_a_ladder_does_not_have_leaves_the_clearance_of_
     assert revisions(desk, "staff") == [(0, 1, "coarse")]
 
 
-def test_many_windows_are_sharpened_in_parts_each_stored_before_it_is_published() -> None:
-    count = SHARPENED_AT_ONCE + 3
+def test_a_step_sharpens_some_of_the_windows_and_the_next_one_goes_on() -> None:
+    """Between two steps the runtime looks whether the partition is still its own."""
+    count = 2 * SHARPENED_AT_ONCE + 3
     desk = released(
         *range(0, 1000 * count, 1000),
         changes=(ONLY_PAGES, ("period: 4s", "period: 1h"), ('"40"', '"400"'), ('"1/5"', '"4/5"')),
     )
-    engine = desk.engine()
+    engine = desk.made(ReleaseEngine)
+    published = desk.published()
     desk.machine.carry_out(engine.load(desk.machine))
-    sizes: list[tuple[str, int]] = []
-
-    def watched() -> object:
-        for effect in engine.order(Order(1, "public", "fine"), desk.machine):
-            if isinstance(effect, Publish):
-                sizes.append(("publish", len(effect.messages)))
-            elif isinstance(effect, Commit):
-                sizes.append(("store", sum(key.startswith(WINDOW) for key, _ in effect.rows)))
-            yield effect
-
-    desk.machine.carry_out(watched())  # type: ignore[arg-type]
-    assert sizes == [
-        ("store", 0),
-        *(part for n in (SHARPENED_AT_ONCE, 3) for part in (("store", n), ("publish", 2 * n), ("store", n))),
-    ]
+    desk.machine.carry_out(engine.order(Order(1, "public", "fine"), desk.machine, now_ms=0))
+    found = []
+    while engine.waits:
+        before, commits = len(desk.machine.changelog), desk.machine.commits
+        desk.machine.carry_out(engine.due(desk.machine))
+        found.append(sum(key.startswith(WINDOW) for key, _ in desk.machine.changelog[before:]))
+        assert desk.machine.commits == commits + 1
+    assert found == [SHARPENED_AT_ONCE, SHARPENED_AT_ONCE, 3]
+    assert [leave.start_ms for leave in desk.machine.leaving] == list(range(0, 1000 * count, 1000))
+    assert desk.published() == published
+    desk.reader.restart()
+    assert revisions(desk, "public")[count:] == [(start, 2, "fine") for start in range(0, 1000 * count, 1000)]
     assert desk.ledger().spent == Cost(Fraction(4 * count), count * DELTA)
     desk.auditor.settled()

@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import decode_entry, encode
+from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import VIEW
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory, partitioner
@@ -114,6 +115,11 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
     machine.carry_out(engine.buckets([message.value for message in merged], machine))
     assert engine.waits
     machine.carry_out(engine.due(machine))
+    outboxes = Outboxes()
+    for leave in machine.leaving:
+        assert leave.slot_ms == plan.slots.after(START + 3 * MINUTE)
+        outboxes.add(leave)
+        machine.carry_out(outboxes.publish(leave.slot_ms, machine))
     expected = expected_records(view, {START: {"/": 40}}, prf_key=PRF_KEY, entropy=ENTROPY)
     sent = {message.topic: [message.value] for message in machine.sent if message.value is not None}
     (entry,) = sent.pop(topics.accounts)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.keys import decode, text
-from tests.support.counting import counter, event, letters, loaded, view, watermark
-from tests.support.machine import Machine
+from tests.support.counting import counter, event, letters, loaded, partials, view, watermark
+from tests.support.machine import CutError, Machine, newest
 
 MARKER_KEY = MARKER + text("visits")
 
@@ -125,3 +125,62 @@ def test_time_in_which_nobody_made_ticks_is_no_idle_time() -> None:
     assert event_clock(machine) == 60_040
     machine.carry_out(one.ticks([121_101]))
     assert event_clock(machine) == 60_140
+
+
+# -- when a window was closed -----------------------------------------------------------------------------------------
+
+
+def closes(machine: Machine) -> list[tuple[int, int]]:
+    """Start and close of the windows that were handed on, in order."""
+    return list(dict.fromkeys((partial.start_ms, partial.closed_ms) for partial in partials(machine.sent)))
+
+
+def test_a_window_is_closed_at_the_time_of_the_tick_that_closes_it() -> None:
+    machine = Machine()
+    one = loaded(machine, view())
+    machine.carry_out(one.ticks([13]))
+    machine.carry_out(one.ticks([20]))
+    machine.carry_out(one.ticks([34]))
+    assert closes(machine) == [(0, 13), (10, 34), (20, 34)]
+
+
+def test_a_window_is_closed_when_the_watermark_that_closes_it_is_read() -> None:
+    machine = Machine()
+    one = loaded(machine, view(clock="event"))
+    machine.carry_out(one.chunk([watermark(0, 13)], 500))
+    machine.carry_out(one.chunk([event(1, "u", "a", 25), watermark(2, 33)], 800))
+    assert closes(machine) == [(0, 500), (10, 800), (20, 800)]
+
+
+def test_a_window_that_an_idle_partition_closes_is_closed_at_the_tick() -> None:
+    machine = Machine()
+    one = loaded(machine, view(clock="event", idle_ms=100))
+    machine.carry_out(one.chunk([watermark(0, 10)], 1000))
+    machine.carry_out(one.ticks([1103]))
+    assert closes(machine)[0] == (0, 1103)
+
+
+def test_a_window_that_is_handed_on_again_after_a_crash_bears_the_close_that_was_stored() -> None:
+    """Its partials have the same bytes, whenever the process is started again and whatever the clock shows then."""
+
+    def run(cut: int | None) -> Machine:
+        machine = Machine(cut_after=cut)
+        one = counter(view())
+        try:
+            machine.carry_out(one.load(machine))
+            machine.carry_out(one.chunk([event(0, "u", "a", 1)], 2))
+            machine.carry_out(one.ticks([13]))
+        except CutError:
+            pass
+        machine.cut_after = None
+        again = loaded(machine, view())
+        machine.carry_out(again.ticks([22]))
+        return machine
+
+    whole = run(None)
+    stored = next(at for at in range(whole.points) if closes(run(at)) == [(0, 13)])
+    assert closes(run(stored - 1)) == [(0, 22)], "the tick was not stored"
+    for cut in range(stored, whole.points):
+        machine = run(cut)
+        assert closes(machine) == [(0, 13)]
+        assert newest(machine.sent) == newest(whole.sent)
