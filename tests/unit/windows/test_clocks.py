@@ -174,13 +174,13 @@ def test_a_window_that_is_handed_on_again_after_a_crash_bears_the_close_that_was
             pass
         machine.cut_after = None
         again = loaded(machine, view())
-        machine.carry_out(again.ticks([22]))
+        machine.carry_out(again.ticks([23]))
         return machine
 
     whole = run(None)
-    stored = next(at for at in range(whole.points) if closes(run(at)) == [(0, 13)])
-    assert closes(run(stored - 1)) == [(0, 22)], "the tick was not stored"
+    stored = next(at for at in range(whole.points) if (0, 13) in closes(run(at)))
+    assert closes(run(stored - 1)) == [(0, 23), (10, 23)], "the tick was not stored"
     for cut in range(stored, whole.points):
         machine = run(cut)
-        assert closes(machine) == [(0, 13)]
+        assert closes(machine) == [(0, 13), (10, 23)]
         assert newest(machine.sent) == newest(whole.sent)
