@@ -16,7 +16,7 @@ empty or not: the data trigger, delay and suppress nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from stream_dp.accounting import Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
@@ -25,6 +25,7 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.losses import UNPUBLISHED, Published, lost_costs, lost_state, lost_windows
 from stream_dp.releases.pricing import difference, price
 from stream_dp.releases.publication import Publisher, account
 from stream_dp.releases.rows import (
@@ -45,6 +46,7 @@ from stream_dp.releases.rows import (
     outdated,
     stored_buckets,
     stored_table,
+    stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Publish, Rows, Send, Step
 from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key, window_start
@@ -89,7 +91,9 @@ class ReleaseEngine:
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
         """
         self._views = {view.name: view for view in views}
-        self._marks = {view.name: ViewRow(view.fingerprint, key_id, starts[view.name]) for view in views}
+        self._marks = {
+            view.name: ViewRow(view.fingerprint, key_id, starts[view.name], starts[view.name]) for view in views
+        }
         self._prf_key = prf_key
         self._entropy = entropy
         self._lists = lists
@@ -99,28 +103,62 @@ class ReleaseEngine:
         self._waiting: dict[tuple[str, int], set[int]] = {}
         self._accounts = Accounts(self._views)
 
-    def load(self, rows: Rows) -> Step:
+    @property
+    def views(self) -> Collection[ViewPlan]:
+        """The views whose ledger lives in this partition."""
+        return self._views.values()
+
+    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
         Windows that are complete are released by `due`, as long as `waits`.
 
+        Args:
+            rows: the partition's table.
+            published: what was found in the public topics of the views, read after what others stored is in the table.
+            accept_loss: go on where windows were published that are not stored: charge them at worst, never release
+                them again. All that was published is needed then.
+
         Raises:
-            ConfigError: a view or the key was changed in a way that the stored releases do not fit.
+            ConfigError: a view or the key was changed in a way that the stored releases do not fit; or state was lost,
+                which is not accepted. Nothing has been stored.
         """
+        lost: dict[str, list[int]] = {}
         for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
             self._clearances[clearance_audience(key)] = decode(ClearanceRow, value)
         for name, mark in self._marks.items():
             stored = rows.get(VIEW + text(name))
-            if stored is not None:
-                former = decode(ViewRow, stored)
+            former = None if stored is None else decode(ViewRow, stored)
+            if former is not None:
                 mark.check(name, former)
-                mark.next_ms = former.next_ms
-        yield Commit([self._view_row(name) for name in self._marks])
+                mark.next_ms, mark.kept_ms = former.next_ms, former.kept_ms
+            if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
+                lost[name] = found
+        if lost and not accept_loss:
+            raise lost_state(lost)
+        yield Commit([self._view_row(name) for name in self._marks if name not in lost])
         yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
         yield from self._accounts.load(rows)
+        for name, found in lost.items():
+            yield from self._write_off(self._views[name], found, rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
         yield Erase(BUCKET, after(BUCKET))
+
+    def _write_off(self, view: ViewPlan, lost: Sequence[int], rows: Rows) -> Iterator[Effect]:
+        """Charge lost windows at worst and step over them. A crash in between charges them again, never too little."""
+        mark, shape = self._marks[view.name], view.window.shape
+        next_ms = shape.next(shape.start_of(lost[-1]))
+        charged = [
+            row
+            for period, cost in lost_costs(view, lost, mark.next_ms, rows).items()
+            for row in self._accounts.charge_lost(view, period, cost)
+        ]
+        half = [start for start in lost if stored_window(view.name, start, rows) is not None]
+        mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
+        forgotten = [(window_key(kind, view.name, start), None) for start in half for kind in (WINDOW, TABLE)]
+        yield Commit([*charged, *forgotten, self._view_row(view.name)])
+        yield Increment("windows_lost", len(lost), (("view", view.name),))
 
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
@@ -216,7 +254,9 @@ class ReleaseEngine:
     ) -> Iterator[Effect]:
         """Store a window and forget its counts, in the table and its files; then publish."""
         buckets = stored_buckets(view.name, start, rows)
-        self._marks[view.name].next_ms = view.window.shape.next(start)
+        mark = self._marks[view.name]
+        mark.next_ms = view.window.shape.next(start)
+        mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
         self._waiting.pop((view.name, start), None)
         yield Commit(
             [

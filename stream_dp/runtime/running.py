@@ -78,7 +78,7 @@ async def running(
     """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
     prf_key = load_key(plan.key_file)
     settled = await prepare(plan, client, key_id(prf_key), replication=replication)
-    worker = Worker(plan, settled, agents, prf_key=prf_key, **options)
+    worker = Worker(plan, settled, agents, prf_key=prf_key, client=client, **options)
     await worker.app.start()
     try:
         yield worker

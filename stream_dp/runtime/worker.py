@@ -11,6 +11,7 @@ from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.memory import MemoryLog
@@ -40,6 +41,8 @@ class Worker:
         agents: Mapping[str, Agent],
         *,
         prf_key: bytes,
+        client: Client,
+        accept_loss: bool = False,
         log: MemoryLog | None = None,
         entropy: Entropy = system_entropy,
         clock_ms: Callable[[], int] = wall_clock_ms,
@@ -52,6 +55,9 @@ class Worker:
             settled: where windows begin, and public lists, from `prepare`.
             agents: the agents by name (`stream_dp.agents.AGENTS`).
             prf_key: the application's secret, from `load_key`.
+            client: a client of its broker, of this event loop, open as long as the worker runs.
+            accept_loss: charge windows at worst that were published and are not stored, and never release them again,
+                instead of ending.
             log: the embedded log, for `memory://`.
             entropy: where fresh noise comes from.
             clock_ms: the wall clock.
@@ -61,7 +67,9 @@ class Worker:
         self.plan = plan
         self.app = new_app(plan, log)
         self.tables = new_tables(self.app, plan.partitions)
-        self.host = Host(self.app, plan, factory, self.tables, clock_ms=clock_ms)
+        self.host = Host(
+            self.app, plan, factory, self.tables, client=client, accept_loss=accept_loss, clock_ms=clock_ms
+        )
         self._timers = Timers(self.app, self.host)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)

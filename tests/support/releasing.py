@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -14,10 +14,11 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.topk import TopKPlan, TopKRelease
-from stream_dp.records.codec import AnyRecord
+from stream_dp.records.codec import AnyRecord, outline
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
 from stream_dp.releases.rows import (
     BUCKET,
     LEDGER,
@@ -133,10 +134,13 @@ def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
 
 
 class WholeEngine(ReleaseEngine):
-    """Releases everything that waits behind every step, as the host does as long as the partition is its own."""
+    """Reads what was published before it loads, and releases everything that waits behind every step, as the host."""
 
-    def load(self, rows: Rows) -> Step:
-        yield from super().load(rows)
+    found: Callable[[], Published] = dict
+    accepts_loss = False
+
+    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
+        yield from super().load(rows, {**self.found(), **published}, accept_loss=accept_loss or self.accepts_loss)
         yield from self._all(rows)
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
@@ -162,6 +166,7 @@ class Desk:
     key: bytes = KEY
     key_id: bytes = KEY_ID
     audit: bool = True
+    accepts_loss: bool = False
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
@@ -181,7 +186,7 @@ class Desk:
 
     def engine(self) -> ReleaseEngine:
         views = list(self.plan.views.values())
-        return WholeEngine(
+        engine = WholeEngine(
             views,
             {view.name: view.window.first_ms or 0 for view in views},
             prf_key=self.key,
@@ -191,6 +196,17 @@ class Desk:
             topic=release_topic,
             withdrawal=_message,
         )
+        engine.found, engine.accepts_loss = self.found, self.accepts_loss
+        return engine
+
+    def found(self) -> dict[str, list[Shown]]:
+        """What stands in the public topics."""
+        found: dict[str, list[Shown]] = {}
+        for message in self.published():
+            (_, view, audience), what = message.topic.split("."), outline(message.value or b"")
+            shown = Shown(audience, what.window.start_ms, what.revision, what.type == "refusal")
+            found.setdefault(view, []).append(shown)
+        return found
 
     def give(self, view: str, start: int, counts: Mapping[str, int]) -> None:
         """Put the exact counts of a window into the topic, and let the engine read them."""
