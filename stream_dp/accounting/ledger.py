@@ -231,6 +231,30 @@ def forfeit(ledger: Ledger, call: str) -> Ledger:
     return commit(ledger, call, _held(ledger, call), {})
 
 
+def write_off(ledger: Ledger, cost: Cost) -> Ledger:
+    """Spend what was paid and is forgotten: state was lost, and outputs that it paid for were seen.
+
+    Every one of them was admitted under the budget, so in no entry can more have been paid than is left. What each
+    reader was given is forgotten as well, and `readers` stay as they are.
+
+    Args:
+        ledger: the current ledger.
+        cost: the most it can have been.
+
+    Returns:
+        The ledger with that spent, and where it is more than what is left, with nothing left.
+    """
+    paid = cost.least(ledger.left)
+    return Ledger(
+        ledger.budget,
+        ledger.spent + paid,
+        ledger.reserved,
+        ledger.readers,
+        ledger.last,
+        known_left=ledger.left - paid,
+    )
+
+
 def _held(ledger: Ledger, call: str) -> Cost:
     held = ledger.reserved.get(call)
     if held is None:

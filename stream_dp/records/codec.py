@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
@@ -70,6 +71,32 @@ def _decoded(adapter: TypeAdapter[T], data: bytes, what: str) -> T:
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
         raise StateError(f"not {what} of schema version {SCHEMA_VERSION}: {faults}") from None
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """What tells records apart, read without the rest of them."""
+
+    type: Literal["release", "refusal"]
+    revision: int
+    window: OutlinedWindow
+
+
+class OutlinedWindow(msgspec.Struct, frozen=True):
+    """The window a record is about."""
+
+    start_ms: int
+
+
+def outline(data: bytes) -> Outline:
+    """The outline of a record that `encode` wrote.
+
+    Raises:
+        StateError: not a record.
+    """
+    try:
+        return msgspec.json.decode(data, type=Outline)
+    except msgspec.DecodeError as error:
+        raise StateError(f"not a release record: {error}") from None
 
 
 def topic_key(record: AnyRecord) -> bytes:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import reduce
 
-from stream_dp.accounting import Cost, Ledger, cancel, commit
+from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
 from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import (
@@ -122,6 +122,14 @@ class Accounts:
         if key not in self._begun:
             self._begun[key] = view.ledger
             self._overlaps.clear()
+
+    def charge_lost(self, view: ViewPlan, start_ms: int, cost: Cost) -> list[tuple[bytes, bytes | None]]:
+        """Spend what was paid in the period of a window and is forgotten, at worst: the rows that this changes."""
+        key, ledger = self.of(view, start_ms)
+        paid = write_off(ledger, cost)
+        first = [] if key in self._begun else [promise_row(key, view.ledger)]
+        self.keep(view, key, paid)
+        return [*first, (key, encode(paid))]
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""

@@ -17,8 +17,8 @@ empty or not: the data trigger, delay and suppress nothing.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from stream_dp.accounting import Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
@@ -27,11 +27,12 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.clearances import Clearances
+from stream_dp.releases.losses import UNPUBLISHED, Published, lost_costs, lost_state, lost_windows
 from stream_dp.releases.pricing import difference, price
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import (
     BUCKET,
-    CLEARANCE,
     NOTHING,
     TABLE,
     VIEW,
@@ -42,7 +43,6 @@ from stream_dp.releases.rows import (
     ViewRow,
     WindowRow,
     charged_rows,
-    clearance_audience,
     deletes,
     outdated,
     stored_buckets,
@@ -97,7 +97,9 @@ class ReleaseEngine:
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
         """
         self._views = {view.name: view for view in views}
-        self._marks = {view.name: ViewRow(view.fingerprint, key_id, starts[view.name]) for view in views}
+        self._marks = {
+            view.name: ViewRow(view.fingerprint, key_id, starts[view.name], starts[view.name]) for view in views
+        }
         self._slots = slots
         self._last_slots: dict[str, int] = {}
         """By view: the slot of its last window."""
@@ -106,37 +108,65 @@ class ReleaseEngine:
         self._lists = lists
         self._publisher = Publisher(topic, accounts, prf_key)
         self._withdrawal = withdrawal
-        self._clearances: dict[str, ClearanceRow] = {}
+        self._clearances = Clearances(self._views)
         self._waiting: dict[tuple[str, int], set[int]] = {}
-        self._sharpening: dict[str, deque[tuple[ViewPlan, int]]] = {}
-        """By audience: the windows that its newest grant still has to sharpen."""
         self._accounts = Accounts(self._views)
 
-    def load(self, rows: Rows) -> Step:
+    @property
+    def views(self) -> Collection[ViewPlan]:
+        """The views whose ledger lives in this partition."""
+        return self._views.values()
+
+    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
         What is complete or ordered is carried out by `due`, as long as `waits`.
 
+        Args:
+            rows: the partition's table.
+            published: what was found in the public topics of the views, read after what others stored is in the table.
+            accept_loss: go on where windows were published that are not stored: charge them at worst, never release
+                them again. All that was published is needed then.
+
         Raises:
-            ConfigError: a view or the key was changed in a way that the stored releases do not fit.
+            ConfigError: a view or the key was changed in a way that the stored releases do not fit; or state was lost,
+                which is not accepted. Nothing has been stored.
         """
-        for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
-            self._clearances[clearance_audience(key)] = decode(ClearanceRow, value)
+        lost: dict[str, list[int]] = {}
         for name, mark in self._marks.items():
             stored = rows.get(VIEW + text(name))
-            if stored is not None:
-                former = decode(ViewRow, stored)
+            former = None if stored is None else decode(ViewRow, stored)
+            if former is not None:
                 mark.check(name, former)
-                mark.next_ms = former.next_ms
-        yield Commit([self._view_row(name) for name in self._marks])
+                mark.next_ms, mark.kept_ms = former.next_ms, former.kept_ms
+            if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
+                lost[name] = found
+        if lost and not accept_loss:
+            raise lost_state(lost)
+        yield Commit([self._view_row(name) for name in self._marks if name not in lost])
         yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
         yield from self._accounts.load(rows)
+        for name, found in lost.items():
+            yield from self._write_off(self._views[name], found, rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
-        for audience, clearance in self._clearances.items():
-            if clearance.open:
-                self._sharpening[audience] = self._coarser(audience, rows)
+        self._clearances.load(rows)
         yield Erase(BUCKET, after(BUCKET))
+
+    def _write_off(self, view: ViewPlan, lost: Sequence[int], rows: Rows) -> Iterator[Effect]:
+        """Charge lost windows at worst and step over them. A crash in between charges them again, never too little."""
+        mark, shape = self._marks[view.name], view.window.shape
+        next_ms = shape.next(shape.start_of(lost[-1]))
+        charged = [
+            row
+            for period, cost in lost_costs(view, lost, mark.next_ms, rows).items()
+            for row in self._accounts.charge_lost(view, period, cost)
+        ]
+        half = [start for start in lost if stored_window(view.name, start, rows) is not None]
+        mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
+        forgotten = [(window_key(kind, view.name, start), None) for start in half for kind in (WINDOW, TABLE)]
+        yield Commit([*charged, *forgotten, self._view_row(view.name)])
+        yield Increment("windows_lost", len(lost), (("view", view.name),))
 
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
@@ -179,7 +209,7 @@ class ReleaseEngine:
     @property
     def waits(self) -> bool:
         """Whether a window is complete and its turn has come, or an order is not carried out."""
-        return bool(self._sharpening) or any(map(self._is_due, self._views.values()))
+        return bool(self._clearances.sharpening) or any(map(self._is_due, self._views.values()))
 
     def due(self, rows: Rows) -> Step:
         """Release windows that are complete and whose turn it is, or sharpen some if there are none.
@@ -199,7 +229,7 @@ class ReleaseEngine:
         return len(self._waiting.get((view.name, self._marks[view.name].next_ms), ())) == view.buckets
 
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
-        levels = {audience: self._level(view, audience) for audience in sorted(view.audiences)}
+        levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
@@ -241,7 +271,9 @@ class ReleaseEngine:
         rows: Rows,
     ) -> Iterator[Effect]:
         """Store a window and let it leave; forget its counts, in the table and its files."""
-        self._marks[view.name].next_ms = view.window.shape.next(start)
+        mark = self._marks[view.name]
+        mark.next_ms = view.window.shape.next(start)
+        mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
         self._last_slots[view.name] = row.slot_ms
         self._waiting.pop((view.name, start), None)
         yield Commit(
@@ -271,52 +303,28 @@ class ReleaseEngine:
             rows: the partition's table.
             now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
-        known = self._clearances.get(order.audience)
-        if known is not None and known.number >= order.number:
-            return
-        former = known.levels if known is not None else []
-        levels = [order.level, *(level for level in former if level != order.level)]
-        self._clearances[order.audience] = ClearanceRow(order.number, levels, self._slots.after(now_ms), open=True)
-        yield Commit([self._clearance_row(order.audience)])
-        self._sharpening[order.audience] = self._coarser(order.audience, rows)
-
-    def _coarser(self, audience: str, rows: Rows) -> deque[tuple[ViewPlan, int]]:
-        """The windows that an audience may see at a finer level than it does, as far as the ledger pays for it."""
-        found: deque[tuple[ViewPlan, int]] = deque()
-        for view in self._views.values():
-            if audience in view.audiences:
-                prefix = WINDOW + text(view.name)
-                found += [
-                    (view, window_start(WINDOW, view.name, key))
-                    for key, value in rows.scan(prefix, after(prefix))
-                    if self._is_coarser(view, audience, decode(WindowRow, value))
-                ]
-        return found
-
-    def _is_coarser(self, view: ViewPlan, audience: str, row: WindowRow) -> bool:
-        if row.refused or row.turned_down.get(audience) == self._clearances[audience].number:
-            return False
-        return row.given.get(audience, NOTHING).level < self._level(view, audience)
+        row = self._clearances.grant(order, self._slots.after(now_ms))
+        if row is not None:
+            yield Commit([row])
+            self._clearances.begin(order.audience, rows)
 
     def _sharpen(self, rows: Rows) -> Iterator[Effect]:
         """Sharpen some windows of one audience; behind the last one its grant is carried out."""
-        audience, windows = next(iter(self._sharpening.items()))
-        clearance = self._clearances[audience]
+        audience, windows = next(iter(self._clearances.sharpening.items()))
+        clearance = self._clearances.of(audience)
         changed: list[tuple[bytes, bytes | None]] = []
         leaving: list[Leave] = []
         tally: Counter[tuple[str, str]] = Counter()
         for view, start in [windows.popleft() for _ in range(min(SHARPENED_AT_ONCE, len(windows)))]:
             row = stored_window(view.name, start, rows)
-            if row is None or not self._is_coarser(view, audience, row):
+            if row is None or not self._clearances.is_coarser(view, audience, row):
                 continue  # it is no longer retained
             changed += self._sharpened(view, audience, clearance, start, row, rows)
             refused = row.turned_down.get(audience) == clearance.number
             leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
             tally["sharpenings_refused" if refused else "windows_sharpened", view.name] += 1
         if not windows:
-            del self._sharpening[audience]
-            clearance.open = False
-            changed.append(self._clearance_row(audience))
+            changed.append(self._clearances.finish(audience))
         yield Commit(changed)
         yield from leaving
         for (name, view_name), amount in tally.items():
@@ -332,7 +340,7 @@ class ReleaseEngine:
         rows: Rows,
     ) -> list[tuple[bytes, bytes | None]]:
         """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
-        level, slot = self._level(view, audience), clearance.slot_ms
+        level, slot = self._clearances.level(view, audience), clearance.slot_ms
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
@@ -357,16 +365,6 @@ class ReleaseEngine:
         booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
         row.add(slot, self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking))
         return [*before, (at, encode(row)), *charged_rows(key, paid)]
-
-    def _level(self, view: ViewPlan, audience: str) -> int:
-        """The level an audience may see: the last granted one that the view's ladder has, else where it starts."""
-        row = self._clearances.get(audience)
-        index = {level.name: at for at, level in enumerate(view.levels)}
-        granted = [index[name] for name in row.levels if name in index] if row is not None else []
-        return granted[0] if granted else view.audiences[audience]
-
-    def _clearance_row(self, audience: str) -> tuple[bytes, bytes]:
-        return CLEARANCE + text(audience), encode(self._clearances[audience])
 
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])

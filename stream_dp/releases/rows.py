@@ -50,6 +50,8 @@ class ViewRow(msgspec.Struct, array_like=True):
     key_id: bytes
     next_ms: int
     """Start of the next window to release; windows leave in order, empty or not."""
+    kept_ms: int
+    """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
 
     def check(self, view: str, stored: Self) -> None:
         """Refuse to go on with state that was made with something else.

@@ -48,8 +48,12 @@ class Client(Protocol):
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records, each partition's in the given order, and wait for every acknowledgement."""
 
-    def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended."""
+    def follow(self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
+
+        With `last`, only that many offsets before those ends are read of each partition; compaction may have left fewer
+        records there.
+        """
 
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now: the offset of the next record of each."""
@@ -77,11 +81,13 @@ class MemoryClient:
                 raise BrokerError("a record needs a key or a value")  # as the Kafka client does
             self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
 
-    async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, then new ones."""
+    async def follow(
+        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, or the last ones, then new ones."""
         places = [TP(topic, p) for topic in topics for p in range(self._log.partitions.get(topic, 0))]
         ends = {tp: self._log.end(tp) for tp in places}
-        positions = dict.fromkeys(places, 0)
+        positions = {tp: 0 if last is None else max(0, ends[tp] - last) for tp in places}
         while True:
             for tp in places:
                 while positions[tp] < (ends[tp] if until_end else self._log.end(tp)):
@@ -155,8 +161,10 @@ class KafkaClient:
                 f"the cluster at {self._address} does not answer: {str(error) or 'no answer in time'}"
             ) from error
 
-    async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, then new ones.
+    async def follow(
+        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, or the last ones, then new ones.
 
         Raises:
             BrokerError: a topic does not exist, or the cluster is gone.
@@ -175,7 +183,10 @@ class KafkaClient:
         try:
             consumer.assign(places)
             with self._answering():
-                ends = await consumer.end_offsets(places) if until_end else {}
+                ends = await consumer.end_offsets(places) if until_end or last is not None else {}
+            for tp, end in ends.items():
+                if last is not None:
+                    consumer.seek(tp, max(0, end - last))
             while not until_end or not await _all_read(consumer, ends):
                 fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
                 for tp, records in fetched.items():

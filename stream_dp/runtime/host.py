@@ -19,9 +19,11 @@ from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.application import App
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import Writer
 from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.published import read_published
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
@@ -68,6 +70,8 @@ class Host:
         factory: Factory,
         tables: Mapping[str, DurableTable],
         *,
+        client: Client,
+        accept_loss: bool = False,
         clock_ms: Callable[[], int],
     ) -> None:
         """Set up the host; parts are made and loaded when an agent first asks for them.
@@ -77,6 +81,8 @@ class Host:
             plan: the checked configuration.
             factory: makes the parts.
             tables: the application's tables by name.
+            client: a client of its broker, which reads what was published.
+            accept_loss: go on where state was lost (`ReleaseEngine.load`).
             clock_ms: the wall clock.
         """
         self.plan = plan
@@ -88,6 +94,8 @@ class Host:
         self.outboxes_changed = asyncio.Event()
         self._app = app
         self._factory = factory
+        self._client = client
+        self._accept_loss = accept_loss
         self._sources = list(sources_of(plan))
         self._read: dict[TP, int] = {}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
@@ -159,12 +167,14 @@ class Host:
         """
         table = self.tables[RELEASES]
         async with self._engine_locks[partition]:
-            rows = table.rows(partition)
             engine = self._engines.get(partition)
             if engine is None:
                 engine = self._factory.engine(partition)
-                await self.carry_out(engine.load(rows), table, partition, threaded=True)
+                published = await read_published(self._client, engine.views, whole=self._accept_loss)
+                load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss)
+                await self.carry_out(load, table, partition, threaded=True)
                 self._engines[partition] = engine
+            rows = table.rows(partition)
             await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
         while True:
             async with self._engine_locks[partition]:

@@ -44,6 +44,7 @@ class Worker:
         client: Client,
         *,
         prf_key: bytes,
+        accept_loss: bool = False,
         log: MemoryLog | None = None,
         entropy: Entropy = system_entropy,
         clock_ms: Callable[[], int] = wall_clock_ms,
@@ -57,6 +58,8 @@ class Worker:
             agents: the agents by name (`stream_dp.agents.AGENTS`).
             client: of the plan's broker, open for as long as the worker runs.
             prf_key: the application's secret, from `load_key`.
+            accept_loss: charge windows at worst that were published and are not stored, and never release them again,
+                instead of ending.
             log: the embedded log, for `memory://`.
             entropy: where fresh noise comes from.
             clock_ms: the wall clock.
@@ -66,7 +69,9 @@ class Worker:
         self.plan = plan
         self.app = new_app(plan, log)
         self.tables = new_tables(self.app, plan.partitions)
-        self.host = Host(self.app, plan, factory, self.tables, clock_ms=clock_ms)
+        self.host = Host(
+            self.app, plan, factory, self.tables, client=client, accept_loss=accept_loss, clock_ms=clock_ms
+        )
         self._timers = Timers(self.app, self.host, client)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)

@@ -1,7 +1,7 @@
 """A worker process for crash tests: the real `run_worker`, with noise that a second run draws again, if asked for.
 
     python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
-                             [--fresh-noise] [--die-before WHAT:N]
+                             [--fresh-noise] [--accept-loss] [--die-before WHAT:N]
 
 Its noise comes from a fixed key, with `--fresh-noise` from the operating system as in every other worker.
 It writes its counters to FILE ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
     parser.add_argument("--fresh-noise", action="store_true")
+    parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--die-before", default="")
     parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
     given = parser.parse_args()
@@ -59,7 +60,7 @@ def main() -> None:
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
     try:
         entropy = system_entropy if given.fresh_noise else keyed_entropy(NOISE_KEY)
-        uvloop.run(run_worker(plan, agents, entropy=entropy, tick_seconds=0.1))
+        uvloop.run(run_worker(plan, agents, entropy=entropy, tick_seconds=0.1, accept_loss=given.accept_loss))
     except ConfigError as error:
         sys.exit(f"configuration: {error}")
 

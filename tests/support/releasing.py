@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
@@ -15,11 +15,12 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.topk import TopKPlan, TopKRelease
-from stream_dp.records.codec import AnyRecord, decode_entry, entry_key
+from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.entries import Entry
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import (
     BUCKET,
@@ -138,14 +139,18 @@ def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
 
 
 class WholeEngine(ReleaseEngine):
-    """Does all that waits behind every step, as the host does as long as the partition is its own; then publishes."""
+    """Reads what was published before it loads, does all that waits behind every step, as the host; then publishes."""
 
     outboxes: Outboxes
     until_ms: int | None
     """The slot that has come: what waits for a later one is left. None: the clock goes on until nothing waits."""
+    found: Callable[[], Published] = dict
+    accepts_loss = False
 
-    def load(self, rows: Rows) -> Step:
-        yield from self._whole(super().load(rows), rows)
+    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
+        found = {**self.found(), **published}
+        loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss)
+        yield from self._whole(loaded, rows)
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
         yield from self._whole(super().buckets(values, rows), rows)
@@ -190,6 +195,7 @@ class Desk:
     audit: bool = True
     until_ms: int | None = None
     """The slot that has come; None: everything leaves as soon as it is stored."""
+    accepts_loss: bool = False
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
@@ -227,7 +233,19 @@ class Desk:
         )
         if isinstance(engine, WholeEngine):
             engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
+            engine.found, engine.accepts_loss = self.found, self.accepts_loss
         return engine
+
+    def found(self) -> dict[str, list[Shown]]:
+        """What stands in the public topics."""
+        found: dict[str, list[Shown]] = {}
+        for message in self.published():
+            if not message.topic.startswith("releases."):
+                continue
+            (_, view, audience), what = message.topic.split("."), outline(message.value or b"")
+            shown = Shown(audience, what.window.start_ms, what.revision, what.type == "refusal")
+            found.setdefault(view, []).append(shown)
+        return found
 
     def give(self, view: str, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> None:
         """Put the exact counts of a window into the topic, and let the engine read them."""

@@ -22,6 +22,7 @@ from stream_dp.records.codec import (
     decode_entry,
     encode,
     entry_key,
+    outline,
     schema,
     topic_key,
 )
@@ -204,6 +205,19 @@ def test_bytes_of_another_form_are_refused(records: dict[str, AnyRecord], change
 def test_bytes_that_are_no_json_are_refused() -> None:
     with pytest.raises(StateError, match="not a release record"):
         decode(b"\xff")
+
+
+@pytest.mark.parametrize("kind", ["histogram", "topk", "refusal"])
+def test_the_outline_tells_records_apart(records: dict[str, AnyRecord], kind: str) -> None:
+    record = records[kind]
+    found = outline(encode(record))
+    assert (found.type, found.revision, found.window.start_ms) == (record.type, record.revision, record.window.start_ms)
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"{}", b'{"type":"other","revision":1,"window":{"start_ms":0}}'])
+def test_what_is_no_record_has_no_outline(data: bytes) -> None:
+    with pytest.raises(StateError, match="not a release record"):
+        outline(data)
 
 
 def test_refusal_does_not_displace_the_release_that_readers_have(records: dict[str, AnyRecord]) -> None:

@@ -13,7 +13,9 @@ from faust.types import TP
 
 from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.losses import Published
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.coalescing import Batch
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import PartitionLostError
@@ -57,7 +59,9 @@ def at_time(worker: Worker, now_ms: int) -> Host:
     plan = worker.plan
     starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
     factory = Factory(plan, Settled(starts, {}), prf_key=bytes(32), entropy=keyed_entropy(b"host"))
-    return Host(worker.app, plan, factory, worker.tables, clock_ms=lambda: now_ms)
+    assert worker.app.memory_log is not None
+    client = MemoryClient(worker.app.memory_log)
+    return Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=lambda: now_ms)
 
 
 def orders(worker: Worker, partition: int) -> list[LogRecord]:
@@ -222,6 +226,8 @@ async def test_a_step_that_outlived_its_generation_does_nothing_more(worker: Wor
 class Waiting:
     """A release engine that has windows to release, three steps long."""
 
+    views = ()
+
     def __init__(self, app: Any, rebalances_after: int) -> None:
         self._app = app
         self._rebalances_after = rebalances_after
@@ -231,7 +237,8 @@ class Waiting:
     def waits(self) -> bool:
         return self.steps < 3
 
-    def load(self, _rows: PartitionRows) -> Step:
+    def load(self, _rows: PartitionRows, _published: Published, *, accept_loss: bool) -> Step:
+        assert not accept_loss
         return iter(())
 
     def buckets(self, _values: object, _rows: PartitionRows) -> Step:

@@ -234,9 +234,9 @@ class SteppingClient(MemoryClient):
             await _Turn()
             await super().publish([record])
 
-    async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
+    async def follow(self, topics: Sequence[str], **options: Any) -> AsyncIterator[Any]:
         await _Turn()
-        async for record in super().follow(topics, until_end=until_end):
+        async for record in super().follow(topics, **options):
             yield record
 
 

@@ -21,6 +21,7 @@ from stream_dp.releases import outboxes
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.host import Host
 from stream_dp.runtime.memory import LogRecord
@@ -49,7 +50,9 @@ class Stand:
         plan = worker.plan
         starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
         factory = Factory(plan, Settled(starts, {}), prf_key=bytes(32), entropy=keyed_entropy(b"slots"))
-        return cls(worker, Host(worker.app, plan, factory, worker.tables, clock_ms=clock_ms))
+        assert worker.app.memory_log is not None
+        client = MemoryClient(worker.app.memory_log)
+        return cls(worker, Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=clock_ms))
 
     @property
     def topic(self) -> str:
