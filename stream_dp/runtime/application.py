@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -15,7 +16,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.runtime import kafka, memory
 from stream_dp.runtime.client import MEMORY, kafka_address
 from stream_dp.runtime.coalescing import ChunkSchema
-from stream_dp.runtime.lease import Lease
+from stream_dp.runtime.fence import Claim
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 
@@ -35,7 +36,7 @@ class App(faust.App):
     sources: frozenset[str] = frozenset()
     coalesced: frozenset[str] = frozenset()
     memory_log: memory.MemoryLog | None = None
-    lease: Lease
+    claim: Claim
 
 
 def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
@@ -79,7 +80,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
     app.sources = frozenset(sources_of(plan))
     app.coalesced = app.sources.union(internal)
     app.memory_log = log
-    app.lease = Lease(SESSION_SECONDS / 2)
+    app.claim = claims(plan.broker, log)
     return app
 
 
@@ -121,6 +122,18 @@ def register_agents(app: App, plan: Plan, agents: Mapping[str, Callable[[Any, H]
             return body(stream, host)
 
         app.agent(app.topic(*names, schema=ChunkSchema()), name=f"stream_dp.{name}")(agent)
+
+
+def claims(broker: str, log: memory.MemoryLog | None = None) -> Claim:
+    """How a partition of a changelog is claimed.
+
+    Args:
+        broker: as in a plan.
+        log: the embedded log, for `memory://`.
+    """
+    if log is not None:
+        return partial(memory.MemoryWriter.claim, log)
+    return partial(kafka.KafkaWriter.claim, kafka_address(broker))
 
 
 def instance_id(plan: Plan) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from faust.types import TP
@@ -20,7 +21,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.application import App
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.metrics import Counters
-from stream_dp.runtime.tables import DurableTable, PartitionLostError, PartitionRows
+from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Increment, Message, Publish, Send, Step
@@ -69,7 +70,7 @@ class Host:
         """Set up the host; parts are made and loaded when an agent first asks for them.
 
         Args:
-            app: the application that sends, consumes and holds the lease.
+            app: the application that sends and consumes.
             plan: the checked configuration.
             factory: makes the parts.
             tables: the application's tables by name.
@@ -182,15 +183,8 @@ class Host:
             PartitionLostError: the group was rebalanced since the step began, so the partition may have another owner;
                 nothing more of the step is done.
         """
-        generation = self._app.consumer_generation_id
-
-        def check() -> None:
-            if self._app.consumer_generation_id != generation:
-                raise PartitionLostError(
-                    f"the group was rebalanced while partition {partition} of table {table.name} was worked on; "
-                    "starting again goes on from what is stored"
-                )
-
+        owner = table.owner(partition)
+        check = partial(table.check_owner, partition, owner)
         while True:
             effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
             check()
@@ -198,7 +192,7 @@ class Host:
                 case None:
                     return
                 case Commit(rows):
-                    await table.commit(partition, rows)
+                    await table.commit(partition, rows, owner)
                 case Publish(messages):
                     await self.publish(messages, check)
                 case Send(messages):
@@ -210,7 +204,6 @@ class Host:
 
     async def send(self, messages: Sequence[Message], *, timestamp_ms: int | None = None) -> None:
         """Send messages and wait for every acknowledgement; without a timestamp they bear the time of sending."""
-        self._app.lease.check()
         producer, seconds = self._app.producer, None if timestamp_ms is None else timestamp_ms / 1000
         sent = [
             await producer.send(m.topic, m.key, m.value, m.partition, seconds, list(m.headers.items()))

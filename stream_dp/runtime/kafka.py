@@ -1,13 +1,23 @@
-"""The Kafka transport: Faust's own, with coalesced chunks."""
+"""The Kafka transport: Faust's own, with coalesced chunks, and writers that the broker fences."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from stream_dp.runtime.coalescing import CoalescingConsumer
+from stream_dp.runtime.fence import BATCH_BYTES, Row, lost
+
+SCHEME = "stream-dp-kafka"
+CLOSE_SECONDS = 5.0
+_FENCED = (ProducerFenced, InvalidProducerEpoch)
 
 
 class Consumer(CoalescingConsumer, driver.Consumer):
@@ -30,4 +40,77 @@ class Transport(driver.Transport):
     Consumer: ClassVar[type[Any]] = Consumer
 
 
-SCHEME = "stream-dp-kafka"
+class KafkaWriter:
+    """The writer of one partition on Kafka (`fence.Writer`): idempotent batches under the epoch of its claim.
+
+    aiokafka lets a producer that has a transactional id write in transactions only. So one that lives as long as a
+    request asks for the epoch, and an idempotent one, to which it is handed, writes.
+    """
+
+    def __init__(self, servers: str, tp: TP, producer: AIOKafkaProducer) -> None:
+        self._servers = servers
+        self._tp = tp
+        self._producer = producer
+
+    @classmethod
+    async def claim(cls, servers: str, tp: TP) -> KafkaWriter:
+        """Become the next owner of a partition.
+
+        Args:
+            servers: "host:port[,host:port...]".
+            tp: the partition of a changelog.
+        """
+        async with _owner(servers, tp) as owner:
+            epoch = owner._txn_manager
+        producer = AIOKafkaProducer(
+            bootstrap_servers=servers,
+            enable_idempotence=True,
+            max_batch_size=BATCH_BYTES,
+            linger_ms=0,
+            compression_type="lz4",
+        )
+        producer._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
+        await producer.start()
+        return cls(servers, tp, producer)
+
+    async def write(self, rows: Sequence[Row]) -> int:
+        """See `Writer`."""
+        sent, batch = [], self._producer.create_batch()
+        for key, value in rows:
+            if batch.append(timestamp=None, key=key, value=value) is None:
+                sent.append(await self._send(batch))
+                batch = self._producer.create_batch()
+                batch.append(timestamp=None, key=key, value=value)
+        sent.append(await self._send(batch))
+        await asyncio.wait(sent)  # all of them, so that no failure behind the first one goes unread
+        try:
+            offsets = [one.result().offset for one in sent]
+        except _FENCED as error:
+            raise lost(self._tp) from error
+        return int(offsets[-1]) + int(batch.record_count()) - 1
+
+    async def _send(self, batch: Any) -> asyncio.Future[Any]:
+        batch.close()
+        sent: asyncio.Future[Any] = await self._producer.send_batch(batch, self._tp.topic, partition=self._tp.partition)
+        return sent
+
+    async def renew(self) -> None:
+        """See `Writer`. The transaction writes to no changelog: the offset of a group without members."""
+        epoch = self._producer._txn_manager
+        owner = _owner(self._servers, self._tp)
+        owner._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
+        at = TopicPartition(self._tp.topic, self._tp.partition)
+        try:
+            async with owner, owner.transaction():
+                await owner.send_offsets_to_transaction({at: 0}, f"{self._tp.topic}-claims")
+        except _FENCED as error:
+            raise lost(self._tp) from error
+
+    async def close(self) -> None:
+        """See `Writer`. A broker that is gone does not hold it up."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._producer.stop(), CLOSE_SECONDS)
+
+
+def _owner(servers: str, tp: TP) -> AIOKafkaProducer:
+    return AIOKafkaProducer(bootstrap_servers=servers, transactional_id=f"{tp.topic}-{tp.partition}")

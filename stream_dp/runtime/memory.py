@@ -19,6 +19,7 @@ from faust.types import TP, ConsumerMessage, RecordMetadata
 
 from stream_dp.errors import BrokerError
 from stream_dp.runtime.coalescing import CoalescingConsumer
+from stream_dp.runtime.fence import Row, lost
 
 SCHEME = "stream-dp-memory"
 
@@ -47,6 +48,10 @@ class MemoryLog:
     partitions: dict[str, int] = field(default_factory=dict)
     records: dict[TP, list[LogRecord]] = field(default_factory=lambda: defaultdict(list))
     committed: dict[TP, int] = field(default_factory=dict)
+    claimed: dict[TP, int] = field(default_factory=lambda: defaultdict(int))
+    """The epoch of a partition that was given out last."""
+    written: dict[TP, int] = field(default_factory=lambda: defaultdict(int))
+    """The highest epoch that a record of a partition bears; 0 where none bears one."""
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic; an existing one stays as it is."""
@@ -61,15 +66,22 @@ class MemoryLog:
         *,
         timestamp_ms: int | None = None,
         headers: Sequence[tuple[str, bytes]] = (),
+        epoch: int | None = None,
     ) -> int:
         """Append a record and return its offset.
 
         Raises:
             BrokerError: there is no such topic or partition.
+            PartitionLostError: it bears an epoch, and the partition has a record of a higher one.
         """
         if not 0 <= partition < self.partitions.get(topic, 0):
             raise BrokerError(f"the embedded log has no partition {partition} of topic {topic}")
-        log = self.records[TP(topic, partition)]
+        tp = TP(topic, partition)
+        if epoch is not None:
+            if epoch < self.written[tp]:
+                raise lost(tp)
+            self.written[tp] = epoch
+        log = self.records[tp]
         now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         log.append(LogRecord(topic, partition, len(log), key, value, now, headers))
         return len(log) - 1
@@ -77,6 +89,35 @@ class MemoryLog:
     def end(self, tp: TP) -> int:
         """The offset behind the last record of a partition."""
         return len(self.records[tp])
+
+
+class MemoryWriter:
+    """The writer of one partition of an embedded log (`fence.Writer`), fenced as by a broker."""
+
+    def __init__(self, log: MemoryLog, tp: TP) -> None:
+        log.claimed[tp] += 1
+        self._log = log
+        self._tp = tp
+        self._epoch = log.claimed[tp]
+
+    @classmethod
+    async def claim(cls, log: MemoryLog, tp: TP) -> MemoryWriter:
+        """Become the next owner of a partition."""
+        return cls(log, tp)
+
+    async def write(self, rows: Sequence[Row]) -> int:
+        """See `Writer`."""
+        for key, value in rows:
+            self._log.append(self._tp.topic, self._tp.partition, key, value, epoch=self._epoch)
+        return self._log.end(self._tp) - 1
+
+    async def renew(self) -> None:
+        """See `Writer`."""
+        if self._epoch < self._log.claimed[self._tp]:
+            raise lost(self._tp)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
 
 
 class _LogConsumer(base.Consumer):

@@ -1,9 +1,10 @@
 """Faust tables that a step can rely on: written where the changelog has acknowledged, read by partition.
 
 Faust writes RocksDB first and the changelog when it gets there, so after a crash either may be ahead, and a failed
-publish is only logged (streaming.md 2.4). Here a commit goes to the changelog first, waits for every
-acknowledgement, and reaches RocksDB as one batch that also moves the changelog offset. So the local state is always
-exactly what the changelog held up to its offset, on this machine or on a new one.
+publish is only logged (streaming.md 2.4). Here a commit goes to the changelog first, waits for its acknowledgement, and
+reaches RocksDB as one batch that also moves the changelog offset. So the local state is always exactly what the
+changelog held up to its offset, on this machine or on a new one. The changelog takes rows from the partition's present
+owner only (`stream_dp.runtime.fence`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,9 @@ from typing import Any
 
 import rocksdict
 from faust.tables.table import Table
+from faust.types import TP
 
-from stream_dp.errors import StreamDPError
-
-
-class PartitionLostError(StreamDPError):
-    """A partition was given to another worker while this one wrote to it; its local copy must not be touched."""
+from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row, Writer, lost
 
 
 class DurableTable(Table):
@@ -30,38 +28,113 @@ class DurableTable(Table):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._one_at_a_time: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._claimed: dict[int, Writer] = {}
+        self._owned: dict[int, Writer] = {}
 
-    async def commit(self, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Carry out a `Commit`: changelog, acknowledgement, RocksDB.
+    # -- ownership --------------------------------------------------------------------------------------------
+
+    async def on_rebalance(
+        self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0
+    ) -> None:
+        """Claim every assigned partition, before recovery asks where its changelog ends.
+
+        One that this worker had before as well: between two rebalances that it knows of, others may have had it.
+        """
+        await self._disown()
+        topic = self.changelog_topic.get_topic_name()
+        await asyncio.gather(*(self._claim(tp) for tp in assigned if tp.topic == topic))
+        await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
+
+    async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
+        """Own what was claimed: the local rows are those of the changelog."""
+        await super().on_recovery_completed(active_tps, standby_tps)
+        self._owned.update(self._claimed)
+
+    async def on_stop(self) -> None:
+        """Give up the partitions."""
+        await super().on_stop()
+        await self._disown()
+
+    def owner(self, partition: int) -> Writer:
+        """This worker as the owner of a partition, from one rebalance to the next.
 
         Raises:
-            KafkaError: a row was not acknowledged; nothing is stored locally, and the process has to end.
+            PartitionLostError: it is not, or has not recovered the partition yet.
+        """
+        writer = self._owned.get(partition)
+        if writer is None:
+            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
+        return writer
+
+    def check_owner(self, partition: int, writer: Writer) -> None:
+        """Refuse to go on as an owner of a partition who is one no more.
+
+        Raises:
+            PartitionLostError: there was a rebalance, and the partition may have been changed by others in between.
+        """
+        if self.owner(partition) is not writer:
+            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
+
+    async def renew(self) -> None:
+        """Keep the claims known to the broker and to the partitions' leaders, which forget within a day or a week.
+
+        Raises:
+            PartitionLostError: a partition was taken over.
+        """
+        for partition, writer in list(self._owned.items()):
+            await writer.renew()
+            await self.commit(partition, [self._claim_row()], writer)
+
+    async def _claim(self, tp: TP) -> None:
+        writer = await self.app.claim(tp)
+        self._claimed[tp.partition] = writer
+        await writer.write([self._claim_row()])
+
+    def _claim_row(self) -> Row:
+        return CLAIM, self.app.conf.consumer_group_instance_id.encode()
+
+    async def _disown(self) -> None:
+        writers = list(self._claimed.values())
+        self._claimed.clear()
+        self._owned.clear()
+        await asyncio.gather(*(writer.close() for writer in writers))
+
+    # -- rows -------------------------------------------------------------------------------------------------
+
+    async def commit(self, partition: int, rows: Sequence[Row], writer: Writer) -> None:
+        """Carry out a `Commit`: changelog, acknowledgement, RocksDB.
+
+        Args:
+            partition: the partition.
+            rows: what to store; a value of None deletes.
+            writer: the owner as whom the rows were worked out, from `owner`.
+
+        Raises:
+            PartitionLostError: the partition has another owner; the changelog has refused the rows, or this worker was
+                told of it before they were acknowledged. Nothing is stored locally.
+            KafkaError: the rows were not acknowledged; nothing is stored locally, and the process has to end.
         """
         async with self._one_at_a_time[partition]:  # the stored offset must never pass a row not yet stored
-            await self._commit(partition, rows)
+            self.check_owner(partition, writer)
+            if rows:
+                last = await writer.write(rows)
+                self.check_owner(partition, writer)
+                self._enter(partition, rows, last)
 
-    async def _commit(self, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        self.app.lease.check()
-        generation = self.app.consumer_generation_id
-        producer, topic = self.app.producer, self.changelog_topic.get_topic_name()
-        sent = [await producer.send(topic, key, value, partition, None, None) for key, value in rows]
-        acknowledged = await asyncio.gather(*sent)
-        if generation != self.app.consumer_generation_id:
-            raise PartitionLostError(f"partition {partition} of table {self.name} changed hands during a commit")
+    def _enter(self, partition: int, rows: Sequence[Row], last: int) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in rows:
             if value is None:
                 batch.delete(key)
             else:
                 batch.put(key, value)
-        if acknowledged:
-            batch.put(self.data.offset_key, str(max(record.offset for record in acknowledged)).encode())
+        batch.put(self.data.offset_key, str(last).encode())
         self._database(partition).write(batch)
 
     async def beat(self, partition: int, key: bytes, value: bytes) -> None:
         """Write a row that nobody reads, so that the changelog's open segment is closed in time."""
         with suppress(PartitionLostError):
-            await self.commit(partition, [(key, value)])
+            await self.commit(partition, [(key, value)], self.owner(partition))
 
     def rows(self, partition: int) -> PartitionRows:
         """Read access to a partition."""

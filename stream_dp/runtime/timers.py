@@ -22,7 +22,7 @@ def beat_seconds(erase_within_ms: int) -> float:
 
 
 class Timers:
-    """The timers of one worker: `tick` also renews its lease, `beat` is for topics and changelogs that are erased."""
+    """The timers of one worker: `tick` for its agents, `beat` for what is erased in time, `renew` for its claims."""
 
     def __init__(self, app: App, host: Host) -> None:
         """Set up the timers; the application has yet to be told to run them.
@@ -43,11 +43,7 @@ class Timers:
         """Tell the time to every partition of this worker; a new one is greeted, so that its agents wake up.
 
         They load what was stored and finish what was cut short.
-
-        Raises:
-            StateError: the process has not been running for too long, and has to end.
         """
-        self._app.lease.renew()
         if self._app.rebalancing:
             return
         now = str(self._host.clock_ms()).encode()
@@ -67,6 +63,16 @@ class Timers:
             await self._host.send(self._heartbeats(partition))
             for name in (MERGES, RELEASES):
                 await self._host.tables[name].beat(partition, HEARTBEAT, now)
+
+    async def renew(self) -> None:
+        """Keep the claims of this worker's tables known to the broker.
+
+        Raises:
+            PartitionLostError: another worker has taken a partition over.
+        """
+        if not self._app.rebalancing:
+            for table in self._host.tables.values():
+                await table.renew()
 
     def _owned(self) -> list[int]:
         ticks = self._host.topics.ticks

@@ -12,6 +12,7 @@ from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.fence import RENEWAL_SECONDS
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.metrics import Counters
@@ -66,8 +67,9 @@ class Worker:
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
+        self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
         self.app.on_partitions_revoked.connect(self._forget)
-        self.app.on_partitions_assigned.connect(self._forget)
+        self.app.on_rebalance_complete.connect(self._forget)
 
     @property
     def counters(self) -> Counters:
@@ -86,6 +88,6 @@ class Worker:
         return reason or StateError("an agent failed")
 
     async def _forget(self, *_: Any, **__: Any) -> None:
-        """After a rebalance everything is read anew from the tables."""
+        """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""
         self.host.forget()
         self._timers.forget()

@@ -24,6 +24,7 @@ from typing import Any
 import uvloop
 
 from stream_dp.runtime import application, tables
+from stream_dp.runtime.fence import Row, Writer
 from stream_dp.windows import counting
 from stream_dp.windows.events import EventDecoder
 from tests.bench.events import PARTITIONS, WINDOWS
@@ -74,10 +75,10 @@ TIMERS = Timers()
 class TimedTable(tables.DurableTable):
     """The table with its commit timed: changelog and RocksDB."""
 
-    async def commit(self, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def commit(self, partition: int, rows: Sequence[Row], writer: Writer) -> None:
         """As the table's own."""
         with TIMERS.over(f"commit {self.name}"):
-            await super().commit(partition, rows)
+            await super().commit(partition, rows, writer)
 
 
 class ProfiledHost(TimedHost):

@@ -1,4 +1,4 @@
-"""The two sides of the benchmark, each a process of its own: `python -m tests.bench.sides product|plain ...`.
+"""The sides of the benchmark, each a process of its own: `python -m tests.bench.sides product|unfenced|plain ...`.
 
 Each starts, reads the topic from its beginning, prints one line of JSON and ends.
 """
@@ -12,18 +12,21 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import faust
 import uvloop
+from aiokafka import AIOKafkaProducer
+from faust.types import TP
 
 from stream_dp.agents import AGENTS
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.runtime import worker
+from stream_dp.runtime import kafka, worker
+from stream_dp.runtime.fence import Row
 from stream_dp.runtime.host import Chunk, Host
 from stream_dp.runtime.running import run_worker
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
@@ -175,6 +178,47 @@ async def product(broker: str, topic: str, events: int, folder: Path) -> dict[st
     }
 
 
+class UnfencedWriter:
+    """What commits cost without a fence: a send for each row, by one producer that serves every partition."""
+
+    _producer: AIOKafkaProducer | None = None
+
+    def __init__(self, tp: TP) -> None:
+        self._tp = tp
+
+    @classmethod
+    async def claim(cls, broker: str, tp: TP) -> UnfencedWriter:
+        """In place of `KafkaWriter.claim`."""
+        if cls._producer is None:
+            cls._producer = AIOKafkaProducer(
+                bootstrap_servers=broker,
+                acks="all",
+                max_batch_size=1 << 18,
+                max_request_size=8 << 20,
+                compression_type="lz4",
+            )
+            await cls._producer.start()
+        return cls(tp)
+
+    async def write(self, rows: Sequence[Row]) -> int:
+        """Send the rows and wait for every acknowledgement."""
+        assert self._producer is not None
+        sent = [await self._producer.send(self._tp.topic, value, key, self._tp.partition) for key, value in rows]
+        return max(int(record.offset) for record in await asyncio.gather(*sent))
+
+    async def renew(self) -> None:
+        """Nothing is claimed."""
+
+    async def close(self) -> None:
+        """The process ends."""
+
+
+async def unfenced(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
+    """The product as it is, but that anybody may write to its tables."""
+    replace(kafka, "KafkaWriter", UnfencedWriter)
+    return await product(broker, topic, events, folder)
+
+
 async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
     """A Faust agent as its manual shows it: decode an event, add one to the table, once for each event.
 
@@ -219,17 +263,20 @@ async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str,
     return {"wall_s": wall, "cpu_s": cpu}
 
 
+_SIDES = {"product": product, "unfenced": unfenced, "plain": plain}
+
+
 def main() -> None:
     """Run one side and print what it measured."""
     parser = argparse.ArgumentParser(description="One side of the benchmark.")
-    parser.add_argument("side", choices=["product", "plain"])
+    parser.add_argument("side", choices=list(_SIDES))
     parser.add_argument("--broker", required=True, help="host:port")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--events", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="An empty folder for state.")
     asked = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL)
-    side = product if asked.side == "product" else plain
+    side = _SIDES[asked.side]
 
     async def measure() -> None:
         print(json.dumps(await side(asked.broker, asked.topic, asked.events, asked.folder)), flush=True)

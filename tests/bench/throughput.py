@@ -1,6 +1,8 @@
 """Events per second through the whole durable path, beside a plain Faust agent: `python -m tests.bench.throughput`.
 
-One run of it writes the events to a topic once and then measures both sides in turn, each time in a new process with
+And beside itself without the fence that gives every partition one writer, so that the ratio says what that costs.
+
+One run of it writes the events to a topic once and then measures the sides in turn, each time in a new process with
 new state. docs/benchmarks.md says what is measured and what the figures do not say.
 """
 
@@ -38,6 +40,12 @@ from tests.bench.events import (
 from tests.bench.sides import ITEMS_PER_USER
 
 _CHILD_SECONDS = 600
+SIDES = {
+    "product": "stream-dp: bounded, effect once",
+    "unfenced": "the same without the fence",
+    "plain": "plain Faust: one table update each",
+}
+"""In the order in which each run measures them."""
 
 _say = Console(stderr=True, highlight=False).print
 
@@ -97,8 +105,8 @@ def check(found: Mapping[str, Any], events: int, oracle: Expected) -> None:
 
 
 def summary(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Medians of each side and their ratios; `ratio_range`: of each run of the product to the plain one after it."""
-    sides = {side: [one for one in results if one["side"] == side] for side in ("product", "plain")}
+    """Medians of each side and their ratios; ranges: of each run of the product to the other's after it."""
+    sides = {side: [one for one in results if one["side"] == side] for side in SIDES}
 
     def rate(one: Mapping[str, Any], per: str) -> float:
         return float(one["events"] / one[per])
@@ -111,11 +119,14 @@ def summary(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     out["product_to_last_release"] = median(rate(one, "released_s") for one in sides["product"])
     out["ratio_wall"] = out["product_wall"] / out["plain_wall"]
     out["ratio_cpu"] = out["product_cpu"] / out["plain_cpu"]
-    pairs = [
-        rate(mine, "wall_s") / rate(theirs, "wall_s")
-        for mine, theirs in zip(sides["product"], sides["plain"], strict=True)
-    ]
-    out["ratio_range"] = [min(pairs), max(pairs)]
+    for name, other in (("ratio_range", "plain"), ("fence_range", "unfenced")):
+        pairs = [
+            rate(mine, "wall_s") / rate(theirs, "wall_s")
+            for mine, theirs in zip(sides["product"], sides[other], strict=True)
+        ]
+        out[name] = [min(pairs), max(pairs)]
+    out["fence_wall"] = out["product_wall"] / out["unfenced_wall"]
+    out["fence_cpu"] = out["product_cpu"] / out["unfenced_cpu"]
     out["chunk"] = max(one["longest_chunk"] for one in sides["product"])
     return out
 
@@ -138,14 +149,14 @@ def show(results: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> None
     table = Table(title="Events per second, median of the runs")
     for name in ("", "wall", "CPU", "each run (wall)"):
         table.add_column(name, justify="left" if not name else "right")
-    for side, words in (
-        ("product", "stream-dp: bounded, effect once"),
-        ("plain", "plain Faust: one table update each"),
-    ):
+    for side, words in SIDES.items():
         runs = ", ".join(f"{one['events'] / one['wall_s']:,.0f}" for one in results if one["side"] == side)
         table.add_row(words, f"{found[side + '_wall']:,.0f}", f"{found[side + '_cpu']:,.0f}", runs)
     low, high = found["ratio_range"]
-    table.add_row("ratio", f"{found['ratio_wall']:.1f}", f"{found['ratio_cpu']:.1f}", f"{low:.1f} to {high:.1f}")
+    table.add_row("to plain", f"{found['ratio_wall']:.1f}", f"{found['ratio_cpu']:.1f}", f"{low:.1f} to {high:.1f}")
+    low, high = found["fence_range"]
+    wall, cpu = found["fence_wall"], found["fence_cpu"]
+    table.add_row("to unfenced", f"{wall:.2f}", f"{cpu:.2f}", f"{low:.2f} to {high:.2f}")
     console = Console()
     console.print(table)
     released = f"{found['product_to_last_release']:,.0f}"
@@ -176,9 +187,10 @@ def main() -> None:
         _say(f"writing {count:,} events to {topic} on {address}")
         asyncio.run(produce(address, topic, events))
         for run in range(asked.runs):
-            for side, amount in (("product", count), ("plain", plain_count)):
+            for side in SIDES:
+                amount = plain_count if side == "plain" else count
                 found = run_side(side, address, topic, amount)
-                if side == "product":
+                if side != "plain":
                     check(found, count, oracle)
                 _say(f"run {run + 1} {side}: {amount / found['wall_s']:,.0f} events/s")
                 results.append(found)

@@ -34,6 +34,7 @@ from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import application
+from stream_dp.runtime.fence import Row, Writer
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.running import run_worker
 from stream_dp.runtime.tables import DurableTable
@@ -78,9 +79,9 @@ def die_before(what: str, number: str) -> None:
 
     commit, erase, send = DurableTable.commit, DurableTable.erase, Host.send
 
-    async def dying_commit(self: DurableTable, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def dying_commit(self: DurableTable, partition: int, rows: Sequence[Row], writer: Writer) -> None:
         about_to(f"commit {self.name}")
-        await commit(self, partition, rows)
+        await commit(self, partition, rows, writer)
 
     def dying_erase(self: DurableTable, partition: int, first: bytes, last: bytes) -> None:
         about_to(f"erase {self.name} {partition}")

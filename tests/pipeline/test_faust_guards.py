@@ -124,7 +124,7 @@ async def test_event_without_acknowledgement_is_not_committed_and_its_failure_en
 
 
 async def test_timer_that_raises_ends_the_app(log: memory.MemoryLog, tmp_path: Path) -> None:
-    """The lease builds on it: a worker whose lease ran out finds out in its tick."""
+    """The renewal of claims builds on it: a worker whose partition has another owner ends."""
     app = plain_app(tmp_path, log)
 
     @app.timer(0.01)  # type: ignore[untyped-decorator]

@@ -176,9 +176,9 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
         await asyncio.sleep(0.3)
         return committed
 
-    async def slowly_commit(self: DurableTable, partition: int, rows: Any) -> None:
+    async def slowly_commit(self: DurableTable, partition: int, rows: Any, writer: Any) -> None:
         await asyncio.sleep(0.2)
-        await commit(self, partition, rows)
+        await commit(self, partition, rows, writer)
 
     monkeypatch.setattr(memory.Consumer, "seek_to_committed", slowly_seek)
     monkeypatch.setattr(DurableTable, "commit", slowly_commit)

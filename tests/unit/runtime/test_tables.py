@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from faust.types import TP, RecordMetadata
+from faust.types import TP
 
-from stream_dp.errors import StateError
-from stream_dp.runtime.lease import Lease
-from stream_dp.runtime.tables import DurableTable, PartitionLostError
+from stream_dp.runtime.application import claims
+from stream_dp.runtime.client import MEMORY
+from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row
+from stream_dp.runtime.memory import MemoryWriter
+from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import RELEASES
 from stream_dp.runtime.worker import Worker
 
@@ -25,8 +27,19 @@ def table(worker: Worker) -> DurableTable:
 
 
 def changelog(table: DurableTable, partition: int) -> list[tuple[bytes, bytes | None]]:
-    tp = TP(table.changelog_topic.get_topic_name(), partition)
-    return [(record.key, record.value) for record in table.app.memory_log.records[tp]]
+    """What stands behind the row of this worker's claim."""
+    claim, *rows = table.app.memory_log.records[changelog_of(table, partition)]
+    assert claim.key == CLAIM
+    return [(record.key, record.value) for record in rows]
+
+
+def changelog_of(table: DurableTable, partition: int) -> TP:
+    return TP(table.changelog_topic.get_topic_name(), partition)
+
+
+async def commit(table: DurableTable, partition: int, rows: Sequence[Row]) -> None:
+    """Commit as the present owner."""
+    await table.commit(partition, rows, table.owner(partition))
 
 
 def stored(table: DurableTable, partition: int) -> dict[bytes, bytes]:
@@ -44,12 +57,12 @@ def files_with_secret(table: DurableTable) -> list[str]:
 
 
 async def test_commit_reaches_changelog_and_database_in_order_and_moves_the_offset(table: DurableTable) -> None:
-    await table.commit(1, [(b"a", b"1"), (b"b", b"2")])
-    await table.commit(1, [(b"a", None), (b"c", b"3"), (b"c", b"4")])
+    await commit(table, 1, [(b"a", b"1"), (b"b", b"2")])
+    await commit(table, 1, [(b"a", None), (b"c", b"3"), (b"c", b"4")])
 
     assert changelog(table, 1) == [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", b"3"), (b"c", b"4")]
     assert stored(table, 1) == {b"b": b"2", b"c": b"4"}
-    assert offset(table, 1) == 4
+    assert offset(table, 1) == 5
     assert stored(table, 0) == {}
     assert changelog(table, 0) == []
     assert table.rows(1).get(b"a") is None
@@ -57,86 +70,104 @@ async def test_commit_reaches_changelog_and_database_in_order_and_moves_the_offs
 
 
 async def test_commit_of_nothing_changes_nothing(table: DurableTable) -> None:
-    await table.commit(0, [(b"a", b"1")])
-    await table.commit(0, [])
+    await commit(table, 0, [(b"a", b"1")])
+    await commit(table, 0, [])
 
     assert stored(table, 0) == {b"a": b"1"}
-    assert offset(table, 0) == 0
+    assert offset(table, 0) == 1
 
 
-async def test_row_that_is_not_acknowledged_keeps_the_whole_commit_out_of_the_database(
+async def test_rows_that_are_not_acknowledged_stay_out_of_the_database(
     table: DurableTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await table.commit(0, [(b"a", b"1")])
-    send = table.app.producer.send
+    await commit(table, 0, [(b"a", b"1")])
 
-    async def refusing(topic: str, key: bytes, *rest: Any) -> asyncio.Future[RecordMetadata]:
-        if key == b"c":
-            refused: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-            refused.set_exception(OSError("not acknowledged"))
-            return refused
-        sent: asyncio.Future[RecordMetadata] = await send(topic, key, *rest)
-        return sent
+    async def refusing(self: MemoryWriter, rows: Sequence[Row]) -> int:
+        raise OSError("not acknowledged")
 
-    monkeypatch.setattr(table.app.producer, "send", refusing)
+    monkeypatch.setattr(MemoryWriter, "write", refusing)
     with pytest.raises(OSError, match="not acknowledged"):
-        await table.commit(0, [(b"b", b"2"), (b"c", b"3"), (b"d", b"4")])
+        await commit(table, 0, [(b"b", b"2"), (b"c", b"3"), (b"d", b"4")])
 
     assert stored(table, 0) == {b"a": b"1"}
-    assert offset(table, 0) == 0
+    assert offset(table, 0) == 1
 
 
 async def test_partition_that_changes_hands_during_a_commit_is_not_touched(
     table: DurableTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = table.app.producer.send
+    """The changelog took the rows; by the time this is known, recovery may be at work on the local copy."""
+    before, write = offset(table, 2), MemoryWriter.write
 
-    async def rebalanced(*message: Any) -> asyncio.Future[RecordMetadata]:
-        table.app.consumer_generation_id += 1
-        sent: asyncio.Future[RecordMetadata] = await send(*message)
-        return sent
+    async def rebalanced(self: MemoryWriter, rows: Sequence[Row]) -> int:
+        last = await write(self, rows)
+        table._owned.clear()
+        return last
 
-    monkeypatch.setattr(table.app.producer, "send", rebalanced)
-    with pytest.raises(PartitionLostError, match="partition 2 of table releases changed hands"):
-        await table.commit(2, [(b"a", b"1")])
+    monkeypatch.setattr(MemoryWriter, "write", rebalanced)
+    with pytest.raises(PartitionLostError, match=r"partition 2 of t\w+-releases-changelog was taken over"):
+        await commit(table, 2, [(b"a", b"1")])
 
     assert stored(table, 2) == {}
-    assert offset(table, 2) is None
+    assert offset(table, 2) == before
     await table.beat(2, b"h", b"1")  # a heartbeat minds less
     assert stored(table, 2) == {}
 
 
-async def test_worker_whose_lease_ran_out_writes_nothing(table: DurableTable) -> None:
-    table.app.lease = Lease(-1)
-    table.app.lease.renew()
+async def test_row_of_a_former_owner_reaches_neither_changelog_nor_database(table: DurableTable) -> None:
+    log, tp = table.app.memory_log, changelog_of(table, 1)
+    await commit(table, 1, [(b"a", b"1")])
+    successor = await claims(MEMORY, log)(tp)
+    await commit(table, 1, [(b"b", b"2")])  # nothing of the successor stands there yet, so it will be recovered
+    await successor.write([(b"c", b"3")])
 
-    with pytest.raises(StateError, match="stood still"):
-        await table.commit(0, [(b"a", b"1")])
-    with pytest.raises(StateError, match="stood still"):
-        await table.beat(0, b"h", b"1")
+    with pytest.raises(PartitionLostError, match="taken over by another worker"):
+        await commit(table, 1, [(b"d", b"4")])
+    with pytest.raises(PartitionLostError):
+        await table.renew()
 
-    assert changelog(table, 0) == []
-    assert stored(table, 0) == {}
+    assert changelog(table, 1) == [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    assert stored(table, 1) == {b"a": b"1", b"b": b"2"}
+
+
+async def test_rows_worked_out_as_a_former_owner_are_refused_to_the_present_one(table: DurableTable) -> None:
+    """Else a step that a rebalance overtook would write, by right of the new claim, what it knows of the old one."""
+    before, tp = table.owner(1), changelog_of(table, 1)
+
+    await table.on_rebalance({tp}, set(), set(), 2)
+    with pytest.raises(PartitionLostError):
+        table.owner(1)
+    await table.on_recovery_completed({tp}, set())
+
+    with pytest.raises(PartitionLostError):
+        await table.commit(1, [(b"a", b"1")], before)
+    await table.commit(1, [(b"b", b"2")], table.owner(1))
+    assert [key for key, _ in changelog(table, 1)] == [CLAIM, b"b"]
+
+
+async def test_claims_are_renewed_at_the_broker_and_in_every_partition(table: DurableTable) -> None:
+    await table.renew()
+
+    for partition in range(3):
+        assert [key for key, _ in changelog(table, partition)] == [CLAIM]
 
 
 async def test_slow_commit_is_not_overtaken_by_the_next_one_of_its_partition(
     table: DurableTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were it, the stored offset would pass a row that is not stored yet; a crash would lose it."""
-    send = table.app.producer.send
-    slow = asyncio.Event()
+    write, slow = MemoryWriter.write, asyncio.Event()
 
-    async def waiting(topic: str, key: bytes, *rest: Any) -> asyncio.Future[RecordMetadata]:
-        if key == b"a":
+    async def waiting(self: MemoryWriter, rows: Sequence[Row]) -> int:
+        if rows[0][0] == b"a":
             await slow.wait()
-        sent: asyncio.Future[RecordMetadata] = await send(topic, key, *rest)
-        return sent
+        return await write(self, rows)
 
-    monkeypatch.setattr(table.app.producer, "send", waiting)
-    first = asyncio.create_task(table.commit(0, [(b"a", b"1")]))
+    monkeypatch.setattr(MemoryWriter, "write", waiting)
+    first = asyncio.create_task(commit(table, 0, [(b"a", b"1")]))
     await asyncio.sleep(0)
-    second = asyncio.create_task(table.commit(0, [(b"b", b"2")]))
-    await table.commit(1, [(b"b", b"2")])
+    second = asyncio.create_task(commit(table, 0, [(b"b", b"2")]))
+    await commit(table, 1, [(b"b", b"2")])
     assert not second.done()
     assert stored(table, 0) == {}
 
@@ -144,29 +175,29 @@ async def test_slow_commit_is_not_overtaken_by_the_next_one_of_its_partition(
     await asyncio.gather(first, second)
 
     assert changelog(table, 0) == [(b"a", b"1"), (b"b", b"2")]
-    assert offset(table, 0) == 1
+    assert offset(table, 0) == 2
 
 
 async def test_scan_is_ordered_ends_before_its_bound_and_is_of_one_moment(table: DurableTable) -> None:
     keys = [bytes((120, number)) for number in (0, 1, 2, 127, 128, 254, 255)]
-    await table.commit(0, [(key, key) for key in reversed(keys)])
+    await commit(table, 0, [(key, key) for key in reversed(keys)])
 
     assert [key for key, _ in table.rows(0).scan(b"x", b"y")] == keys
     assert [key for key, _ in table.rows(0).scan(keys[1], keys[4])] == keys[1:4]
     assert list(table.rows(0).scan(keys[4], keys[4])) == []
     begun = table.rows(0).scan(b"x", b"y")
     assert next(begun) == (keys[0], keys[0])
-    await table.commit(0, [(key, None) for key in keys])
+    await commit(table, 0, [(key, None) for key in keys])
     assert [key for key, _ in begun] == keys[1:]
     assert list(table.rows(0).scan(b"x", b"y")) == []
 
 
 async def test_erased_rows_are_in_no_file_and_other_rows_stay(table: DurableTable) -> None:
-    await table.commit(0, [(b"k%03d" % number, SECRET) for number in range(100)])
-    await table.commit(0, [(b"kept", b"value"), (b"a", b"1")])
+    await commit(table, 0, [(b"k%03d" % number, SECRET) for number in range(100)])
+    await commit(table, 0, [(b"kept", b"value"), (b"a", b"1")])
     await asyncio.to_thread(table.erase, 0, b"k", b"l")
     assert files_with_secret(table), "nothing was deleted, so nothing may vanish"
-    await table.commit(0, [(b"k%03d" % number, None) for number in range(100)])
+    await commit(table, 0, [(b"k%03d" % number, None) for number in range(100)])
     assert files_with_secret(table), "a delete alone leaves the rows in the files"
 
     await asyncio.to_thread(table.erase, 0, b"k000", b"k999")

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from faust.types import TP
 
-from stream_dp.errors import StateError
-from stream_dp.runtime.lease import Lease
+from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.timers import HEARTBEAT, Timers, beat_seconds
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES
@@ -49,24 +48,23 @@ async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worke
     assert (greeting.key, greeting.value) == (HEARTBEAT, None)
 
 
-async def test_worker_that_stood_still_finds_out_in_its_tick(worker: Worker) -> None:
-    worker.app.lease = Lease(-1)
-    worker.app.lease.renew()
-    ticks = sent_to(worker, worker.host.topics.ticks)
+async def test_renewal_finds_out_that_a_partition_has_another_owner(worker: Worker) -> None:
+    timers, changelogs = Timers(worker.app, worker.host), worker.host.topics.changelog
+    await timers.renew()
+    await worker.app.claim(TP(changelogs(MERGES), 1))
 
-    with pytest.raises(StateError, match="stood still"):
-        await Timers(worker.app, worker.host).tick()
-
-    assert ticks() == [0, 0, 0]
+    with pytest.raises(PartitionLostError, match=f"partition 1 of {changelogs(MERGES)} was taken over"):
+        await timers.renew()
 
 
 async def test_timers_send_nothing_during_a_rebalance(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     timers, topics = Timers(worker.app, worker.host), worker.host.topics
-    sent = [sent_to(worker, topic) for topic in (topics.ticks, topics.partials, topics.merged)]
+    sent = [sent_to(worker, topic) for topic in (topics.ticks, topics.partials, topics.changelog(COUNTS))]
     monkeypatch.setattr(worker.app, "rebalancing", True)
 
     await timers.tick()
     await timers.beat()
+    await timers.renew()
 
     assert [counts() for counts in sent] == [[0, 0, 0]] * 3
 

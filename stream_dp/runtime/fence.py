@@ -1,0 +1,72 @@
+"""One writer per partition of a table: a rule that the log enforces, not the worker.
+
+Every partition of every changelog has a name of its own at the broker, a transactional id, and whoever asks for that
+name gets its next epoch. A batch bears the epoch of its writer; once a batch of a higher epoch stands in a partition,
+its leader refuses every batch of a lower one, whenever and from wherever it comes. So a worker that is given a
+partition *claims* it before its recovery asks where the changelog ends: it takes the next epoch and writes one row
+under it. What stands before that row is all that former owners ever got in, recovery reads it, and nothing of theirs
+comes after it.
+
+A commit is one batch, which a broker appends whole or not at all, as long as it fits into `BATCH_BYTES`; a larger one
+is several, in order, and none of them after one that failed. It is no transaction. That would fence in the same way,
+but takes two to three times as long (`tests/bench/fence.py`), leaves rows that readers have to wait for, and ends in a
+marker that takes an offset. Transactions serve only to keep the name: a broker forgets one that none has used for
+`transactional.id.expiration.ms` (7 days), and the next owner would begin under another, which fences nobody.
+`Writer.renew` uses it; a former owner is refused that as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from faust.types import TP
+
+from stream_dp.errors import StreamDPError
+
+BATCH_BYTES = 7 << 20
+"""Of rows, uncompressed; a larger row makes a batch of its own. Changelogs admit 8 MiB."""
+RENEWAL_SECONDS = 3600.0
+CLAIM = b"\x00claim"
+"""Key of the row that a claim writes; nobody reads it."""
+
+Row = tuple[bytes, bytes | None]
+
+
+class PartitionLostError(StreamDPError):
+    """A partition was given to another worker while this one wrote to it; its local copy must not be touched."""
+
+
+class Writer(Protocol):
+    """The right to write to one partition of a changelog, until someone else claims it."""
+
+    async def write(self, rows: Sequence[Row]) -> int:
+        """Append rows, in order, and return the offset of the last one; one call at a time.
+
+        Raises:
+            PartitionLostError: the partition was claimed by another since; the row that it names and those behind it
+                were not appended.
+            KafkaError: the broker refused them for another reason; this writer appends nothing more.
+        """
+
+    async def renew(self) -> None:
+        """Keep the broker from forgetting the name and its epoch.
+
+        Raises:
+            PartitionLostError: the partition was claimed by another since.
+        """
+
+    async def close(self) -> None:
+        """Give up the connection; what was written stays."""
+
+
+Claim = Callable[[TP], Awaitable[Writer]]
+"""Makes the caller the one writer of a partition; what others claimed before is void from its first row on."""
+
+
+def lost(tp: TP) -> PartitionLostError:
+    """The error of a writer that finds itself refused."""
+    return PartitionLostError(
+        f"partition {tp.partition} of {tp.topic} was taken over by another worker; this one ends here, and can be "
+        "started again"
+    )

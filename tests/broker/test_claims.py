@@ -1,0 +1,96 @@
+"""What a broker forgets of a claim, and that renewing it keeps the fence up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from faust.types import TP
+
+from stream_dp.runtime import localkafka
+from stream_dp.runtime.client import connect
+from stream_dp.runtime.fence import PartitionLostError
+from stream_dp.runtime.kafka import KafkaWriter
+from stream_dp.runtime.localkafka import launch
+from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder
+from stream_dp.runtime.topics import TopicSpec
+
+pytestmark = pytest.mark.broker
+
+FORGETS_MS = 3000
+"""In place of 7 days."""
+SETTINGS = f"""
+transactional.id.expiration.ms={FORGETS_MS}
+transaction.remove.expired.transaction.cleanup.interval.ms=500
+"""
+CHANGELOG = TP("changelog", 0)
+
+
+@pytest.fixture
+async def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """A broker of its own that forgets transactional ids within seconds, with one topic."""
+    if (problem := localkafka.local_kafka_problem()) is not None:
+        pytest.skip(f"no broker: {problem}")
+    write = launch._write_settings
+
+    def forgetful(folder: StateFolder, run: BrokerRun) -> None:
+        write(folder, run)
+        with (folder.path / "server.properties").open("a", encoding="utf-8") as settings:
+            settings.write(SETTINGS)
+
+    monkeypatch.setattr(launch, "_write_settings", forgetful)
+    address = (await asyncio.to_thread(localkafka.start, tmp_path)).address
+    assert address is not None
+    async with connect(f"kafka://{address}") as client:
+        await client.create([TopicSpec(CHANGELOG.topic, 1)], 1)
+    yield address
+    await asyncio.to_thread(localkafka.stop, tmp_path)
+
+
+async def wait(renewing: KafkaWriter | None) -> None:
+    """Let three times the time pass after which a name is forgotten that nobody uses."""
+    until = time.monotonic() + 3 * FORGETS_MS / 1000
+    while time.monotonic() < until:
+        await asyncio.sleep(0.5)
+        if renewing is not None:
+            await renewing.renew()
+
+
+async def test_claim_that_is_renewed_is_not_forgotten_and_one_that_is_not_fences_nobody(servers: str) -> None:
+    """The second half is why there is a renewal; were it to fail, the renewal could go."""
+    former = await KafkaWriter.claim(servers, CHANGELOG)
+    await former.write([(b"a", b"1")])
+    await wait(former)
+    successor = await KafkaWriter.claim(servers, CHANGELOG)
+    await successor.write([(b"b", b"1")])
+    with pytest.raises(PartitionLostError):
+        await former.write([(b"x", b"former")])
+
+    await wait(None)
+    third = await KafkaWriter.claim(servers, CHANGELOG)
+    last = await third.write([(b"c", b"1")])
+    assert await successor.write([(b"d", b"former")]) == last + 1
+    await asyncio.gather(former.close(), successor.close(), third.close())
+
+
+async def test_transaction_that_a_dead_owner_left_open_holds_up_nobody(servers: str) -> None:
+    """A renewal that was cut short by a crash."""
+    writer = await KafkaWriter.claim(servers, CHANGELOG)
+    await writer.write([(b"a", b"1")])
+    dead = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=f"{CHANGELOG.topic}-{CHANGELOG.partition}")
+    await dead.start()
+    await dead.begin_transaction()
+    await dead.send_offsets_to_transaction({TopicPartition(*CHANGELOG): 0}, "claims")
+
+    successor = await asyncio.wait_for(KafkaWriter.claim(servers, CHANGELOG), 20)
+    assert await successor.write([(b"b", b"1")]) == 1
+    async with connect(f"kafka://{servers}") as client:
+        rows = [record.key async for record in client.follow([CHANGELOG.topic], until_end=True)]
+    assert rows == [b"a", b"b"]
+    await asyncio.gather(writer.close(), successor.close(), dead.client.close())
+    dead._sender.sender_task.cancel()
+    dead._closed = True
