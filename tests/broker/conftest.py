@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,11 @@ def proxied(kafka: str) -> Iterator[Callable[[], Proxy]]:
 
 @pytest.fixture
 def spawn() -> Iterator[Spawn]:
-    """Makes worker processes of an application, `spawn(app, name, *options, proxy=...)`. None outlives the test."""
+    """Makes worker processes of an application, with the arguments of `WorkerProcess`. None outlives the test."""
     made: list[WorkerProcess] = []
 
-    def make(app: Application, name: str, *options: str, proxy: Proxy | None = None) -> WorkerProcess:
-        made.append(WorkerProcess(app, name, *options, proxy=proxy))
+    def make(app: Application, name: str, *options: str, **more: Any) -> WorkerProcess:
+        made.append(WorkerProcess(app, name, *options, **more))
         return made[-1]
 
     yield make

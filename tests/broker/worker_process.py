@@ -6,7 +6,8 @@
 It writes its counters to the status file ten times a second. With `--die-before` it kills itself with SIGKILL before
 the N-th act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of
 a topic's name). While the file of `--trap` stands there and says "TOPIC N ...", it stops itself with SIGSTOP as soon as
-its producers have N more records or batches for the topic of such an end in their buffers, the last not yet sent.
+its producers were given N more records or batches for the topic of such an end; the last one is still in their buffers.
+"TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
 With `--through` every connection to the broker goes to another address: that of a proxy.
 """
 
@@ -17,6 +18,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -29,6 +31,7 @@ from typing import Any
 import uvloop
 from aiokafka import AIOKafkaProducer
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
@@ -103,13 +106,15 @@ def stop_in(trap: Path) -> None:
     """Let a file stop this process where its producers hold what they have not sent."""
     seen: Counter[str] = Counter()
 
-    def check(topic: str) -> None:
+    def check(topic: str, keys: Sequence[bytes | None]) -> None:
         try:
             wanted = trap.read_text()
         except FileNotFoundError:
             return
-        end, number, _ = wanted.split()
-        if not topic.endswith(end):
+        place, number, _ = wanted.split()
+        end, _, key = place.partition("/")
+        form = re.compile(key.encode(), re.DOTALL)
+        if not topic.endswith(end) or not any(form.match(given or b"") for given in keys):
             return
         seen[wanted] += 1
         if seen[wanted] < int(number):
@@ -121,18 +126,23 @@ def stop_in(trap: Path) -> None:
             sprung.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    send, send_batch = AIOKafkaProducer.send, AIOKafkaProducer.send_batch
+    append, send, send_batch = BatchBuilder.append, AIOKafkaProducer.send, AIOKafkaProducer.send_batch
 
-    async def trapped_send(self: Any, topic: str, *args: Any, **options: Any) -> Any:
-        sent = await send(self, topic, *args, **options)
-        check(topic)
+    def noted_append(self: Any, *, key: bytes | None, **row: Any) -> Any:
+        self.keys = [*getattr(self, "keys", ()), key]
+        return append(self, key=key, **row)
+
+    async def trapped_send(self: Any, topic: str, value: Any = None, key: bytes | None = None, **options: Any) -> Any:
+        sent = await send(self, topic, value, key, **options)
+        check(topic, [key])
         return sent
 
     async def trapped_send_batch(self: Any, batch: Any, topic: str, **options: Any) -> Any:
         sent = await send_batch(self, batch, topic, **options)
-        check(topic)
+        check(topic, batch.keys)
         return sent
 
+    BatchBuilder.append = noted_append
     AIOKafkaProducer.send = trapped_send
     AIOKafkaProducer.send_batch = trapped_send_batch
 

@@ -24,12 +24,23 @@ SESSION_SECONDS = 6.0
 class WorkerProcess:
     """A worker of an application in a process of its own; `start` it again after it died."""
 
-    def __init__(self, app: Application, name: str, *options: str, proxy: Proxy | None = None) -> None:
+    def __init__(
+        self, app: Application, name: str, *options: str, proxy: Proxy | None = None, trap: str | None = None
+    ) -> None:
+        """Set up the worker; it does not run yet.
+
+        Args:
+            app: the application.
+            name: of its folder.
+            options: of `worker_process.py`.
+            proxy: its network; None if it is to reach the broker itself.
+            trap: the name of its trap, if several workers share one: the first that steps into it is stopped.
+        """
         folder = app.plan.key_file.parent
         self.name = name
         self.data_dir = folder / name
         self.log = folder / f"{name}.log"
-        self.trap = folder / f"{name}.trap"
+        self.trap = folder / f"{trap or name}.trap"
         self._status = folder / f"{name}.json"
         self._command = [sys.executable, str(SCRIPT), str(folder / "application.yaml"), "--broker", app.plan.broker]
         self._command += ["--data-dir", str(self.data_dir), "--status", str(self._status), "--trap", str(self.trap)]
@@ -59,10 +70,10 @@ class WorkerProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def set_trap(self, topic: str, number: int) -> None:
-        """Let it stop itself when it has handed over so many records or batches for a topic, not yet sent."""
+    def set_trap(self, place: str, number: int) -> None:
+        """Let it stop itself with so many more records or batches in its buffers (see `worker_process.py`)."""
         fresh = self.trap.with_suffix(".new")
-        fresh.write_text(f"{topic} {number} {uuid.uuid4().hex}")
+        fresh.write_text(f"{place} {number} {uuid.uuid4().hex}")
         fresh.replace(self.trap)
 
     def is_trapped(self) -> bool:
@@ -112,9 +123,9 @@ class WorkerProcess:
         return self.log.read_text(errors="replace")[-6000:]
 
     def reason(self) -> str:
-        """Why it ended by itself last: what it said, without numbers."""
-        lines = [line for line in self.said().splitlines() if re.match(r"error: |configuration: |crashed by", line)]
-        return re.sub(r"t[0-9a-f]{8}|\d+", "#", lines[-1])[:90] if lines else "no reason given"
+        """Why it ended by itself last: the last line that it said, without numbers and names."""
+        lines = self.said().splitlines() or ["nothing"]
+        return re.sub(r"t[0-9a-f]{8}|\d+", "#", lines[-1])[:90]
 
     def end(self) -> None:
         """Leave no process behind."""

@@ -84,14 +84,17 @@ class Stream:
         self._counts: dict[int, Mapping[str, int]] = {}
 
     async def go_on(self, windows: int = 1) -> None:
-        """Publish the visits of some windows, and their end."""
+        """Publish what is left of some windows and their ends, and before each end the first visits of the next one."""
         script: list[Event | Watermark] = []
         for _ in range(windows):
-            events, at = visits_of(self.start, self.windows, self._visits), self.start + self.windows * MINUTE
+            at = self.start + self.windows * MINUTE
+            events = visits_of(self.start, self.windows, self._visits)
+            following = visits_of(self.start, self.windows + 1, self._visits)
             for view in self.exact:
                 self._counts[at] = count_script(view, at, events).counts.get(at, {})
+            known = self._visits // 2 if self.windows else 0
+            script += [*events[known:], *following[: self._visits // 2], Watermark(at + MINUTE + 10_000)]
             self.windows += 1
-            script += [*events, Watermark(at + MINUTE + 10_000)]
         await self.app.publish(script)
 
     async def shown(self) -> int:
@@ -116,25 +119,29 @@ class Stream:
         await self.app.eventually(enough, within_s)
 
     def expected(self, levels: Mapping[str, str] | None = None, refused: Collection[int] = ()) -> Expected:
-        """What all that was fed comes to."""
+        """What all that was fed comes to; the exact view is never refused."""
         starts = [self.start + window * MINUTE for window in range(self.windows)]
         return Expected(
             starts,
             {view.name: self._counts for view in self.exact},
             levels or {},
-            frozenset(starts[window] for window in refused),
+            {view.name: [starts[window] for window in refused] for view in self.views if view not in self.exact},
         )
 
     async def audit(self, levels: Mapping[str, str] | None = None, refused: Collection[int] = ()) -> Report:
-        """Audit what is on the broker; nobody may be writing any more.
+        """Audit what is on the broker. It is whole if everything that was fed is shown, or if nobody is writing.
 
         Args:
             levels: by audience, what it was granted last.
             refused: numbers of the windows that the budget does not pay for.
         """
-        return await asyncio.to_thread(
-            audit, self.app.plan, await gather(self.app), self.expected(levels, refused)
-        )
+        evidence = await gather(self.app)
+        return await asyncio.to_thread(audit, self.app.plan, evidence, self.expected(levels, refused))
+
+    async def assert_released(self, refused: Collection[int] = (), within_s: float = 60) -> None:
+        """Wait until everything that was fed is shown; all of it is right."""
+        await self.wait_until_shown(within_s=within_s)
+        (await self.audit(refused=refused)).assert_clean()
 
     async def wait_until_sharpened(self, levels: Mapping[str, str], within_s: float = 60) -> None:
         """Wait until every audience has every window at the level that it was granted."""

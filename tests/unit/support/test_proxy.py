@@ -20,15 +20,14 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def proxy(server: socket.socket) -> Iterator[Proxy]:
-    made = Proxy("127.0.0.1:%d" % server.getsockname()[1])
+    made = Proxy(f"127.0.0.1:{server.getsockname()[1]}")
     yield made
     made.close()
 
 
 def connect(proxy: Proxy) -> socket.socket:
     host, _, port = proxy.address.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=10)
-    return connection
+    return socket.create_connection((host, int(port)), timeout=10)
 
 
 def accept(server: socket.socket) -> socket.socket:
@@ -81,7 +80,7 @@ def test_a_cut_ends_connections_and_admits_none_until_it_is_mended(proxy: Proxy,
 
 
 def test_a_proxy_that_is_closed_leaves_no_thread(server: socket.socket) -> None:
-    proxy = Proxy("127.0.0.1:%d" % server.getsockname()[1])
+    proxy = Proxy(f"127.0.0.1:{server.getsockname()[1]}")
     with closing(connect(proxy)) as near, closing(accept(server)):
         proxy.freeze()
         near.sendall(b"lost")
