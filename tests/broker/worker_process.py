@@ -1,12 +1,15 @@
-"""A worker process for crash tests: the real `run_worker`, with noise that a second run draws again, if asked for.
+"""A worker process for tests of crashes and takeovers: the real `run_worker`, with ways to hurt it.
 
     python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
-                             [--fresh-noise] [--accept-loss] [--die-before WHAT:N]
+                             [--session-seconds N] [--die-before WHAT:N] [--trap FILE] [--through HOST:PORT]
+                             [--accept-loss]
 
-Its noise comes from a fixed key, with `--fresh-noise` from the operating system as in every other worker.
-It writes its counters to FILE ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th
-act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of a
-topic's name).
+It writes its counters to the status file ten times a second. With `--die-before` it kills itself with SIGKILL before
+the N-th act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of
+a topic's name). While the file of `--trap` stands there and says "TOPIC N ...", it stops itself with SIGSTOP as soon as
+its producers were given N more records or batches for the topic of such an end; the last one is still in their buffers.
+"TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
+With `--through` every connection to the broker goes to another address: that of a proxy.
 """
 
 from __future__ import annotations
@@ -16,29 +19,30 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import uvloop
+from aiokafka import AIOKafkaProducer
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
-from stream_dp.exact.bits import system_entropy
 from stream_dp.runtime import application
 from stream_dp.runtime.fence import Row, Writer
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.running import run_worker
 from stream_dp.runtime.tables import DurableTable
-from stream_dp.testing import keyed_entropy
 from stream_dp.windows.effects import Message
-
-NOISE_KEY = b"crash tests"
 
 
 def main() -> None:
@@ -47,20 +51,24 @@ def main() -> None:
     parser.add_argument("--broker", required=True)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
-    parser.add_argument("--fresh-noise", action="store_true")
     parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--die-before", default="")
+    parser.add_argument("--trap", type=Path)
+    parser.add_argument("--through", default="")
     parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     application.SESSION_SECONDS = given.session_seconds
     if given.die_before:
         die_before(*given.die_before.rsplit(":", 1))
+    if given.trap:
+        stop_in(given.trap)
+    if given.through:
+        go_through(*given.through.rsplit(":", 1))
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
     try:
-        entropy = system_entropy if given.fresh_noise else keyed_entropy(NOISE_KEY)
-        uvloop.run(run_worker(plan, agents, entropy=entropy, tick_seconds=0.1, accept_loss=given.accept_loss))
+        uvloop.run(run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss))
     except ConfigError as error:
         sys.exit(f"configuration: {error}")
 
@@ -94,6 +102,61 @@ def die_before(what: str, number: str) -> None:
     DurableTable.commit = dying_commit  # type: ignore[method-assign]
     DurableTable.erase = dying_erase  # type: ignore[method-assign]
     Host.send = dying_send  # type: ignore[method-assign]
+
+
+def stop_in(trap: Path) -> None:
+    """Let a file stop this process where its producers hold what they have not sent."""
+    seen: Counter[str] = Counter()
+
+    def check(topic: str, keys: Sequence[bytes | None]) -> None:
+        try:
+            wanted = trap.read_text()
+        except FileNotFoundError:
+            return
+        place, number, _ = wanted.split()
+        end, _, key = place.partition("/")
+        form = re.compile(key.encode(), re.DOTALL)
+        if not topic.endswith(end) or not any(form.match(given or b"") for given in keys):
+            return
+        seen[wanted] += 1
+        if seen[wanted] < int(number):
+            return
+        with suppress(FileNotFoundError):  # another worker was in it first
+            sprung = trap.with_suffix(".sprung")
+            sprung.unlink(missing_ok=True)
+            trap.rename(sprung)
+            sprung.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    append, send, send_batch = BatchBuilder.append, AIOKafkaProducer.send, AIOKafkaProducer.send_batch
+
+    def noted_append(self: Any, *, key: bytes | None, **row: Any) -> Any:
+        self.keys = [*getattr(self, "keys", ()), key]
+        return append(self, key=key, **row)
+
+    async def trapped_send(self: Any, topic: str, value: Any = None, key: bytes | None = None, **options: Any) -> Any:
+        sent = await send(self, topic, value, key, **options)
+        check(topic, [key])
+        return sent
+
+    async def trapped_send_batch(self: Any, batch: Any, topic: str, **options: Any) -> Any:
+        sent = await send_batch(self, batch, topic, **options)
+        check(topic, batch.keys)
+        return sent
+
+    BatchBuilder.append = noted_append
+    AIOKafkaProducer.send = trapped_send
+    AIOKafkaProducer.send_batch = trapped_send_batch
+
+
+def go_through(host: str, port: str) -> None:
+    """Connect to a proxy wherever a connection to a broker is asked for."""
+    begin = AIOKafkaConnection.__init__
+
+    def elsewhere(self: Any, _host: str, _port: int, **options: Any) -> None:
+        begin(self, host, int(port), **options)
+
+    AIOKafkaConnection.__init__ = elsewhere
 
 
 def reporting(body: Agent, status: Path) -> Agent:

@@ -321,6 +321,27 @@ def promise_of(record: AnyRecord) -> PromiseRow:
     return PromiseRow(total.epsilon.exact, total.delta.exact, said)
 
 
+def shown_cost(view: ViewPlan, level: int, draws: int) -> Cost:
+    """What a window costs of which records were shown, worked out anew.
+
+    Args:
+        view: its view.
+        level: the finest one that was shown.
+        draws: how many draws of a top-k its items and its completeness tell of.
+    """
+    at, parts = view.levels[level], view.ledger.parts
+    nothing = Fraction(0)
+    cost = Cost(nothing, nothing, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, nothing)
+    if not isinstance(view.kind, TopKPlan):
+        return cost + view.keys_at_worst
+    chosen = view.kind.selection
+    cost += Cost(nothing, chosen.delta)
+    epsilon, delta = chosen.epsilon, chosen.delta
+    if "selection" in parts:
+        return cost + Cost(draws * delta, Fraction(0), squares=draws * epsilon**2)
+    return cost + Cost(draws * (epsilon + delta), Fraction(0))
+
+
 @dataclass
 class Auditor:
     """Checks at every point that what readers have is paid for, and that a record never changes.
@@ -417,18 +438,7 @@ class Auditor:
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""
-        planned = self.desk.plan.views[view]
-        at, parts = planned.levels[level], planned.ledger.parts
-        nothing = Fraction(0)
-        cost = Cost(nothing, nothing, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, nothing)
-        if not isinstance(planned.kind, TopKPlan):
-            return cost + planned.keys_at_worst
-        chosen = planned.kind.selection
-        cost += Cost(nothing, chosen.delta)
-        draws, epsilon, delta = self.draws[view, start], chosen.epsilon, chosen.delta
-        if "selection" in parts:
-            return cost + Cost(draws * delta, Fraction(0), squares=draws * epsilon**2)
-        return cost + Cost(draws * (epsilon + delta), Fraction(0))
+        return shown_cost(self.desk.plan.views[view], level, self.draws.get((view, start), 0))
 
     def settled(self) -> None:
         """Every window is charged exactly once at its finest level, and each reader's share is what it holds.

@@ -1,0 +1,259 @@
+"""What a run left on the broker, checked for what must hold however often workers died, stood still or were cut off.
+
+Noise is fresh, so no record can be foretold. What can be checked: every revision was only ever published with the same
+bytes; every record is a reading of the one table that is stored of its window; nothing is missing; exact views show
+the exact counts; and the ledgers have paid for all that was shown. Topics are read as they are, repetitions and all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import add
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.kinds.sealing import SealedTable, WindowNoise
+from stream_dp.kinds.topk import TopKRelease
+from stream_dp.records.codec import AnyRecord, decode, topic_key
+from stream_dp.records.models import Refusal, Release
+from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, ledger_key, read_ledgers
+from stream_dp.runtime.client import kafka_address
+from stream_dp.runtime.topics import RELEASES, Topics
+from stream_dp.testing import Application
+from stream_dp.windows.keys import decode as decode_row
+from stream_dp.windows.keys import window_key
+from tests.support.releasing import shown_cost
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A record as it stands in a public topic."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes
+
+    @cached_property
+    def record(self) -> AnyRecord:
+        return decode(self.value)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run left."""
+
+    shown: Mapping[str, Sequence[Shown]]
+    """By public topic: every record, in the order of the log."""
+    rows: Mapping[bytes, bytes]
+    """The rows of the releases table, as somebody who takes it over would find them."""
+    prf_key: bytes
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What every view is to have released in the end."""
+
+    windows: Sequence[int]
+    """The starts of the windows."""
+    exact: Mapping[str, Mapping[int, Mapping[str, int]]]
+    """By view whose noise is nothing, by start: the exact count of every key that is not 0."""
+    levels: Mapping[str, str] = field(default_factory=dict)
+    """By audience: the level that it was granted of all windows; of views whose ladder has it."""
+    refused: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """By view: the starts of the windows that its ledger cannot pay for."""
+
+
+@dataclass
+class Report:
+    """What an audit found."""
+
+    figures: Counter[str] = field(default_factory=Counter)
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """What kind of fault it is, and where."""
+
+    def fault(self, kind: str, where: str) -> None:
+        self.faults.append((kind, where))
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How many faults of each kind."""
+        return Counter(kind for kind, _ in self.faults)
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{count} {name}" for name, count in self.figures.items())
+        counted = [f"{count} {kind}" for kind, count in sorted(self.kinds.items())]
+        told = [f"  {kind}: {where}" for kind, where in self.faults[:40]]
+        return "\n".join([figures, f"faults: {', '.join(counted) or 'none'}", *told])
+
+    def assert_clean(self, *, but: Collection[str] = ()) -> None:
+        """Fail on any fault that is not of a kind that the test allows."""
+        assert self.kinds.keys() <= set(but), str(self)
+
+
+def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
+    """Check everything that a run left.
+
+    The kinds of fault:
+
+    * different: a revision was published with more than one content, byte for byte;
+    * redrawn: a record is not what the stored table of its window says at its level;
+    * lost, refused, unasked: a window has no release, was refused, or has a release that it should not have;
+    * hole, blunt, coarse: a revision is missing, is not sharper than the one before, or the last is not at the level;
+    * outdated: the last record under a key, which compaction keeps, is not the newest revision;
+    * wrong: an exact view shows another count than the exact one;
+    * undercharged, overcharged, open: a ledger has paid less or more than what was shown costs, every draw by itself,
+      or still has something reserved;
+    * compacted: a public topic was not read whole.
+    """
+    report = Report(Counter({"windows": len(expected.windows)}))
+    shown: defaultdict[bytes, Cost] = defaultdict(lambda: Cost.ZERO)
+    for view in plan.views.values():
+        by_window: defaultdict[int, list[Shown]] = defaultdict(list)
+        for audience in view.audiences:
+            records = evidence.shown[Topics.release(view.name, audience)]
+            if any(record.offset != at for at, record in enumerate(records)):
+                report.fault("compacted", Topics.release(view.name, audience))
+            _check_audience(view, audience, records, expected, report)
+            for record in records:
+                by_window[record.record.window.start_ms].append(record)
+        for start, records in sorted(by_window.items()):
+            shown[ledger_key(view, start)] += _check_window(view, start, records, evidence, expected, report)
+    _check_ledgers(evidence, shown, report)
+    return report
+
+
+def _check_audience(
+    view: ViewPlan, audience: str, records: Sequence[Shown], expected: Expected, report: Report
+) -> None:
+    """Each revision has one content, none is missing, the last one is the sharpest and stands last."""
+    contents: defaultdict[tuple[int, str, int], dict[bytes, list[Shown]]] = defaultdict(dict)
+    last: dict[bytes, int] = {}
+    names, refused = [level.name for level in view.levels], set(expected.refused.get(view.name, ()))
+    for one in records:
+        record = one.record
+        contents[record.window.start_ms, record.type, record.revision].setdefault(one.value, []).append(one)
+        last[one.key] = record.revision
+        if one.key != topic_key(record):
+            report.fault("unasked", f"{view.name}/{audience}: a record of {record.window.start_ms} has another key")
+    report.figures["records"] += len(records)
+    report.figures["revisions"] += len(contents)
+    revisions: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for (start, kind, revision), found in contents.items():
+        where = f"{view.name}/{audience}/{start} {kind} {revision}"
+        report.figures["repeats"] += sum(len(places) - 1 for places in found.values())
+        if len(found) > 1:
+            places = [f"offset {one.offset} at {one.timestamp_ms}" for places in found.values() for one in places]
+            report.fault("different", f"{where}: {len(found)} contents, {', '.join(places)}")
+        record = next(iter(found.values()))[0].record
+        if isinstance(record, Release):
+            revisions[start][revision] = names.index(record.level.name)
+        elif start not in refused:
+            report.fault("refused", where)
+        if last[topic_key(record)] < revision:
+            report.fault("outdated", f"{where}, but revision {last[topic_key(record)]} stands last")
+    due = set(expected.windows) - refused
+    for start in sorted(due | revisions.keys()):
+        where, levels = f"{view.name}/{audience}/{start}", revisions.get(start, {})
+        if not levels:
+            report.fault("lost", where)
+            continue
+        if start not in due:
+            report.fault("unasked", where)
+        if sorted(levels) != list(range(1, len(levels) + 1)):
+            report.fault("hole", f"{where}: revisions {sorted(levels)}")
+        risen = [levels[revision] for revision in sorted(levels)]
+        if risen != sorted(set(risen)):
+            report.fault("blunt", f"{where}: levels {risen}")
+        granted = expected.levels.get(audience)
+        if granted in names and risen[-1] < names.index(granted):
+            report.fault("coarse", f"{where}: {names[risen[-1]]}, not {granted}")
+
+
+def _check_window(
+    view: ViewPlan, start: int, records: Sequence[Shown], evidence: Evidence, expected: Expected, report: Report
+) -> Cost:
+    """Everybody reads the one stored table; what that costs, each draw that was shown by itself."""
+    releases = [(one, one.record) for one in records if not isinstance(one.record, Refusal)]
+    if not releases:
+        return Cost.ZERO
+    names = [level.name for level in view.levels]
+    stored = evidence.rows.get(window_key(TABLE, view.name, start))
+    table = decode_row(SealedTable, stored) if stored is not None else None
+    noise = WindowNoise(view.noise_name(start), evidence.prf_key)
+    contents: defaultdict[tuple[str, int], set[bytes]] = defaultdict(set)
+    costs = []
+    exact = expected.exact.get(view.name)
+    for one, record in releases:
+        where = f"{view.name}/{record.audience}/{start} release {record.revision} at offset {one.offset}"
+        level = names.index(record.level.name)
+        said = view.kind.read(table, [level], noise)[0] if table is not None else {"items": None}
+        if any(getattr(record, name) != value for name, value in said.items()):
+            report.fault("redrawn", where)
+        counts = {entry.item: entry.count for entry in record.items if entry.count}
+        if exact is not None and counts != exact.get(start, {}):
+            report.fault("wrong", where)
+        contents[record.audience, record.revision].add(one.value)
+        draws = len(record.items) + (not record.complete) if isinstance(record, TopKRelease) else 0
+        costs.append((level, shown_cost(view, level, draws)))
+    finest = max(costs, key=lambda cost: cost[0])[1]
+    return reduce(add, [finest] * max(map(len, contents.values())))
+
+
+def _check_ledgers(evidence: Evidence, shown: Mapping[bytes, Cost], report: Report) -> None:
+    rows = ((key, row) for key, row in evidence.rows.items() if key.startswith((LEDGER, RESERVATION)))
+    ledgers = read_ledgers(rows)
+    for key in sorted(ledgers.keys() | shown.keys()):
+        due, ledger = shown.get(key, Cost.ZERO), ledgers.get(key)
+        spent = ledger.spent if ledger is not None else Cost.ZERO
+        if not due <= spent:
+            report.fault("undercharged", f"ledger {key!r} has paid {spent} for {due}")
+        elif due != spent:
+            report.fault("overcharged", f"ledger {key!r} has paid {spent} for {due}")
+        if ledger is not None and ledger.reserved:
+            report.fault("open", f"ledger {key!r} has {len(ledger.reserved)} reservations")
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+async def gather(app: Application) -> Evidence:
+    """Read what a run left on a cluster; nobody may be writing any more."""
+    views = app.plan.views.values()
+    topics = [Topics.release(view.name, audience) for view in views for audience in view.audiences]
+    shown = {topic: [Shown(*row) for row in await _read(app, topic, "read_uncommitted")] for topic in topics}
+    rows: dict[bytes, bytes] = {}
+    for _, _, key, value in await _read(app, Topics.of(app.plan).changelog(RELEASES), "read_committed"):
+        rows.pop(key, None)
+        if value is not None:
+            rows[key] = value
+    return Evidence(shown, rows, app.prf_key)
+
+
+async def _read(app: Application, topic: str, isolation: str) -> list[tuple[int, int, bytes, bytes]]:
+    """Offset, time, key and value of every record of a topic, one partition after another."""
+    count = await app.client.partitions(topic)
+    places = [TopicPartition(topic, partition) for partition in range(count or 0)]
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka_address(app.plan.broker),
+        group_id=None,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level=isolation,
+    )
+    await consumer.start()
+    try:
+        consumer.assign(places)
+        ends = await consumer.end_offsets(places)
+        found: dict[TopicPartition, list[tuple[int, int, bytes, bytes]]] = {place: [] for place in places}
+        while [place for place, end in ends.items() if await consumer.position(place) < end]:
+            for place, records in (await consumer.getmany(timeout_ms=200)).items():
+                found[place] += [(r.offset, r.timestamp, r.key, r.value) for r in records if r.offset < ends[place]]
+        return [row for place in places for row in found[place]]
+    finally:
+        await consumer.stop()

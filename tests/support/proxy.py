@@ -1,0 +1,120 @@
+"""A network between a worker and its broker that can be stopped, cut and mended: a TCP proxy that changes no byte."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Proxy:
+    """Forwards connections to one address, in a thread of its own, so that a test may block.
+
+    While it is frozen, bytes that were sent stay on their way and arrive when it thaws, even those of a process that
+    has died since. While it is cut, there are no connections; what was on its way is lost.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._is_cut = False
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        self._server = self._run(self._listen())
+        name = self._server.sockets[0].getsockname()
+        self.address = f"{name[0]}:{name[1]}"
+
+    def freeze(self) -> None:
+        """Let nothing through, in either direction, and keep it."""
+        self._call(self._flows.clear)
+
+    def thaw(self) -> None:
+        """Let through what was kept, and all that comes."""
+        self._call(self._flows.set)
+
+    def cut(self) -> None:
+        """Reset every connection, and every new one at once."""
+
+        def cut() -> None:
+            self._is_cut = True
+            self._abort()
+
+        self._call(cut)
+
+    def mend(self) -> None:
+        """Accept connections again."""
+
+        def mend() -> None:
+            self._is_cut = False
+
+        self._call(mend)
+
+    def close(self) -> None:
+        """End the proxy and its thread."""
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # -- in its thread ----------------------------------------------------------------------------------------
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, "127.0.0.1", 0)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        far: asyncio.StreamWriter | None = None
+        try:
+            if self._is_cut:
+                return
+            with suppress(OSError):  # the broker is gone, and so is what was on its way
+                far_reader, far = await asyncio.open_connection(*self._target)
+                self._writers.add(far)
+                await asyncio.gather(self._pump(reader, far), self._pump(far_reader, writer))
+        finally:
+            for one in filter(None, (writer, far)):
+                self._writers.discard(one)
+                one.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(_CHUNK_BYTES):
+            await self._flows.wait()
+            writer.write(data)
+            await writer.drain()
+        await self._flows.wait()  # the end of a stream is on its way like its bytes
+        writer.close()
+
+    def _abort(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _end(self) -> None:
+        self._server.close()
+        self._flows.set()
+        self._abort()
+        await asyncio.gather(*self._serving)
+
+    # -- from other threads -----------------------------------------------------------------------------------
+
+    def _run(self, body: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(body, self._loop).result()
+
+    def _call(self, act: Callable[[], None]) -> None:
+        async def run() -> None:
+            act()
+
+        self._run(run())

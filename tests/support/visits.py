@@ -1,0 +1,156 @@
+"""An application about visits that is hard on its workers, the visits that it is fed, and what must come of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection, Mapping
+
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import Application, Event, Watermark, count_script
+from tests.support.audit import Expected, Report, audit, gather
+from tests.support.views import start_of
+
+MINUTE = 60_000
+PAGES = [f"/{number}" for number in range(7)]
+USERS = 240
+
+TOP = """
+  NAME-top:
+    kind: topk
+    source: visits
+    item: page
+    k: 3
+    kbar: 4
+    selection: {epsilon: "1/2", delta: "1e-7"}
+    items_per_user: 2
+    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    ledger: visitors
+    ladder: standard
+    retention: 30d
+    buckets: 1
+"""
+EXACT = f"""
+  NAME-exact:
+    kind: catalogue
+    source: visits
+    item: page
+    catalogue: [{", ".join(PAGES)}]
+    items_per_user: 2
+    window: {{size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}}
+    ledger: witnesses
+    ladder: plain
+    audiences: [public]
+    retention: 30d
+    buckets: 2
+"""
+"""A view that shows what the workers counted: with an epsilon of 40 for a count, the most that a ladder takes, a count
+bears noise with a chance of 2 e^-40, which is 8.5e-18. That is the false alarm rate of a key in a window."""
+WITNESSED = (
+    ("views:\n", "views:" + EXACT),
+    ("ladders:\n", 'ladders:\n  plain: [{level: overview, epsilon: "80"}]\n'),
+    ("ledgers:\n", 'ledgers:\n  witnesses: {population: witnesses, epsilon: "10000000", delta: "0", period: 366d}\n'),
+)
+"""Changes that add the exact view, whose ledger lives in another partition than that of the visitors (of 2 to 4)."""
+RICH = ('epsilon: "100", delta: "1/100"', 'epsilon: "10000000", delta: "9/10"'), ("retention: 1d", "retention: 30d")
+"""A budget, and a retention, that last for all windows."""
+
+
+def visits_of(start_ms: int, window: int, count: int) -> list[Event]:
+    """Visits of one window: popular pages more often, some users too often, some visits too late."""
+    chance = random.Random(window)
+    at = start_ms + window * MINUTE
+    times = sorted(at + chance.randrange(MINUTE) for _ in range(count))
+    events = [Event(f"u{chance.randrange(USERS)}", chance.choice(PAGES[: chance.randrange(1, 8)]), t) for t in times]
+    return [*events, Event("u1", PAGES[0], at - MINUTE)] if window else events
+
+
+class Stream:
+    """The visits of an application, window by window, and what its views have to make of them."""
+
+    def __init__(self, app: Application, visits: int = 60) -> None:
+        """Set up the stream.
+
+        Args:
+            app: the application; one or none of its views is exact.
+            visits: how many there are in a window.
+        """
+        self.app = app
+        self.views = list(app.plan.views.values())
+        self.exact = [view for view in self.views if view.name.endswith("-exact")]
+        self.start = start_of(self.views[0])
+        self.windows = 0
+        self._visits = visits
+        self._counts: dict[int, Mapping[str, int]] = {}
+
+    async def go_on(self, windows: int = 1) -> None:
+        """Publish what is left of some windows and their ends, and before each end the first visits of the next one."""
+        script: list[Event | Watermark] = []
+        for _ in range(windows):
+            at = self.start + self.windows * MINUTE
+            events = visits_of(self.start, self.windows, self._visits)
+            following = visits_of(self.start, self.windows + 1, self._visits)
+            for view in self.exact:
+                self._counts[at] = count_script(view, at, events).counts.get(at, {})
+            known = self._visits // 2 if self.windows else 0
+            script += [*events[known:], *following[: self._visits // 2], Watermark(at + MINUTE + 10_000)]
+            self.windows += 1
+        await self.app.publish(script)
+
+    async def shown(self) -> int:
+        """How many windows every audience of every view has in its topic."""
+        seen = []
+        for view in self.views:
+            for audience in view.audiences:
+                rows = await self.app.read(Topics.release(view.name, audience))
+                seen.append(len({key.removesuffix(b"/refusal") for key, _ in rows if key is not None}))
+        return min(seen)
+
+    async def wait_until_shown(self, windows: int | None = None, within_s: float = 60) -> None:
+        """Wait until every audience has so many windows, or all that were fed until now."""
+        wanted = self.windows if windows is None else windows
+
+        async def enough() -> bool:
+            if await self.shown() >= wanted:
+                return True
+            await asyncio.sleep(0.3)
+            return False
+
+        await self.app.eventually(enough, within_s)
+
+    def expected(self, levels: Mapping[str, str] | None = None, refused: Collection[int] = ()) -> Expected:
+        """What all that was fed comes to; the exact view is never refused."""
+        starts = [self.start + window * MINUTE for window in range(self.windows)]
+        return Expected(
+            starts,
+            {view.name: self._counts for view in self.exact},
+            levels or {},
+            {view.name: [starts[window] for window in refused] for view in self.views if view not in self.exact},
+        )
+
+    async def audit(self, levels: Mapping[str, str] | None = None, refused: Collection[int] = ()) -> Report:
+        """Audit what is on the broker. It is whole if everything that was fed is shown, or if nobody is writing.
+
+        Args:
+            levels: by audience, what it was granted last.
+            refused: numbers of the windows that the budget does not pay for.
+        """
+        evidence = await gather(self.app)
+        return await asyncio.to_thread(audit, self.app.plan, evidence, self.expected(levels, refused))
+
+    async def assert_released(self, refused: Collection[int] = (), within_s: float = 60) -> None:
+        """Wait until everything that was fed is shown; all of it is right."""
+        await self.wait_until_shown(within_s=within_s)
+        (await self.audit(refused=refused)).assert_clean()
+
+    async def wait_until_sharpened(self, levels: Mapping[str, str], within_s: float = 60) -> None:
+        """Wait until every audience has every window at the level that it was granted."""
+
+        async def sharp() -> bool:
+            report = await self.audit(levels)
+            if not report.kinds["coarse"] and not report.kinds["lost"]:
+                return True
+            await asyncio.sleep(1)
+            return False
+
+        await self.app.eventually(sharp, within_s)

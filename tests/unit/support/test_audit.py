@@ -1,0 +1,233 @@
+"""The audit of a run finds nothing in a run that was right, and finds every fault that it is there to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from stream_dp.accounting import Cost, encode_cost
+from stream_dp.accounting import decode as decode_ledger
+from stream_dp.accounting import encode as encode_ledger
+from stream_dp.exact.bits import BitSource, KeyedBits
+from stream_dp.records.codec import encode
+from stream_dp.releases.rows import LEDGER, TABLE, reservation_key
+from stream_dp.windows.keys import window_key
+from tests.support.audit import Evidence, Expected, Shown, audit
+from tests.support.releasing import KEY, ONLY_PAGES, SECOND, Desk, plan
+
+WITNESS = (
+    "views:\n",
+    """views:
+  exact:
+    source: visits
+    item: page
+    kind: catalogue
+    catalogue: [a, b, c]
+    items_per_user: 1
+    window: {size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}
+    ledger: witnesses
+    ladder: plain
+    audiences: [public]
+    retention: 1h
+    buckets: 1
+""",
+)
+SHOP = plan(
+    WITNESS,
+    ("ledgers:\n", 'ledgers:\n  witnesses: {population: visitors, epsilon: "1000", delta: "0", period: 4s}\n'),
+    ("ladders:\n", 'ladders:\n  plain: [{level: coarse, epsilon: "40"}]\n'),
+)
+COUNTS = [{"a": 120 + start, "b": 80, "d": 3} for start in range(3)]
+STARTS = [start * SECOND for start in range(3)]
+EXPECTED = Expected(
+    STARTS,
+    {"exact": {start: {item: counts[item] for item in "ab"} for start, counts in zip(STARTS, COUNTS, strict=True)}},
+    {"partner": "middle"},
+)
+PAGES = "releases.pages.public"
+
+
+def run(key: bytes = b"entropy") -> Evidence:
+    """Three windows of all views are released, the partner is granted a finer level: what it left."""
+
+    def noise(context: bytes) -> BitSource:
+        return KeyedBits(key, context)
+
+    desk = Desk(SHOP, entropy=noise)
+    for view in SHOP.views:
+        for start, counts in zip(STARTS, COUNTS, strict=True):
+            desk.give(view, start, counts)
+    desk.grant(1, "partner", "middle")
+    return left_by(desk)
+
+
+def left_by(desk: Desk) -> Evidence:
+    """What a desk has published and stored."""
+    shown: dict[str, list[Shown]] = {}
+    for message in desk.published():
+        assert message.key is not None
+        assert message.value is not None
+        log = shown.setdefault(message.topic, [])
+        log.append(Shown(len(log), 0, message.key, message.value))
+    return Evidence(shown, dict(desk.machine.rows), KEY)
+
+
+RIGHT, OTHER = run(), run(b"other noise 4")
+
+
+def with_log(evidence: Evidence, topic: str, log: Sequence[Shown]) -> Evidence:
+    """The same but for one topic; its records are numbered anew."""
+    numbered = [replace(one, offset=at) for at, one in enumerate(log)]
+    return replace(evidence, shown={**evidence.shown, topic: numbered})
+
+
+def with_rows(rows: Mapping[bytes, bytes | None]) -> Evidence:
+    """The run with other rows; None for a row that is gone."""
+    merged = {**RIGHT.rows, **rows}
+    return replace(RIGHT, rows={key: value for key, value in merged.items() if value is not None})
+
+
+def test_nothing_is_found_in_a_run_that_was_right() -> None:
+    report = audit(SHOP, RIGHT, EXPECTED)
+
+    report.assert_clean()
+    assert report.figures == {"windows": 3, "records": 27, "revisions": 27, "repeats": 0}
+    audit(SHOP, OTHER, EXPECTED).assert_clean()
+
+
+def test_repetitions_of_the_same_bytes_are_counted_and_no_fault() -> None:
+    log = RIGHT.shown[PAGES]
+
+    report = audit(SHOP, with_log(RIGHT, PAGES, [log[0], log[0], *log, log[2]]), EXPECTED)
+
+    report.assert_clean()
+    assert report.figures["repeats"] == 3
+    assert report.figures["revisions"] == 27
+
+
+def another_draw() -> Evidence:
+    return with_log(RIGHT, PAGES, [*RIGHT.shown[PAGES], OTHER.shown[PAGES][1]])
+
+
+def another_draw_instead() -> Evidence:
+    log = RIGHT.shown[PAGES]
+    return with_log(RIGHT, PAGES, [log[0], OTHER.shown[PAGES][1], *log[2:]])
+
+
+def another_table() -> Evidence:
+    key = window_key(TABLE, "pages", STARTS[1])
+    return with_rows({key: OTHER.rows[key]})
+
+
+def no_table() -> Evidence:
+    return with_rows({window_key(TABLE, "pages", STARTS[1]): None})
+
+
+def lost_window() -> Evidence:
+    log = RIGHT.shown[PAGES]
+    return with_log(RIGHT, PAGES, [log[0], *log[2:]])
+
+
+def lost_revision() -> Evidence:
+    topic = "releases.pages.partner"
+    return with_log(RIGHT, topic, RIGHT.shown[topic][1:])
+
+
+def lost_grant() -> Evidence:
+    topic = "releases.pages.partner"
+    return with_log(RIGHT, topic, RIGHT.shown[topic][:-1])
+
+
+def old_record_behind_a_new_one() -> Evidence:
+    topic = "releases.pages.partner"
+    return with_log(RIGHT, topic, [*RIGHT.shown[topic], RIGHT.shown[topic][0]])
+
+
+def revision_that_is_not_sharper() -> Evidence:
+    one = RIGHT.shown[PAGES][1]
+    again = encode(one.record.model_copy(update={"revision": 2}))
+    return with_log(RIGHT, PAGES, [*RIGHT.shown[PAGES], replace(one, value=again)])
+
+
+def compacted_topic() -> Evidence:
+    log = RIGHT.shown[PAGES]
+    return replace(
+        RIGHT, shown={**RIGHT.shown, PAGES: [log[0], *(replace(one, offset=one.offset + 1) for one in log[1:])]}
+    )
+
+
+def wrong_count() -> Evidence:
+    """A count that was taken twice, in the record and in the table that it was read from."""
+    desk = Desk(SHOP)
+    for start, counts in zip(STARTS, COUNTS, strict=True):
+        desk.give("exact", start, {**counts, "b": counts["b"] + (start == STARTS[2])})
+    counted = left_by(desk)
+    return replace(RIGHT, shown={**RIGHT.shown, **counted.shown}, rows={**RIGHT.rows, **counted.rows})
+
+
+def charge(difference: Fraction) -> Evidence:
+    """The first ledger has paid so much more."""
+    key = min(key for key in RIGHT.rows if key.startswith(LEDGER))
+    ledger = decode_ledger(RIGHT.rows[key])
+    zero = Fraction(0)
+    spent = ledger.spent - Cost(-difference, zero) if difference < 0 else ledger.spent + Cost(difference, zero)
+    return with_rows({key: encode_ledger(replace(ledger, spent=spent))})
+
+
+def no_ledger() -> Evidence:
+    return with_rows({key: None for key in RIGHT.rows if key.startswith(LEDGER)})
+
+
+def open_reservation() -> Evidence:
+    key = min(key for key in RIGHT.rows if key.startswith(LEDGER))
+    return with_rows({reservation_key(key, "pages 0  -1 -1"): encode_cost(Cost(Fraction(1), Fraction(0)))})
+
+
+MUTANTS: list[tuple[Callable[[], Evidence], dict[str, int]]] = [
+    (another_draw, {"different": 1, "redrawn": 1, "undercharged": 1}),
+    (another_draw_instead, {"redrawn": 1}),
+    (another_table, {"redrawn": 4}),
+    (no_table, {"redrawn": 4}),
+    (lost_window, {"lost": 1}),
+    (lost_revision, {"hole": 1}),
+    (lost_grant, {"coarse": 1}),
+    (old_record_behind_a_new_one, {"outdated": 1}),
+    (revision_that_is_not_sharper, {"blunt": 1}),
+    (compacted_topic, {"compacted": 1}),
+    (wrong_count, {"wrong": 1}),
+    (lambda: charge(Fraction(-1, 2**40)), {"undercharged": 1}),
+    (lambda: charge(Fraction(1, 2**40)), {"overcharged": 1}),
+    (no_ledger, {"undercharged": 2}),
+    (open_reservation, {"open": 1}),
+]
+
+
+@pytest.mark.parametrize(("mutant", "faults"), MUTANTS)
+def test_a_fault_is_found(mutant: Callable[[], Evidence], faults: dict[str, int]) -> None:
+    report = audit(SHOP, mutant(), EXPECTED)
+
+    assert report.kinds == faults, str(report)
+    report.assert_clean(but=faults)
+    for kind in faults:
+        with pytest.raises(AssertionError, match=f"{kind}: "):
+            report.assert_clean(but=faults.keys() - {kind})
+
+
+def test_windows_that_were_not_to_be_released_are_found() -> None:
+    fewer = replace(EXPECTED, windows=STARTS[:2])
+
+    assert audit(SHOP, RIGHT, fewer).kinds == {"unasked": sum(len(view.audiences) for view in SHOP.views.values())}
+
+
+def test_refusals_are_faults_unless_they_were_to_be() -> None:
+    desk = Desk(plan(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "5"')))
+    for start in STARTS:
+        desk.give("pages", start, {"a": 100})
+    evidence = left_by(desk)
+    expected = Expected(STARTS, {}, refused={"pages": STARTS[2:]})
+
+    audit(desk.plan, evidence, expected).assert_clean()
+    assert audit(desk.plan, evidence, Expected(STARTS, {})).kinds == {"refused": 3, "lost": 3}
