@@ -22,7 +22,7 @@ async def test_worker_that_lost_its_state_ends_and_releases_no_window_a_second_t
 ) -> None:
     async with application(visits(), tmp_path, broker=kafka) as app:
         view = only_view(app)
-        worker = spawn(app, "worker", "--fresh-noise")
+        worker = spawn(app, "worker")
         worker.start()
         await publish_minutes(app, 0, 1)
         await app.wait_for_releases(view.name, 2)

@@ -1,8 +1,8 @@
 """A worker process for tests of crashes and takeovers: the real `run_worker`, with ways to hurt it.
 
     python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
-                             [--session-seconds N] [--die-before WHAT:N] [--trap FILE] [--through HOST:PORT]
-                             [--accept-loss]
+                             [--session-seconds N] [--accept-loss]
+                             [--die-before WHAT:N] [--trap FILE] [--through HOST:PORT]
 
 It writes its counters to the status file ten times a second. With `--die-before` it kills itself with SIGKILL before
 the N-th act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of
