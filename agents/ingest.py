@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from stream_dp.runtime.host import Host
+from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import COUNTS
+from stream_dp.windows.keys import decode
 
 
 async def ingest(stream: Any, host: Host) -> None:
@@ -13,10 +15,9 @@ async def ingest(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
         if chunk.topic != host.topics.ticks:
             counter = await host.counter(chunk.topic, chunk.partition)
-            await host.carry_out(counter.chunk(chunk.records, host.clock_ms()), table, chunk.partition)
+            await host.carry_out(counter.chunk(chunk.records, chunk.now_ms), table, chunk.partition)
             continue
-        now_ms = int(chunk.records[-1].value)
+        ticks = [decode(Tick, value or b"") for value in chunk.values]
         for topic, counter in (await host.counters_of(chunk.partition)).items():
-            end = host.end_of(topic, chunk.partition)
-            drained = host.drained(topic, chunk.partition, counter.next_offset)
-            await host.carry_out(counter.tick(now_ms, end, drained=drained), table, chunk.partition)
+            times_ms = [tick.now_ms for tick in ticks if topic in tick.ends]
+            await host.carry_out(counter.ticks(times_ms), table, chunk.partition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from stream_dp.control.grants import decode_order
@@ -13,4 +14,5 @@ async def sharpen(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
         for value in chunk.values:
             if value is not None:
-                await host.engage(chunk.partition, ReleaseEngine.order, decode_order(value))
+                take = partial(ReleaseEngine.order, now_ms=host.clock_ms())
+                await host.engage(chunk.partition, take, decode_order(value))

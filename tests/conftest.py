@@ -23,6 +23,7 @@ broker: memory://
 data_dir: ./state
 key_file: ./secret.key
 erase_within: 20s
+release: {slot: 100ms, offset: 0s}
 sources:
   visits: {topic: NAME.visits, partitions: 3, user: user, time: {field: at}}
 ledgers:

@@ -15,6 +15,7 @@ from stream_dp.accounting.ledger import (
     encode_cost,
     forfeit,
     reserve,
+    write_off,
 )
 from stream_dp.accounting.selection import selection_cost
 
@@ -30,4 +31,5 @@ __all__ = [
     "forfeit",
     "reserve",
     "selection_cost",
+    "write_off",
 ]

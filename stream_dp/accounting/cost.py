@@ -128,6 +128,10 @@ class Cost:
         """The larger of both, entry by entry."""
         return Cost._of([(max(a, b), unit) for a, b, unit in _aligned(self, other)])
 
+    def least(self, other: Cost) -> Cost:
+        """The smaller of both, entry by entry."""
+        return Cost._of([(min(a, b), unit) for a, b, unit in _aligned(self, other)])
+
 
 def _aligned(one: Cost, other: Cost) -> list[tuple[int, int, int]]:
     """The entries of both over common denominators."""

@@ -110,20 +110,22 @@ class Overdraft:
 
     Attributes:
         asked: the cost that was to be reserved.
-        left: what the ledger had left; at least one entry of it is smaller.
+        left: what could have been reserved; at least one entry of it is smaller.
     """
 
     asked: Cost
     left: Cost
 
 
-def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Overdraft:
+def reserve(ledger: Ledger, call: str, cost: Cost, room: Cost | None = None) -> Ledger | Overdraft:
     """Set a call's worst case aside, before it reads or draws anything.
 
     Args:
         ledger: the current ledger.
         call: the call's id, the same on every attempt at it.
         cost: the most the call can come to.
+        room: what may still be reserved, where that is less than what the ledger has left: because of what other
+            ledgers were charged that the same budget has to cover.
 
     Returns:
         The ledger with the reservation (the same ledger if the call already holds it), or a `Overdraft` if any entry
@@ -139,12 +141,12 @@ def reserve(ledger: Ledger, call: str, cost: Cost) -> Ledger | Overdraft:
         if held != cost:
             raise StateError(f"call {call} has {held} reserved and now asks for {cost}")
         return ledger
-    left = ledger.left
-    if not cost <= left:
-        return Overdraft(cost, left)
+    room = ledger.left if room is None else room
+    if not cost <= room:
+        return Overdraft(cost, room)
     reserved = ledger.reserved.set(call, cost)
     last = "" if call == ledger.last else ledger.last
-    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, last, known_left=left - cost)
+    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, last, known_left=ledger.left - cost)
 
 
 def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -> Ledger:
@@ -227,6 +229,30 @@ def forfeit(ledger: Ledger, call: str) -> Ledger:
         StateError: the call is not reserved.
     """
     return commit(ledger, call, _held(ledger, call), {})
+
+
+def write_off(ledger: Ledger, cost: Cost) -> Ledger:
+    """Spend what was paid and is forgotten: state was lost, and outputs that it paid for were seen.
+
+    Every one of them was admitted under the budget, so in no entry can more have been paid than is left. What each
+    reader was given is forgotten as well, and `readers` stay as they are.
+
+    Args:
+        ledger: the current ledger.
+        cost: the most it can have been.
+
+    Returns:
+        The ledger with that spent, and where it is more than what is left, with nothing left.
+    """
+    paid = cost.least(ledger.left)
+    return Ledger(
+        ledger.budget,
+        ledger.spent + paid,
+        ledger.reserved,
+        ledger.readers,
+        ledger.last,
+        known_left=ledger.left - paid,
+    )
 
 
 def _held(ledger: Ledger, call: str) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.models import Amount
+from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
 
 FAULTY = 2
 COLUMN_DIGITS = 6
@@ -38,7 +39,8 @@ def check(context: click.Context, file: Path, *, as_json: bool) -> None:
     """Check the configuration FILE and print its plan.
 
     Who is protected against what, how large the noise is at each level, what one window costs and how many windows
-    the ledgers afford. Nothing is started or written.
+    the ledgers afford; when releases leave, and how many keys this machine computes until then, which is measured.
+    Nothing is started or written.
 
     Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 1 any other error.
     """
@@ -54,26 +56,39 @@ def check(context: click.Context, file: Path, *, as_json: bool) -> None:
             click.echo(json.dumps({"faults": faults}, indent=2, ensure_ascii=False))
         context.exit(FAULTY)
     description = describe(plan)
+    computing = {found.view: found for found in measure(plan)}
     if as_json:
-        click.echo(description.model_dump_json(indent=2))
+        measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}
+        whole = {**description.model_dump(mode="json"), "computing": measured}
+        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for part in _page(description):
+    for part in _page(description, computing):
         console.print(part)
 
 
-def _page(plan: PlanDescription) -> Iterator[RenderableType]:
+def _page(plan: PlanDescription, computing: Mapping[str, Computing]) -> Iterator[RenderableType]:
     views = "1 view" if len(plan.views) == 1 else f"{len(plan.views)} views"
     yield Text.assemble((plan.name, "bold"), f": {views}, {plan.partitions} partitions, broker {plan.broker}")
+    yield Text(
+        f"Releases leave at multiples of {plan.slot}, {plan.offset} after the close of their window at the earliest. A "
+        "window that takes longer leaves later, which tells that it took longer."
+    )
     for view in plan.views:
-        yield _view(view)
+        yield _view(view, computing[view.name].words(plan.offset))
     for ledger in plan.ledgers:
         yield _ledger(ledger)
-    for warning in plan.warnings:
+    hasty = [
+        f"view {name}: half of the offset of {plan.offset} covers fewer than {ADVISED_KEYS} keys on this machine; "
+        "where a window may have more, raise release.offset"
+        for name, found in computing.items()
+        if not found.advised
+    ]
+    for warning in [*plan.warnings, *hasty]:
         yield Text.assemble(("\nwarning: ", "bold yellow"), warning)
 
 
-def _view(view: ViewDescription) -> RenderableType:
+def _view(view: ViewDescription, computing: str) -> RenderableType:
     start = f"from {view.first_window} on" if view.first_window else "from the first start on"
     lines = [
         f"{view.explanation.shows} of {view.item_field!r} in topic {view.topic}, every {view.window} {start}; "
@@ -81,6 +96,7 @@ def _view(view: ViewDescription) -> RenderableType:
         view.protection,
         view.explanation.keys,
         view.coalition,
+        f"{computing}.",
     ]
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(
@@ -155,7 +171,8 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
     lines = [
         f"Protects {ledger.population}: epsilon {budget.epsilon.decimal} and delta {budget.delta.decimal} every "
         f"{ledger.period}, all views and audiences together; then releases are refused.",
-        "A change of this budget holds from the next period on: a running one keeps what it began with.",
+        "A change of this budget or period holds from the next period on: a running one keeps what it began with.",
+        "What is spent is kept under these words for the population, whatever ledger and views are called.",
         f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (but for delta).",
         *map(_part, ledger.parts),
         f"At the clearances of the start the schedule asks for {price_words(ledger.asked)}: {verdict}.",

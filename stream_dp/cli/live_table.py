@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
@@ -35,13 +35,13 @@ class Bars:
 
     Attributes:
         rows: one line each.
-        noise: half width of the interval.
+        interval: ends of the interval of a noisy count.
         scale: the number that the full width stands for.
         style: colour of the bars.
     """
 
     rows: Sequence[Row]
-    noise: int
+    interval: Callable[[int], tuple[int, int]]
     scale: int
     style: str
 
@@ -57,7 +57,7 @@ class Bars:
             if row.count is None:
                 yield Segment(name + set_cell_size(NOT_SHOWN, width + 1 + label_cells) + "\n", dim)
                 continue
-            low, high = (_cells(count, self.scale, width) for count in (row.count - self.noise, row.count + self.noise))
+            low, high = (_cells(end, self.scale, width) for end in self.interval(row.count))
             yield Segment(name)
             yield Segment(SOLID * low, solid)
             yield Segment(WHISKER * (high - low), solid + dim)
@@ -70,7 +70,7 @@ def _cells(value: int, scale: int, width: int) -> int:
 
 def full_width(releases: Iterable[Release]) -> int:
     """The scale at which the longest bar of some releases fills its column."""
-    return max((entry.count + release.noise_interval_95 for release in releases for entry in release.items), default=1)
+    return max((release.interval(entry.count)[1] for release in releases for entry in release.items), default=1)
 
 
 def bars(release: Release, keys: Sequence[str], *, scale: int, style: str) -> Bars:
@@ -84,7 +84,7 @@ def bars(release: Release, keys: Sequence[str], *, scale: int, style: str) -> Ba
     """
     counts = {entry.item: entry.count for entry in release.items}
     rows = [Row(key, counts.get(key), str(counts.get(key, ""))) for key in keys]
-    return Bars(rows, release.noise_interval_95, scale, style)
+    return Bars(rows, release.interval, scale, style)
 
 
 def progress_line(done: int, total: int, words: str, width: int) -> RenderableType:
@@ -105,6 +105,12 @@ def rest(release: Release, rows: int) -> str:
     """What stands below the first rows."""
     more = len(release.items) - rows
     return f"and {more} more" if more > 0 else ""
+
+
+def count_words(release: Release, count: int) -> str:
+    """The noisy count of a shown key and its 95 % interval: "62 ±9"; "45 (1 to 54)" where that has no lower end."""
+    low, high = release.interval(count)
+    return f"{count} ±{high - count}" if high - count == count - low else f"{count} ({low} to {high})"
 
 
 def level_words(release: Release) -> str:

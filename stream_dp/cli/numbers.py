@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from stream_dp.exact.rationals import decimal_down, decimal_up, parse_exact
-from stream_dp.records.models import Amount
+from stream_dp.exact.rationals import decimal_up, parse_exact
+from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_time
 
 DIGITS = 6
@@ -18,9 +18,10 @@ def spent(amount: Amount) -> str:
     return amount.exact if len(amount.exact) < DIGITS <= len(amount.decimal) else decimal_up(_value(amount), DIGITS)
 
 
-def left(amount: Amount) -> str:
-    """What is left, in a form that says no more than it is."""
-    return decimal_down(_value(amount), DIGITS)
+def price(cost: Price) -> str:
+    """A cost with all that is not zero of it: "epsilon 1/3, delta 1e-6"."""
+    named = [(name, amount) for name, amount in cost if amount is not None and _value(amount)]
+    return ", ".join(f"{name} {spent(amount)}" for name, amount in named) or "nothing"
 
 
 def cents_up(value: Fraction) -> str:

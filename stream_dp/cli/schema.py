@@ -21,9 +21,10 @@ from stream_dp.records import codec as records
     help="Write every schema to this folder, one file each, instead of printing one.",
 )
 def schema(name: str, *, as_json: bool, output: Path | None) -> None:
-    """Print the JSON Schema of the public records.
+    """Print the JSON Schema of the public records, and of the operators' accounts.
 
-    NAME is `record` (anything on a topic releases.<view>.<audience>), `refusal`, or a kind of release.
+    NAME is `record` (anything on a topic releases.<view>.<audience>), `refusal`, a kind of release, or `entry` (the
+    internal topic <app>-accounts).
 
     Exit codes: 0 done, 1 the folder cannot be written, 2 wrong usage.
     """

@@ -24,16 +24,27 @@ from stream_dp.runtime.running import run_worker
     help="State folder of this worker; each worker of a machine needs its own. [default: data_dir of FILE]",
 )
 @click.option("--replication", default=1, show_default=True, help="Copies of every topic that has to be created.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Where stored state was lost: charge what was published at worst, go on behind it. For one start only.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what Faust is doing, too.")
-def worker(file: Path, data_dir: Path | None, replication: int, verbose: bool) -> None:
+def worker(file: Path, data_dir: Path | None, replication: int, accept_loss: bool, verbose: bool) -> None:
     """Run one worker of the application that FILE describes.
 
-    Creates the topics that are missing (not the source topics), takes its share of the partitions, counts, releases
-    and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions, on any machines, with the
-    same FILE and key file; one that was killed goes on where it was when it is started again.
+    Creates the topics that are missing (not the source topics) and claims all of them, takes its share of the
+    partitions, counts, releases and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions,
+    on any machines, with the same FILE and key file; one that was killed goes on where it was when it is started
+    again.
 
     How many records were read, refused (by reason) and released stands in counters.json in the state folder; what was
     refused, as metadata, in the dead-letter topic.
+
+    A worker that finds windows in the release topics which its tables do not know ends with code 2 and says so: their
+    state was lost, and releasing them again would spend the budget a second time. Restore the data folder and the
+    changelog topics if there is a copy. Without one, --accept-loss reads the release topics from the beginning,
+    charges every such window to the ledger as dear as it can have been, and never releases it again, nor sharper.
 
     Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
     """
@@ -49,4 +60,4 @@ def worker(file: Path, data_dir: Path | None, replication: int, verbose: bool) -
             "broker: memory:// lives inside one process, so a worker of its own would have nothing to read; "
             "`stream-dp demo` runs on it, and `stream-dp kafka up` starts a real Kafka"
         )
-    uvloop.run(run_worker(plan, AGENTS, replication=replication))
+    uvloop.run(run_worker(plan, AGENTS, replication=replication, accept_loss=accept_loss))

@@ -17,6 +17,8 @@ from stream_dp.windows.shape import Tiling
 
 RELEASE_PREFIX = "releases."
 KAFKA_PREFIX = "__"
+OWNERS_TOPIC = "stream-dp-owners"
+"""The topic of a cluster in which applications claim theirs."""
 _REFERENCES = {"source": "sources", "ledger": "ledgers", "ladder": "ladders"}
 
 
@@ -26,7 +28,7 @@ def cross_check(sections: Sections) -> list[Fault]:
     References are checked even of entries that are wrong elsewhere; a reference to an entry that is there but
     wrong is no fault of its own.
     """
-    faults = [*_sources(sections)]
+    faults = [*_sources(sections), *_populations(sections)]
     for name, ladder in sections.ladders.items():
         faults += _ladder(join("ladders", name), ladder)
     views = sections.raw.get("views")
@@ -91,6 +93,20 @@ def _sources(sections: Sections) -> Iterator[Fault]:
         yield from _reserved(sections, f"{path}.dead_letter_topic", letters)
 
 
+def _populations(sections: Sections) -> Iterator[Fault]:
+    """Ledgers of the same people: what is spent on a population is kept in one, by the words for it."""
+    ledgers: dict[str, str] = {}
+    for name, ledger in sections.ledgers.items():
+        if ledger.population in ledgers:
+            yield Fault(
+                f"{join('ledgers', name)}.population",
+                f"{ledger.population!r} is the population of ledger {ledgers[ledger.population]!r} already, and one "
+                "population has one ledger: let the views of both share it, and remove this one; or, if these are "
+                "other people, say who they are in other words",
+            )
+        ledgers.setdefault(ledger.population, name)
+
+
 def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:
     try:
         check_topic(topic)
@@ -100,6 +116,8 @@ def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:
     for prefix in prefixes:
         if topic.startswith(prefix):
             yield Fault(path, f"{topic!r} could be an internal topic: names that begin with {prefix!r} are reserved")
+    if topic == OWNERS_TOPIC:
+        yield Fault(path, f"{topic!r} is the topic in which applications claim theirs")
 
 
 def _ladder(path: str, ladder: list[LevelConfig]) -> Iterator[Fault]:

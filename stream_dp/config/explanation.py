@@ -93,6 +93,7 @@ class LedgerDescription(BaseModel):
     lasts: str = Field(description="How far into a period the budget reaches.")
     odds: str = Field(description="Over a period, the odds that one user took part change by this factor at most.")
     shares: list[ShareDescription]
+    fingerprint: str = Field(description="What was spent is kept under this; it changes with the population's wording.")
 
 
 class PlanDescription(BaseModel):
@@ -101,6 +102,8 @@ class PlanDescription(BaseModel):
     name: str
     broker: str
     partitions: int
+    slot: str = Field(description="Releases leave at multiples of this.")
+    offset: str = Field(description="How long after the close of its window a release leaves at the earliest.")
     views: list[ViewDescription]
     ledgers: list[LedgerDescription]
     warnings: list[str]
@@ -119,6 +122,8 @@ def describe(plan: Plan) -> PlanDescription:
         name=plan.name,
         broker=plan.broker,
         partitions=plan.partitions,
+        slot=format_duration(plan.slots.every_ms),
+        offset=format_duration(plan.slots.offset_ms),
         views=[_view(view) for view in plan.views.values()],
         ledgers=ledgers,
         warnings=_warnings(plan, ledgers),
@@ -238,6 +243,7 @@ def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
         lasts=format_duration(reach),
         odds=odds_factor(ledger.total.epsilon),
         shares=[_share(view, reach) for view in views],
+        fingerprint=ledger.fingerprint.hex(),
     )
 
 

@@ -69,7 +69,7 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
 
 
 def _next_start(view: ViewPlan, statement: Statement) -> int:
-    """Start of the first window of a view that no record tells of yet."""
+    """Start of the first window of a view that no entry tells of yet."""
     newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
     last = max((start for start in newest if start is not None), default=None)
     return statement.account.period.start_ms if last is None else view.window.shape.next(last)

@@ -31,6 +31,7 @@ _HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 SHORTEST_MS = 1000
 """Of windows and of periods."""
+SHORTEST_SLOT_MS = 100
 
 
 def _slack(value: Fraction) -> Fraction:
@@ -54,6 +55,12 @@ def _one_second(value: int) -> int:
 def _ten_seconds(value: int) -> int:
     if value < 10_000:
         raise ValueError("must be at least 10s: a broker erases from its logs in rounds")
+    return value
+
+
+def _tenth(value: int) -> int:
+    if value < SHORTEST_SLOT_MS:
+        raise ValueError("must be at least 100ms: a worker under load wakes up late by some hundredths of a second")
     return value
 
 
@@ -113,6 +120,13 @@ Duration = Annotated[int, PlainValidator(_duration)]
 Lasting = Annotated[Duration, AfterValidator(_one_second)]
 Moment = Annotated[int, PlainValidator(_time)]
 Name = Annotated[str, AfterValidator(check_name)]
+
+
+class ReleaseConfig(Section):
+    """When releases leave."""
+
+    slot: Annotated[Duration, AfterValidator(_tenth)] = 1000
+    offset: Duration = 2000
 
 
 class TimeConfig(Section):
@@ -218,6 +232,7 @@ class Config(Section):
     data_dir: Text
     key_file: Text
     erase_within: Annotated[Duration, AfterValidator(_ten_seconds)] = 15 * 60_000
+    release: ReleaseConfig = ReleaseConfig()
     sources: Annotated[dict[Name, SourceConfig], Named]
     ledgers: Annotated[dict[Name, LedgerConfig], Named]
     ladders: Annotated[dict[Name, Annotated[list[LevelConfig], Named]], Named]
@@ -227,6 +242,7 @@ class Config(Section):
 
 MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): Config,
+    ("release",): ReleaseConfig,
     ("sources", "*"): SourceConfig,
     ("sources", "*", "time"): TimeConfig,
     ("ledgers", "*"): LedgerConfig,

@@ -21,6 +21,7 @@ from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.keys import moment
 from stream_dp.windows.shape import Tiling
+from stream_dp.windows.slots import Slots
 from stream_dp.windows.views import Clock
 
 PartitionerName = Literal["murmur2", "crc32", "unchecked"]
@@ -63,7 +64,7 @@ class WindowPlan:
         grace_ms: how long after its end a window still takes late events.
         clock: "wall" closes windows by the clock of the machine, "event" by the watermark records of the source. No
             event moves a clock: it would make other users' events late.
-        max_ahead_ms: an event further ahead of the wall clock than this is refused.
+        max_ahead_ms: an event further ahead of the tick behind it than this is refused.
         idle_ms: after this long without a watermark, a partition's event clock goes on with the wall clock.
         retention_ms: how long after its end a sealed window can still be sharpened.
     """
@@ -97,8 +98,8 @@ class LedgerPlan:
     """The budget of a population in each of its periods.
 
     Attributes:
-        name: the ledger's name.
-        population: who a user is, in words.
+        name: the ledger's name; it may change.
+        population: who a user is, in words. These words are what the ledger is: what was spent is kept under them.
         total: the guarantee, (epsilon, delta).
         budget: the caps that keep it (`accounting.ledger`): without parts the same, with parts epsilon and delta less
             what the parts add, and their caps.
@@ -112,6 +113,15 @@ class LedgerPlan:
     budget: Cost
     periods: Tiling
     parts: Mapping[str, PartPlan] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Identity of the ledger: `FINGERPRINT_BYTES` bytes of BLAKE2b over the words for its population.
+
+        Spending belongs to a population and a time. So nothing that may change for the same people is in it: neither
+        the name, nor the budget, nor the periods.
+        """
+        return blake2b(self.population.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp ledger").digest()
 
 
 @dataclass(frozen=True)
@@ -195,6 +205,7 @@ class Plan:
         ledgers: by name.
         audiences: names, in the order of the file.
         erase_within_ms: how long after a window is sealed its raw counts may still stand in a changelog.
+        slots: when releases leave.
     """
 
     name: str
@@ -206,14 +217,15 @@ class Plan:
     ledgers: Mapping[str, LedgerPlan]
     audiences: tuple[str, ...]
     erase_within_ms: int
+    slots: Slots
 
 
 def fingerprint(view: ViewPlan) -> bytes:
     """Identity of a view: `FINGERPRINT_BYTES` bytes of BLAKE2b over everything that may not change under its state.
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
-    clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's budget and how it is
-    parted, and the wording of its population. Which parts a ledger has decides how a window is charged, so it is in.
+    clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's name, its periods, its
+    budget and how that is parted. Which parts a ledger has decides how a window is charged, so it is in.
     `view.fingerprint` itself is not looked at.
     """
     source, shape, ledger = view.source, view.window.shape, view.ledger
@@ -224,7 +236,7 @@ def fingerprint(view: ViewPlan) -> bytes:
         [shape.length_ms, view.window.first_ms],
         [view.items_per_user, view.buckets],
         [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
-        [ledger.name, ledger.periods.length_ms, ledger.periods.start_of(0), *sorted(ledger.parts)],
+        [ledger.fingerprint.hex(), *sorted(ledger.parts)],
         list(view.kind.identity),
     ]
     text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))

@@ -29,6 +29,7 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
 from stream_dp.kinds.registry import KINDS
 from stream_dp.windows.shape import Tiling
+from stream_dp.windows.slots import Slots
 
 _DAY_MS = 86_400_000
 
@@ -93,6 +94,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         ledgers=ledgers,
         audiences=tuple(config.audiences),
         erase_within_ms=config.erase_within,
+        slots=Slots(config.release.slot, config.release.offset),
     )
 
 

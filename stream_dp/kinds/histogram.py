@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
-from stream_dp.kinds.noise import NoiseLevel, noise_levels
+from stream_dp.kinds.noise import CONFIDENCE, NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
 from stream_dp.kinds.settings import DiscoveryDelta, Section
-from stream_dp.lossless.discovery import discovery_delta, minimum_count
+from stream_dp.lossless.discovery import discovery_delta, minimum_count, two_sided_from
 from stream_dp.lossless.sealed import prune
 from stream_dp.records.models import Amount, ItemCount, Release
 
@@ -38,7 +38,18 @@ class HistogramRelease(Release):
     minimum_count: int = Field(
         ge=1, description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key."
     )
+    two_sided_from: int = Field(
+        ge=1,
+        description="How to read a shown key: with at least 95 % chance, given that it is shown and whatever its true "
+        "count is, that lies within noise_interval_95 of a noisy count that is at least this, and between 1 and the "
+        "noisy count plus noise_interval_95 where the noisy count is smaller.",
+    )
     items: tuple[ItemCount, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
+
+    def interval(self, count: int) -> tuple[int, int]:
+        """As in every release, but that a count near the minimum may be shown by its noise alone."""
+        least, most = super().interval(count)
+        return (least if count >= self.two_sided_from else 1), most
 
     def extent(self) -> str:
         """How many keys are shown, and from which count on."""
@@ -50,6 +61,9 @@ class HistogramDetails(BaseModel):
 
     delta: Amount = Field(description="What one window adds to delta, for all levels together.")
     minimum_counts: dict[str, int] = Field(description="By level: the smallest noisy count that is shown.")
+    two_sided_from: dict[str, int] = Field(
+        description="By level: the smallest noisy count that says of its key, with 95 %, more than an upper bound."
+    )
 
 
 @dataclass(frozen=True)
@@ -93,9 +107,21 @@ class HistogramPlan(KindPlan):
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """The keys that reach the level's minimum count."""
         return [
-            {"minimum_count": self.minimum_counts[level], "items": _shown(table, column, self.minimum_counts[level])}
+            {
+                "minimum_count": self.minimum_counts[level],
+                "two_sided_from": self.two_sided_from[level],
+                "items": _shown(table, column, self.minimum_counts[level]),
+            }
             for level, column in zip(levels, read_counts(table, self.levels, levels, noise), strict=True)
         ]
+
+    @property
+    def two_sided_from(self) -> tuple[int, ...]:
+        """For each level the smallest noisy count whose interval has a lower end, among the keys that are shown."""
+        return tuple(
+            two_sided_from(level.threshold, least, CONFIDENCE)
+            for level, least in zip(self.levels, self.minimum_counts, strict=True)
+        )
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Delta, and from which count on keys are shown."""
@@ -105,7 +131,11 @@ class HistogramPlan(KindPlan):
             shows="keys and counts",
             keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.",
             columns={"shown\nfrom": [str(count) for count in self.minimum_counts]},
-            details=HistogramDetails(delta=delta, minimum_counts=dict(zip(names, self.minimum_counts, strict=True))),
+            details=HistogramDetails(
+                delta=delta,
+                minimum_counts=dict(zip(names, self.minimum_counts, strict=True)),
+                two_sided_from=dict(zip(names, self.two_sided_from, strict=True)),
+            ),
         )
 
 

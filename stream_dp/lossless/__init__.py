@@ -9,7 +9,8 @@ For programs of their own, with the noise of any of the `families`:
 * `RunningSums`: running and sliding sums over the panes of a stream, as it runs; `RunningState` is what it is made
   again from. `prefix_sums` and `sliding_sums` give the `Factorization` behind such sums, for counts that are all there.
 * `minimum_count`, `discovery_delta`: how large a noisy count must be before a key that nobody named is shown, and the
-  delta of that over a ladder. `gate_delta`, `passing_gate`: where the coarsest level decides for all.
+  delta of that over a ladder. `gate_delta`, `passing_gate`: where the coarsest level decides for all. `two_sided_from`:
+  how to read the count of a key that is shown because it is large.
 * `threshold_for`, `noise_parameter`, `epsilon_bound`: levels of discrete Laplace noise as integers A, from an epsilon,
   as the parameter a, as an epsilon. `clocks` reads a stream of uniform words at any of them.
 * `NoiseFamily`, `TailFamily`, `TwoSided`, `Sides`: what a family offers, to write another one.
@@ -18,7 +19,7 @@ What views release is the keyed form, which stores nothing: `lossless.sealed`, a
 of the ladder has a key of its own. They work on arrays and are imported by name, so that nothing here waits for NumPy.
 """
 
-from stream_dp.lossless.discovery import discovery_delta, gate_delta, minimum_count, passing_gate
+from stream_dp.lossless.discovery import discovery_delta, gate_delta, minimum_count, passing_gate, two_sided_from
 from stream_dp.lossless.factorization import Factorization, RunningState, RunningSums, prefix_sums, sliding_sums
 from stream_dp.lossless.kernels import NoiseFamily, Sides, TailFamily, TwoSided
 from stream_dp.lossless.levels import epsilon_bound, noise_parameter, threshold_for
@@ -48,4 +49,5 @@ __all__ = [
     "prefix_sums",
     "sliding_sums",
     "threshold_for",
+    "two_sided_from",
 ]

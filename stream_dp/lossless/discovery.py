@@ -39,6 +39,38 @@ def minimum_count(threshold: int, delta: Fraction) -> int:
     return 1 + smallest_power(a, delta * (1 + a))
 
 
+def two_sided_from(threshold: int, minimum: int, confidence: Fraction) -> int:
+    """Smallest noisy count whose interval has a lower end, given that a key is shown where that count is large.
+
+    A key is shown where its own noisy count v at this level reaches `minimum` (not so behind a gate), so among shown
+    keys larger noise is more frequent. With t from `discrete_laplace.interval`, the count c of the key lies in
+    [v - t, v + t] where v is at least the number returned, and in [1, v + t] where it is smaller, with at least
+    `confidence` given that the key is shown, whatever c >= 1 is. (A key that nobody counted for is never shown.) Where
+    the number is above t + 2 no smaller one would do: for c = 1 a miss below has a chance of exactly a^s.
+
+    Proof. Z is the noise, q = P(Z > t) = a^(t+1) / (1+a) <= (1 - confidence) / 2, and s the smallest with a^s <=
+    1 - confidence; the number is minimum + s. A miss above is Z < -t, one below Z > t and Z >= minimum + s - c; the key
+    is shown where Z >= minimum - c.
+
+    * c <= minimum: no miss above is shown. P(Z >= n) = a^n / (1+a) for n >= 0, so a miss below has at most
+      P(Z >= minimum + s - c) / P(Z >= minimum - c) = a^s.
+    * c = minimum + d, 1 <= d <= t: no miss above is shown. One below has at most q / P(Z >= -d), and
+      (1+a) P(Z >= -d) = 1 + a - a^(d+1) >= (1+a) / 2, since 2 a^2 <= 1 + a: at most 2 q.
+    * d > t: no miss is P(|Z| <= t) / P(Z >= -d) >= 1 - 2 q.
+
+    Args:
+        threshold: level A, a = A / 2^64.
+        minimum: smallest noisy count that is shown.
+        confidence: in (0, 1).
+
+    Raises:
+        ParameterError: not a level, or the confidence is out of range.
+    """
+    if not 0 < confidence < 1:
+        raise ParameterError(f"a confidence must lie between 0 and 1, not {confidence}")
+    return minimum + smallest_power(noise_parameter(threshold), 1 - confidence)
+
+
 def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> Fraction:
     """What showing unknown keys adds to delta, over all levels and all items of one user.
 

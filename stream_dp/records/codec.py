@@ -1,4 +1,4 @@
-"""The bytes of a record and its key, and the JSON Schema of all of them."""
+"""The bytes of a record or an entry and its key, and the JSON Schema of all of them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
 from stream_dp.kinds.registry import KINDS
+from stream_dp.records.entries import Entry
 from stream_dp.records.models import SCHEMA_VERSION, Refusal, Release
+
+T = TypeVar("T")
 
 AnyRecord = Release | Refusal
 """A record of any kind."""
@@ -27,16 +31,18 @@ def _of_known_kind(refusal: Refusal) -> Refusal:
 _REFUSAL: Any = Annotated[Refusal, AfterValidator(_of_known_kind)]
 _RELEASE: Any = Annotated[reduce(or_, (kind.release for kind in KINDS.values())), Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[_RELEASE | _REFUSAL, Field(discriminator="type")])
+_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Entry)
 _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
     "record": ("What a topic releases.<view>.<audience> holds", _ADAPTER),
     **{kind.name: (kind.title, TypeAdapter(kind.release)) for kind in KINDS.values()},
     "refusal": ("Refusal of a release", TypeAdapter(_REFUSAL)),
+    "entry": ("What the operators' topic <app>-accounts holds", _ENTRIES),
 }
 SCHEMA_NAMES = tuple(_SCHEMAS)
 
 
-def encode(record: AnyRecord) -> bytes:
-    """A record as it is published: JSON in UTF-8, compact, keys sorted. Equal records give equal bytes."""
+def encode(record: AnyRecord | Entry) -> bytes:
+    """A record or an entry as it is published: JSON in UTF-8, compact, keys sorted. Equal ones give equal bytes."""
     data = record.model_dump(mode="json", exclude_none=True)
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
@@ -47,11 +53,50 @@ def decode(data: bytes) -> AnyRecord:
     Raises:
         StateError: not a record of this schema version.
     """
+    return _decoded(_ADAPTER, data, "a release record")
+
+
+def decode_entry(data: bytes) -> Entry:
+    """The entry that `encode` wrote.
+
+    Raises:
+        StateError: not an entry of this schema version.
+    """
+    return _decoded(_ENTRIES, data, "an entry of the accounts")
+
+
+def _decoded(adapter: TypeAdapter[T], data: bytes, what: str) -> T:
     try:
-        return _ADAPTER.validate_json(data)
+        return adapter.validate_json(data)
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
-        raise StateError(f"not a release record of schema version {SCHEMA_VERSION}: {faults}") from None
+        raise StateError(f"not {what} of schema version {SCHEMA_VERSION}: {faults}") from None
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """What tells records apart, read without the rest of them."""
+
+    type: Literal["release", "refusal"]
+    revision: int
+    window: OutlinedWindow
+
+
+class OutlinedWindow(msgspec.Struct, frozen=True):
+    """The window a record is about."""
+
+    start_ms: int
+
+
+def outline(data: bytes) -> Outline:
+    """The outline of a record that `encode` wrote.
+
+    Raises:
+        StateError: not a record.
+    """
+    try:
+        return msgspec.json.decode(data, type=Outline)
+    except msgspec.DecodeError as error:
+        raise StateError(f"not a release record: {error}") from None
 
 
 def topic_key(record: AnyRecord) -> bytes:
@@ -61,6 +106,13 @@ def topic_key(record: AnyRecord) -> bytes:
     """
     key = f"{record.view}/{record.audience}/{record.window.start_ms}"
     return (key if record.type == "release" else f"{key}/refusal").encode()
+
+
+def entry_key(entry: Entry) -> bytes:
+    """The Kafka key of an entry: compaction keeps every charge, and the newest refusal of every revision."""
+    first = entry.readers[0]
+    key = f"{entry.view}/{entry.window.start_ms}/{first.audience}/{first.revision}"
+    return (key if entry.type == "charge" else f"{key}/refusal").encode()
 
 
 def schema(name: str) -> dict[str, Any]:

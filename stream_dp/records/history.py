@@ -45,8 +45,6 @@ class History:
     """The records of any number of views and audiences. Old ones may come again: topics repeat after a crash."""
 
     seen: dict[tuple[str, str], dict[int, Seen]] = field(default_factory=dict)
-    charged: Cost = Cost.ZERO
-    """What all records that were taken say they charged."""
     newest: AnyRecord | None = None
     """The record that was taken last."""
 
@@ -57,8 +55,6 @@ class History:
         if not seen.take(record):
             return None
         self.newest = record
-        if not isinstance(record, Refusal):
-            self.charged += cost(record.charged)
         return seen
 
     def windows(self, view: str, audience: str) -> dict[int, Seen]:

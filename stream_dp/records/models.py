@@ -2,6 +2,10 @@
 
 A record is closed: a field that is not here, or in the model of its kind, is never published. A change of its form
 raises `SCHEMA_VERSION`.
+
+As long as nothing is refused, a record is a function of what its own audience was released, and of the configuration
+and the grants: `held` and `told` add up the costs of the audience's own releases. What the ledger paid and has left
+depends on what the selections of all views have cost, so that stands in the operators' topic (`records.entries`).
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ class Amount(PublicRecord):
     decimal: str = Field(
         pattern=_DECIMAL,
         description="The number in at most 12 significant digits: rounded up where it is a cost or a budget, "
-        "rounded down where it is what is left.",
+        "rounded down where it is what a ledger has left.",
     )
 
     @classmethod
@@ -82,8 +86,8 @@ class Price(PublicRecord):
 
     @classmethod
     def left(cls, cost: Cost) -> Price:
-        """What is left of epsilon and delta, decimals rounded down."""
-        return cls(epsilon=Amount.down(cost.epsilon), delta=Amount.down(cost.delta))
+        """What is left, decimals rounded down."""
+        return cls(**{name: Amount.down(value) for name, value in cost.entries(at_least=2)})
 
     @property
     def cost(self) -> Cost:
@@ -121,7 +125,6 @@ class AccountPart(PublicRecord):
     epsilon: Amount = Field(description="What the part takes of the budget's epsilon.")
     slack: Amount = Field(description="What it takes of the budget's delta.")
     budget: Amount = Field(description="What may be charged to it in the period, in its own unit.")
-    left: Amount = Field(description="What was left of that when this record was made.")
 
 
 class AccountParts(PublicRecord):
@@ -139,15 +142,16 @@ class Account(PublicRecord):
     """The ledger that pays for a record."""
 
     name: str = Field(description="The ledger's name.")
-    population: str = Field(description="Who is protected: one of these is a user.")
-    period: Interval = Field(description="The period that the window is charged to.")
+    population: str = Field(
+        description="Who is protected: one of these is a user. What is spent is kept under these words, not under the "
+        "name."
+    )
+    period: Interval = Field(
+        description="The period that the window is charged to; one that has begun keeps its length until it ends."
+    )
     budget: Price = Field(
         description="What may be spent on one user in the period, over all views and audiences; a period keeps the "
         "budget that it began with."
-    )
-    left: Price = Field(
-        description="What was left of it when this record was made; where the ledger has parts, of what they do not "
-        "take."
     )
     parts: AccountParts | SkipJsonSchema[None] = Field(
         default=None, json_schema_extra=absent, description="The parts of the budget, where it has any."
@@ -172,6 +176,10 @@ class Publication(PublicRecord):
     revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")
     neighbours: str = Field(description="What the guarantee hides, in words.")
     ledger: Account = Field(description="The account it is charged to.")
+    told: Price = Field(
+        description="What this audience, alone, has been told under the ledger in the period so far, over all its "
+        "views, this record included. The releases of other audiences are not in it."
+    )
 
 
 class Release(Publication):
@@ -183,15 +191,20 @@ class Release(Publication):
     noise_interval_95: int = Field(
         ge=0,
         description="Half width: the noise of the count of a key that was named beforehand lies in plus or minus this "
-        "with at least 95 % chance. Among keys that are shown because their noisy counts are large, larger noise is "
-        "more frequent.",
-    )
-    charged: Price = Field(
-        description="What the ledger paid when this record was made: the difference to what had been paid for the "
-        "window before; zero if another audience's release already covers it."
+        "with at least 95 % chance. So does that of a shown key where noise of the counts has no part in which keys "
+        "are shown; where it has, as in a histogram, larger noise is more frequent among those, and two_sided_from "
+        "says how to read them.",
     )
     held: Price = Field(description="What this audience, alone, has now been told about the window.")
     items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
+
+    def interval(self, count: int) -> tuple[int, int]:
+        """Ends of an interval for the true count of a shown key, by its noisy count.
+
+        It holds with at least 95 % chance given that the key is shown, whatever the true count is; for each key by
+        itself, not for the largest of them.
+        """
+        return count - self.noise_interval_95, count + self.noise_interval_95
 
     def extent(self) -> str:
         """How much it shows and what it leaves out, in a few words."""
@@ -199,10 +212,22 @@ class Release(Publication):
 
 
 class Refusal(Publication):
-    """A window, or a sharper revision of it, that the ledger could not pay for. Nothing was drawn, nothing charged."""
+    """A window, or a sharper revision of it, that the ledger could not pay for. Nothing was drawn, nothing charged.
+
+    A refusal tells what the audience's own releases need not tell: that all releases which the ledger paid for in the
+    period, those of other views and audiences too, have left less than `asked` in one entry. What a selection costs
+    depends on the data. A refusal is a function of such costs, the configuration and the grants, so the ledger's
+    guarantee covers it; no audience's `held` or `told` counts it.
+    """
 
     type: Literal["refusal"] = Field(description="A refusal; releases made before stay as they are.")
     kind: str = Field(description="What the view publishes.")
     level: Level = Field(description="The level that was asked for.")
-    reason: Literal["budget"] = Field(description="budget: what the ledger has left does not cover `asked`.")
-    asked: Price = Field(description="What it would have cost at worst; less than that is left in one entry.")
+    reason: Literal["budget"] = Field(
+        description="budget: what the releases of all views and audiences have left of the period's budget does not "
+        "cover `asked`."
+    )
+    asked: Price = Field(
+        description="What the ledger does not cover: of a window what it costs at worst, released to all its "
+        "audiences; of a sharper revision what its counts cost beyond those that this audience has."
+    )

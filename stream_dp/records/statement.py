@@ -1,16 +1,18 @@
-"""The statement of a ledger, from public records alone: what was spent, by whom, and what is left."""
+"""The statement of a ledger, from the entries of its accounts: what was spent, by whom, and what is left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple, Self
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.exact.rationals import parse_exact
-from stream_dp.records.codec import AnyRecord
-from stream_dp.records.models import Account, AccountPart, AccountParts, Amount, Refusal
+from stream_dp.records.codec import entry_key
+from stream_dp.records.entries import Entry
+from stream_dp.records.models import Account, AccountPart, AccountParts, Amount
 
 
 @dataclass(slots=True)
@@ -21,7 +23,7 @@ class Share:
         charged: what they added to what was spent; a reader who came later than a finer one adds nothing.
         held: what this audience alone has been told.
         windows: how many windows it has.
-        refused: how many windows, or sharper revisions, it was refused.
+        refused: how many windows it was refused, or refused sharper.
         last_ms: start of the newest window.
         level: name of its level.
     """
@@ -33,27 +35,28 @@ class Share:
     last_ms: int | None = None
     level: str = ""
 
-    def take(self, record: AnyRecord) -> None:
-        """Add the record that holds of a window, or its refusal."""
-        if isinstance(record, Refusal):
-            self.refused += 1
-        else:
-            self.windows += 1
-            self.charged += record.charged.cost
-            self.held += record.held.cost
-        if self.last_ms is None or record.window.start_ms >= self.last_ms:
-            self.last_ms = record.window.start_ms
-            self.level = self.level if isinstance(record, Refusal) else record.level.name
+
+class Period(NamedTuple):
+    """A ledger in one of its periods; two of them may start alike if the length of periods was changed."""
+
+    ledger: str
+    start_ms: int
+    end_ms: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """The one that an entry is about."""
+        return cls(entry.ledger.name, entry.ledger.period.start_ms, entry.ledger.period.end_ms)
 
 
 @dataclass
 class Statement:
-    """One ledger in one period, as far as the topics still tell.
+    """One ledger in one period, as far as the topic still tells.
 
     Attributes:
-        account: of the newest record.
+        account: of the newest entry.
         budget: the caps of the period.
-        left: of the newest record.
+        left: of the newest entry.
         shares: by view and audience.
         history: (end of the newest window so far, what was left) whenever that changed, oldest first.
     """
@@ -66,51 +69,62 @@ class Statement:
 
     @property
     def spent(self) -> Cost:
-        """What was spent, by the newest record."""
+        """What was spent, by the newest entry."""
         return self.budget.most(self.left) - self.left
 
     @property
     def seen(self) -> Cost:
-        """What the records that are still there charged."""
+        """What the entries that are there charged."""
         return sum((share.charged for share in self.shares.values()), Cost.ZERO)
 
     @property
     def older(self) -> Cost:
-        """What was charged by records that are gone: expired, or replaced by a sharper revision."""
+        """What was spent and no entry tells of."""
         return self.spent.most(self.seen) - self.seen
 
 
-def read_statements(records: Iterable[tuple[int, AnyRecord]]) -> dict[tuple[str, int], Statement]:
-    """The statement of every ledger and period that records tell of.
+def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statement]:
+    """The statement of every ledger and period that entries tell of.
 
     Args:
-        records: with the time at which each was published, in any order; a record may come twice.
+        entries: with the time at which each was published, in any order; an entry may come twice.
 
     Returns:
-        By ledger and start of the period, oldest period first.
+        By ledger and period, oldest period first.
     """
-    found: dict[tuple[str, int], Statement] = {}
-    holding: dict[tuple[str, str, int, str], AnyRecord] = {}
-    reached: dict[tuple[str, int], int] = {}
-    for _, record in sorted(records, key=_age):
-        key = record.ledger.name, record.ledger.period.start_ms
-        budget, left = caps(record.ledger), remainder(record.ledger)
-        one = found.setdefault(key, Statement(record.ledger, budget, left))
-        one.account, one.budget, one.left = record.ledger, budget, left
-        reached[key] = max(reached.get(key, record.window.end_ms), record.window.end_ms)
+    found: dict[Period, Statement] = {}
+    reached: dict[Period, int] = {}
+    ordered = [entry for _, entry in sorted(entries, key=_age)]
+    for entry in ordered:
+        key, end = Period.of(entry), entry.window.end_ms
+        budget, left = caps(entry.ledger), entry.left.cost
+        one = found.setdefault(key, Statement(entry.ledger, budget, left))
+        one.account, one.budget, one.left = entry.ledger, budget, left
+        reached[key] = max(reached.get(key, end), end)
         if (reached[key], left) not in one.history[-1:]:
             one.history.append((reached[key], left))
-        holding[record.view, record.audience, record.window.start_ms, record.type] = record
-    for record in holding.values():
-        one = found[record.ledger.name, record.ledger.period.start_ms]
-        one.shares.setdefault((record.view, record.audience), Share()).take(record)
+    had: set[tuple[str, str, int, str]] = set()
+    for entry in {entry_key(entry): entry for entry in ordered}.values():
+        one, start = found[Period.of(entry)], entry.window.start_ms
+        for reader in entry.readers:
+            share = one.shares.setdefault((entry.view, reader.audience), Share())
+            share.charged += reader.charged.cost
+            share.held += reader.told.cost
+            window = entry.view, reader.audience, start, entry.type
+            if window not in had:
+                share.windows += entry.type == "charge"
+                share.refused += entry.type == "refusal"
+            had.add(window)
+            if share.last_ms is None or start >= share.last_ms:
+                share.last_ms = start
+                share.level = reader.level if entry.type == "charge" else share.level
     return dict(sorted(found.items()))
 
 
-def _age(found: tuple[int, AnyRecord]) -> tuple[int, list[Fraction]]:
-    """Later records have less left; records of one commit have the same."""
-    time_ms, record = found
-    return time_ms, [-value for _, value in remainder(record.ledger).entries(at_least=len(ENTRIES))]
+def _age(found: tuple[int, Entry]) -> tuple[int, list[Fraction]]:
+    """Later entries have less left; those of one commit may be as old as one another."""
+    time_ms, entry = found
+    return time_ms, [-value for _, value in entry.left.cost.entries(at_least=len(ENTRIES))]
 
 
 def caps(account: Account) -> Cost:
@@ -121,12 +135,6 @@ def caps(account: Account) -> Cost:
     return (total - taken) + Cost(Fraction(0), Fraction(0), **entries)
 
 
-def remainder(account: Account) -> Cost:
-    """What was left in every part."""
-    entries = {PART_ENTRIES[name]: _exact(part.left) for name, part in _parts(account.parts).items()}
-    return account.left.cost + Cost(Fraction(0), Fraction(0), **entries)
-
-
 def _parts(parts: AccountParts | None) -> Mapping[str, AccountPart]:
     return {name: part for name, part in parts if part is not None} if parts is not None else {}
 
@@ -135,9 +143,9 @@ def _exact(amount: Amount) -> Fraction:
     return parse_exact(amount.exact)
 
 
-def newest_periods(statements: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    """The starts of the periods of each ledger, oldest first."""
-    found: dict[str, list[int]] = {}
-    for name, start in sorted(statements):
-        found.setdefault(name, []).append(start)
+def periods_of(statements: Iterable[Period]) -> dict[str, list[Period]]:
+    """The periods of each ledger, oldest first."""
+    found: dict[str, list[Period]] = {}
+    for period in sorted(statements):
+        found.setdefault(period.ledger, []).append(period)
     return found

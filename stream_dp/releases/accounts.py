@@ -1,10 +1,34 @@
-"""The ledgers of one partition: in memory, and as the rows that were stored of them."""
+"""The ledgers of one partition: which pays for which window, in memory and as the rows that were stored of them.
+
+A ledger is a population's, and what was spent belongs to that population and a time. Periods follow one another, so a
+window is in one of them; but where their length or start was changed, a period of the former shape and one of today's
+may share some time. Both keep what they promise:
+
+* A period that has begun pays for its windows until it ends, whatever is configured since. (Unless today's period has
+  begun as well; then that pays.)
+* Each row has what was charged to it and nothing else, so nothing is counted twice, however often the shape is changed
+  there and back. What counts against its caps is that, and all that was charged to other periods that it overlaps.
+* A window is admitted if it fits under the caps of the period that pays for it, and of every other that has begun and
+  that the window is in, even in part.
+
+Guarantee: what the windows in a period that has begun have cost, whichever period paid, stays within its caps.
+
+Proof. Each of those windows lies in the period that paid for it, so that period is the one in question or overlaps it,
+and all it was charged counts. When the period began this was within the caps, the first window included. Since then
+every window that is even partly in it was admitted only if it fitted, in every entry that it adds to. Others add
+nothing to what the windows in it have cost.
+
+So nothing is forgotten, and a period of another shape may be left with nothing: it is charged whole periods of the
+former shape of which only some windows are in it. It also has its caps fixed after some of what they cover was drawn,
+so a new shape must not be chosen by what was released (`accounting.ledger`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
-from stream_dp.accounting import Ledger, cancel, commit
+from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
 from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import (
@@ -13,6 +37,8 @@ from stream_dp.releases.rows import (
     Call,
     charged_rows,
     ledger_key,
+    period_of,
+    population_of,
     promise_row,
     read_ledgers,
     repairs,
@@ -23,11 +49,11 @@ from stream_dp.releases.rows import (
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
-from stream_dp.windows.keys import after, text
+from stream_dp.windows.keys import after
 
 
 class Accounts:
-    """Which ledger pays for which window, what is left in it, and what its period promises."""
+    """Which ledger pays for which window, what is left for it, and what its period promises."""
 
     def __init__(self, views: Mapping[str, ViewPlan]) -> None:
         """Set up the accounts; `load` makes them ready.
@@ -38,10 +64,13 @@ class Accounts:
         self._views = views
         self._ledgers: dict[bytes, Ledger] = {}
         self._begun: dict[bytes, LedgerPlan] = {}
+        self._overlaps: dict[bytes, list[bytes]] = {}
 
     def of(self, view: ViewPlan, start_ms: int) -> tuple[bytes, Ledger]:
         """The ledger that pays for a window, and the key of its row."""
-        key = ledger_key(view, start_ms)
+        key, window = ledger_key(view, start_ms), view.window.shape.stretch(start_ms)
+        if key not in self._begun:
+            key = next((other for other in self._overlapping(key) if period_of(other).holds(window)), key)
         ledger = self._ledgers.get(key)
         return key, Ledger(view.ledger.budget) if ledger is None else ledger
 
@@ -50,7 +79,37 @@ class Accounts:
 
         A period begins with its first reservation. What was refused before that was refused under the plan of its day.
         """
-        return self._begun.get(ledger_key(view, start_ms), view.ledger)
+        key, _ = self.of(view, start_ms)
+        return self._begun.get(key, view.ledger)
+
+    def left(self, view: ViewPlan, start_ms: int) -> Cost:
+        """What may still be reserved for a window: entry by entry the least that a period leaves which it is in."""
+        key, ledger = self.of(view, start_ms)
+        window = view.window.shape.stretch(start_ms)
+        others = [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
+        rests = [self._rest(other, self._ledgers[other]) for other in others]
+        return reduce(Cost.least, rests, self._rest(key, ledger))
+
+    def _rest(self, key: bytes, ledger: Ledger) -> Cost:
+        """What is left of a period's caps.
+
+        An entry that the periods it overlaps have overdrawn has nothing left; a period that would begin with one has
+        nothing at all.
+        """
+        charged = [_charged(self._ledgers[other]) for other in self._overlapping(key)]
+        taken = sum(charged, _charged(ledger))
+        if key not in self._begun and not taken <= ledger.budget:
+            return Cost.ZERO
+        return ledger.budget.most(taken) - taken
+
+    def _overlapping(self, key: bytes) -> list[bytes]:
+        """The other periods of a population that have begun and overlap one, whose shape is another therefore."""
+        found = self._overlaps.get(key)
+        if found is None:
+            period, of = period_of(key), population_of(key)
+            found = [other for other in self._begun if other.startswith(of) and other != key]
+            found = self._overlaps[key] = [other for other in found if period_of(other).overlaps(period)]
+        return found
 
     def reserved_rows(self, view: ViewPlan, key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
         """What a reservation changes; the first of a period fixes what the period promises."""
@@ -60,7 +119,17 @@ class Accounts:
     def keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
         """Go on with a ledger as it is after a step."""
         self._ledgers[key] = ledger
-        self._begun.setdefault(key, view.ledger)
+        if key not in self._begun:
+            self._begun[key] = view.ledger
+            self._overlaps.clear()
+
+    def charge_lost(self, view: ViewPlan, start_ms: int, cost: Cost) -> list[tuple[bytes, bytes | None]]:
+        """Spend what was paid in the period of a window and is forgotten, at worst: the rows that this changes."""
+        key, ledger = self.of(view, start_ms)
+        paid = write_off(ledger, cost)
+        first = [] if key in self._begun else [promise_row(key, view.ledger)]
+        self.keep(view, key, paid)
+        return [*first, (key, encode(paid))]
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
@@ -70,9 +139,10 @@ class Accounts:
             self._ledgers[key] = self._settled(key, ledger, changes, rows)
             if changes:
                 yield Commit(changes)
-        for prefix, plan in {LEDGER + text(view.ledger.name): view.ledger for view in self._views.values()}.items():
-            for key in [key for key in self._ledgers if key.startswith(prefix)]:
-                self._begun[key] = stored_promise(key, rows).plan(plan, self._ledgers[key].budget)
+        for plan in {view.ledger.fingerprint: view.ledger for view in self._views.values()}.values():
+            for key in [key for key in self._ledgers if key.startswith(LEDGER + plan.fingerprint)]:
+                period, budget = period_of(key), self._ledgers[key].budget
+                self._begun[key] = stored_promise(key, rows).plan(plan, period, budget)
 
     def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
         """A ledger without the reservations that are about a configured view, and what that changes."""
@@ -88,3 +158,8 @@ class Accounts:
                 ledger = commit(ledger, str(call), paid, shares)
                 changes += charged_rows(key, ledger)
         return ledger
+
+
+def _charged(ledger: Ledger) -> Cost:
+    """What was charged to a ledger itself, spent and reserved."""
+    return ledger.budget - ledger.left

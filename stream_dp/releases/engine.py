@@ -1,4 +1,4 @@
-"""The release engine: reserve, draw, store, publish; the views whose ledgers live in one partition.
+"""The release engine: reserve, draw, store; the views whose ledgers live in one partition.
 
 Every method is a step (see `stream_dp.windows.effects`). What a crash leaves behind, at each cut:
 
@@ -8,7 +8,8 @@ Every method is a step (see `stream_dp.windows.effects`). What a crash leaves be
 * inside the commit that stores a window: the window's row is the commit point. Before it, as above. After it the
   ledger may still hold the reservation; `load` finds the row and turns it into the charge. The charge and the end of
   the reservation are two rows; the charge names its call, so that it is not made twice;
-* after the commit: the records stand in the row's outbox and are sent again, byte for byte.
+* after the commit: the records stand in the row's outbox until they have left (`releases.outboxes`). Releasing ends
+  here: a window's records leave at its slot, and a slot is not waited for.
 
 So what was charged always covers what was published, a window is drawn once, and every window leaves at its turn,
 empty or not: the data trigger, delay and suppress nothing.
@@ -16,7 +17,8 @@ empty or not: the data trigger, delay and suppress nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from stream_dp.accounting import Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
@@ -25,11 +27,12 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.clearances import Clearances
+from stream_dp.releases.losses import UNPUBLISHED, Published, lost_costs, lost_state, lost_windows
 from stream_dp.releases.pricing import difference, price
-from stream_dp.releases.publication import Publisher, account
+from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import (
     BUCKET,
-    CLEARANCE,
     NOTHING,
     TABLE,
     VIEW,
@@ -40,21 +43,22 @@ from stream_dp.releases.rows import (
     ViewRow,
     WindowRow,
     charged_rows,
-    clearance_audience,
     deletes,
     outdated,
     stored_buckets,
     stored_table,
+    stored_window,
 )
-from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Publish, Rows, Send, Step
+from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.merging import drop_except, summed
+from stream_dp.windows.slots import Slots
 
 RELEASED_AT_ONCE = 8
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
-SHARPENED_AT_ONCE = 32
-"""Windows that one commit sharpens."""
+SHARPENED_AT_ONCE = 8
+"""Windows that one step sharpens, in one commit."""
 
 
 class ReleaseEngine:
@@ -69,11 +73,13 @@ class ReleaseEngine:
         views: Sequence[ViewPlan],
         starts: Mapping[str, int],
         *,
+        slots: Slots,
         prf_key: bytes,
         key_id: bytes,
         entropy: Entropy,
         lists: Mapping[str, KeyList],
         topic: Callable[[str, str], str],
+        accounts: str,
         withdrawal: Callable[[MergedBucket], Message],
     ) -> None:
         """Set up the engine; `load` makes it ready.
@@ -81,64 +87,103 @@ class ReleaseEngine:
         Args:
             views: the views whose ledger lives in this partition.
             starts: start of each view's first window, ms.
+            slots: when records leave.
             prf_key: secret that coarser levels are derived from.
             key_id: a name of that secret that does not tell it.
             entropy: source of fresh noise.
             lists: the public lists that stand in topics, by topic.
             topic: the public topic of a view and an audience.
+            accounts: the operators' topic of the accounts.
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
         """
         self._views = {view.name: view for view in views}
-        self._marks = {view.name: ViewRow(view.fingerprint, key_id, starts[view.name]) for view in views}
+        self._marks = {
+            view.name: ViewRow(view.fingerprint, key_id, starts[view.name], starts[view.name]) for view in views
+        }
+        self._slots = slots
+        self._last_slots: dict[str, int] = {}
+        """By view: the slot of its last window."""
         self._prf_key = prf_key
         self._entropy = entropy
         self._lists = lists
-        self._publisher = Publisher(topic, prf_key)
+        self._publisher = Publisher(topic, accounts, prf_key)
         self._withdrawal = withdrawal
-        self._clearances: dict[str, ClearanceRow] = {}
+        self._clearances = Clearances(self._views)
         self._waiting: dict[tuple[str, int], set[int]] = {}
         self._accounts = Accounts(self._views)
 
-    def load(self, rows: Rows) -> Step:
+    @property
+    def views(self) -> Collection[ViewPlan]:
+        """The views whose ledger lives in this partition."""
+        return self._views.values()
+
+    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
-        Windows that are complete are released by `due`, as long as `waits`.
+        What is complete or ordered is carried out by `due`, as long as `waits`.
+
+        Args:
+            rows: the partition's table.
+            published: what was found in the public topics of the views, read after what others stored is in the table.
+            accept_loss: go on where windows were published that are not stored: charge them at worst, never release
+                them again. All that was published is needed then.
 
         Raises:
-            ConfigError: a view or the key was changed in a way that the stored releases do not fit.
+            ConfigError: a view or the key was changed in a way that the stored releases do not fit; or state was lost,
+                which is not accepted. Nothing has been stored.
         """
-        for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
-            self._clearances[clearance_audience(key)] = decode(ClearanceRow, value)
+        lost: dict[str, list[int]] = {}
         for name, mark in self._marks.items():
             stored = rows.get(VIEW + text(name))
-            if stored is not None:
-                former = decode(ViewRow, stored)
+            former = None if stored is None else decode(ViewRow, stored)
+            if former is not None:
                 mark.check(name, former)
-                mark.next_ms = former.next_ms
-        yield Commit([self._view_row(name) for name in self._marks])
+                mark.next_ms, mark.kept_ms = former.next_ms, former.kept_ms
+            if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
+                lost[name] = found
+        if lost and not accept_loss:
+            raise lost_state(lost)
+        yield Commit([self._view_row(name) for name in self._marks if name not in lost])
         yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
         yield from self._accounts.load(rows)
+        for name, found in lost.items():
+            yield from self._write_off(self._views[name], found, rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
+        self._clearances.load(rows)
         yield Erase(BUCKET, after(BUCKET))
 
+    def _write_off(self, view: ViewPlan, lost: Sequence[int], rows: Rows) -> Iterator[Effect]:
+        """Charge lost windows at worst and step over them. A crash in between charges them again, never too little."""
+        mark, shape = self._marks[view.name], view.window.shape
+        next_ms = shape.next(shape.start_of(lost[-1]))
+        charged = [
+            row
+            for period, cost in lost_costs(view, lost, mark.next_ms, rows).items()
+            for row in self._accounts.charge_lost(view, period, cost)
+        ]
+        half = [start for start in lost if stored_window(view.name, start, rows) is not None]
+        mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
+        forgotten = [(window_key(kind, view.name, start), None) for start in half for kind in (WINDOW, TABLE)]
+        yield Commit([*charged, *forgotten, self._view_row(view.name)])
+        yield Increment("windows_lost", len(lost), (("view", view.name),))
+
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
-        """Publish what is in an outbox, step over stored windows, note the buckets of those that wait."""
+        """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
-        unsent = {}
+        leaving: list[Leave] = []
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
             mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
-            if row.outbox:
-                unsent[start] = row
+            self._last_slots[view.name] = max(row.slot_ms, self._last_slots.get(view.name, row.slot_ms))
+            leaving += [Leave(view.name, start, departure.slot_ms) for departure in row.outbox]
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         left = [decode(MergedBucket, value) for _, value in rows.scan(buckets, due)]
         if left:
             yield Commit([self._view_row(view.name), *deletes(left)])
-        if unsent:
-            yield from self._publish(view.name, unsent)
+        yield from leaving
         for _, value in rows.scan(due, after(buckets)):
             bucket = decode(MergedBucket, value)
             self._waiting.setdefault((view.name, bucket.start_ms), set()).add(bucket.bucket)
@@ -163,11 +208,17 @@ class ReleaseEngine:
 
     @property
     def waits(self) -> bool:
-        """Whether a window is complete and its turn has come."""
-        return any(map(self._is_due, self._views.values()))
+        """Whether a window is complete and its turn has come, or an order is not carried out."""
+        return bool(self._clearances.sharpening) or any(map(self._is_due, self._views.values()))
 
     def due(self, rows: Rows) -> Step:
-        """Release windows that are complete and whose turn it is, `RELEASED_AT_ONCE` of them at most."""
+        """Release windows that are complete and whose turn it is, or sharpen some if there are none.
+
+        It is `RELEASED_AT_ONCE` windows at most, or `SHARPENED_AT_ONCE`.
+        """
+        if not any(map(self._is_due, self._views.values())):
+            yield from self._sharpen(rows)
+            return
         left = RELEASED_AT_ONCE
         for view in self._views.values():
             while left and self._is_due(view):
@@ -178,31 +229,35 @@ class ReleaseEngine:
         return len(self._waiting.get((view.name, self._marks[view.name].next_ms), ())) == view.buckets
 
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
-        levels = {audience: self._level(view, audience) for audience in sorted(view.audiences)}
+        levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
-        reserved = reserve(ledger, str(call), view.cost(finest))
+        reserved = reserve(ledger, str(call), view.cost(finest), self._accounts.left(view, start))
+        buckets = stored_buckets(view.name, start, rows)
+        slot = self._slots.after(max(bucket.closed_ms for bucket in buckets))
+        slot = max(slot, self._last_slots.get(view.name, slot))  # windows leave in order, though a clock was set back
         if isinstance(reserved, Overdraft):
-            row = WindowRow(refused=True, given={}, outbox=[])
-            asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
-            for audience, level in levels.items():
-                row.outbox.append(self._publisher.refusal(view, audience, level, start, 1, asked, public))
-            yield from self._store(view, start, row, [], [], rows)
+            row = WindowRow(refused=True, slot_ms=slot)
+            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, reserved.asked)
+            row.add(slot, self._publisher.refusals(view, start, levels, 1, reserved.asked, refused))
+            yield from self._store(view, start, row, buckets, [], [], rows)
             yield Increment("windows_refused", 1, (("view", view.name),))
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
-        counts = summed([bucket.counts for bucket in stored_buckets(view.name, start, rows)])
+        counts = summed([bucket.counts for bucket in buckets])
         noise = WindowNoise(view.noise_name(start), self._prf_key)
         table = view.kind.seal(counts, Sealing(noise, self._entropy, self._lists))
-        row = WindowRow(refused=False, given={name: Given(1, level) for name, level in levels.items()}, outbox=[])
-        paid = commit(reserved, str(call), *price(view, call, table, row))
-        public = account(self._accounts.plan(view, start), start, paid.left)
-        row.outbox = self._publisher.releases(view, start, table, row.given, levels, -1, public)
-        sealed = [(window_key(TABLE, view.name, start), encode(table))]
+        row = WindowRow(refused=False, slot_ms=slot, given={name: Given(1, level) for name, level in levels.items()})
+        cost, shares = price(view, call, table, row)
+        paid = commit(reserved, str(call), cost, shares)
         self._accounts.keep(view, key, paid)
-        yield from self._store(view, start, row, sealed, charged_rows(key, paid), rows)
+        left = self._accounts.left(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, view.cost(finest), shares)
+        row.add(slot, self._publisher.releases(view, start, table, row.given, levels, -1, booking))
+        sealed = [(window_key(TABLE, view.name, start), encode(table))]
+        yield from self._store(view, start, row, buckets, sealed, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
     def _store(
@@ -210,13 +265,16 @@ class ReleaseEngine:
         view: ViewPlan,
         start: int,
         row: WindowRow,
+        buckets: Sequence[MergedBucket],
         before: Sequence[tuple[bytes, bytes | None]],
         behind: Sequence[tuple[bytes, bytes | None]],
         rows: Rows,
     ) -> Iterator[Effect]:
-        """Store a window and forget its counts, in the table and its files; then publish."""
-        buckets = stored_buckets(view.name, start, rows)
-        self._marks[view.name].next_ms = view.window.shape.next(start)
+        """Store a window and let it leave; forget its counts, in the table and its files."""
+        mark = self._marks[view.name]
+        mark.next_ms = view.window.shape.next(start)
+        mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
+        self._last_slots[view.name] = row.slot_ms
         self._waiting.pop((view.name, start), None)
         yield Commit(
             [
@@ -228,94 +286,85 @@ class ReleaseEngine:
                 *outdated(view, start, rows),
             ]
         )
+        yield Leave(view.name, start, row.slot_ms)
         prefix = window_key(BUCKET, view.name, start)
         yield Erase(prefix, after(prefix))
-        yield from self._publish(view.name, {start: row})
-
-    def _publish(self, view: str, windows: Mapping[int, WindowRow]) -> Iterator[Effect]:
-        yield Publish([message for row in windows.values() for message in row.messages()])
-        for row in windows.values():
-            row.outbox = []
-        yield Commit([(window_key(WINDOW, view, start), encode(row)) for start, row in windows.items()])
 
     # -- sharpening -------------------------------------------------------------------------------------------
 
-    def order(self, order: Order, rows: Rows) -> Step:
-        """Take a grant: windows to come use it, retained windows of the audience are published again, sharper.
+    def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
+        """Take a grant: windows to come use it; `due` lets retained windows of the audience leave again, sharper.
 
-        A grant below what an audience has lowers it for windows to come; what was published stays.
+        A grant below what an audience has lowers it for windows to come; what was published stays. A grant takes the
+        place of an earlier one that is not carried out yet.
+
+        Args:
+            order: the grant.
+            rows: the partition's table.
+            now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
-        known = self._clearances.get(order.audience)
-        if known is not None and known.number > order.number:
-            return
-        former = known.levels if known is not None else []
-        row = ClearanceRow(order.number, [order.level, *(level for level in former if level != order.level)])
-        yield Commit([(CLEARANCE + text(order.audience), encode(row))])
-        self._clearances[order.audience] = row
-        for view in self._views.values():
-            if order.audience in view.audiences:
-                yield from self._sharpen(view, order, rows)
+        row = self._clearances.grant(order, self._slots.after(now_ms))
+        if row is not None:
+            yield Commit([row])
+            self._clearances.begin(order.audience, rows)
 
-    def _sharpen(self, view: ViewPlan, order: Order, rows: Rows) -> Iterator[Effect]:
-        audience, level = order.audience, self._level(view, order.audience)
-        prefix = WINDOW + text(view.name)
-        coarser: list[tuple[int, WindowRow]] = []
-        for key, value in rows.scan(prefix, after(prefix)):
-            row = decode(WindowRow, value)
-            if row.refused or row.turned_down.get(audience) == order.number:
-                continue
-            if row.given.get(audience, NOTHING).level < level:
-                coarser.append((window_start(WINDOW, view.name, key), row))
-        for at in range(0, len(coarser), SHARPENED_AT_ONCE):
-            batch = dict(coarser[at : at + SHARPENED_AT_ONCE])
-            changed: list[tuple[bytes, bytes | None]] = []
-            refused = 0
-            for start, row in batch.items():
-                changed += self._sharpened(view, order, level, start, row, rows)
-                refused += row.turned_down.get(audience) == order.number
-            yield Commit(changed)
-            yield from self._publish(view.name, batch)
-            yield Increment("windows_sharpened", len(batch) - refused, (("view", view.name),))
-            yield Increment("sharpenings_refused", refused, (("view", view.name),))
+    def _sharpen(self, rows: Rows) -> Iterator[Effect]:
+        """Sharpen some windows of one audience; behind the last one its grant is carried out."""
+        audience, windows = next(iter(self._clearances.sharpening.items()))
+        clearance = self._clearances.of(audience)
+        changed: list[tuple[bytes, bytes | None]] = []
+        leaving: list[Leave] = []
+        tally: Counter[tuple[str, str]] = Counter()
+        for view, start in [windows.popleft() for _ in range(min(SHARPENED_AT_ONCE, len(windows)))]:
+            row = stored_window(view.name, start, rows)
+            if row is None or not self._clearances.is_coarser(view, audience, row):
+                continue  # it is no longer retained
+            changed += self._sharpened(view, audience, clearance, start, row, rows)
+            refused = row.turned_down.get(audience) == clearance.number
+            leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
+            tally["sharpenings_refused" if refused else "windows_sharpened", view.name] += 1
+        if not windows:
+            changed.append(self._clearances.finish(audience))
+        yield Commit(changed)
+        yield from leaving
+        for (name, view_name), amount in tally.items():
+            yield Increment(name, amount, (("view", view_name),))
 
     def _sharpened(
         self,
         view: ViewPlan,
-        order: Order,
-        level: int,
+        audience: str,
+        clearance: ClearanceRow,
         start: int,
         row: WindowRow,
         rows: Rows,
     ) -> list[tuple[bytes, bytes | None]]:
         """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
-        audience = order.audience
+        level, slot = self._clearances.level(view, audience), clearance.slot_ms
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
         key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
-        reserved = reserve(ledger, str(call), cost)
+        reserved = reserve(ledger, str(call), cost, self._accounts.left(view, start))
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Overdraft):
-            asked, public = reserved.asked, account(self._accounts.plan(view, start), start, reserved.left)
-            row.outbox = [self._publisher.refusal(view, audience, level, start, given.revision + 1, asked, public)]
-            row.turned_down[audience] = order.number
+            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, cost)
+            # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
+            own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
+            revision = given.revision + 1
+            row.add(slot, self._publisher.refusals(view, start, {audience: level}, revision, own, refused))
+            row.turned_down[audience] = clearance.number
             return [(at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
         row.given[audience] = Given(given.revision + 1, level)
-        public = account(self._accounts.plan(view, start), start, paid.left)
-        row.outbox = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, public)
+        left = self._accounts.left(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
+        row.add(slot, self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking))
         return [*before, (at, encode(row)), *charged_rows(key, paid)]
-
-    def _level(self, view: ViewPlan, audience: str) -> int:
-        """The level an audience may see: the last granted one that the view's ladder has, else where it starts."""
-        row = self._clearances.get(audience)
-        index = {level.name: at for at, level in enumerate(view.levels)}
-        granted = [index[name] for name in row.levels if name in index] if row is not None else []
-        return granted[0] if granted else view.audiences[audience]
 
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])

@@ -1,16 +1,17 @@
-"""From the plan of a view and what was read at a level to the record that is published, and its place in a topic."""
+"""From the plan of a view and what was read at a level to the records that are published, and where they go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from stream_dp.accounting import Cost
-from stream_dp.accounting.cost import PART_ENTRIES
+from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
-from stream_dp.records.codec import AnyRecord, encode, topic_key
+from stream_dp.records.codec import AnyRecord, encode, entry_key, topic_key
+from stream_dp.records.entries import Entry, Reader
 from stream_dp.records.models import (
     NEIGHBOURS,
     SCHEMA_VERSION,
@@ -30,20 +31,46 @@ from stream_dp.version import __version__
 from stream_dp.windows.shape import Tiling
 
 Addressed = tuple[str, bytes, bytes]
-"""Topic, key and bytes of a record, as they stand in an outbox."""
+"""Topic, key and bytes of a record or an entry, as they stand in an outbox."""
+Outcome = Literal["charge", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What a call asked of its ledger, and what became of it.
+
+    Attributes:
+        plan: the ledger's plan, with what the period promises.
+        ledger: the ledger after the step.
+        left: what may still be reserved for the window after it (`Accounts.left`).
+        asked: the call's cost at worst.
+        shares: what the call told each audience alone; none where it was refused.
+    """
+
+    plan: LedgerPlan
+    ledger: Ledger
+    left: Cost
+    asked: Cost
+    shares: Mapping[str, Cost] = field(default_factory=dict)
+
+    def told(self, audience: str) -> Cost:
+        """What an audience alone has been told in the period: the sum of its own shares."""
+        return self.ledger.readers.get(audience, Cost.ZERO)
 
 
 class Publisher:
-    """Makes the records of windows, ready to be sent."""
+    """Makes the records of windows and the entries of their accounts, ready to be sent."""
 
-    def __init__(self, topic: Callable[[str, str], str], prf_key: bytes) -> None:
+    def __init__(self, topic: Callable[[str, str], str], accounts: str, prf_key: bytes) -> None:
         """Set up the publisher.
 
         Args:
             topic: the public topic of a view and an audience.
+            accounts: the operators' topic of the accounts.
             prf_key: the secret that windows were sealed with.
         """
         self._topic = topic
+        self._accounts = accounts
         self._prf_key = prf_key
 
     def releases(
@@ -54,9 +81,9 @@ class Publisher:
         given: Mapping[str, Given],
         levels: Mapping[str, int],
         finest: int,
-        ledger: Account,
+        booking: Booking,
     ) -> list[Addressed]:
-        """One record per audience, coarse to fine, each charged with what it adds to the finest before it.
+        """One record per audience, coarse to fine, and the entry of what was charged.
 
         Args:
             view: the view.
@@ -65,63 +92,89 @@ class Publisher:
             given: what every audience has of it now, its revision among it.
             levels: the level to be published to each audience.
             finest: the finest level that anyone had before, -1 for none.
-            ledger: the account after the charge.
+            booking: the charge.
         """
         audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
         noise = WindowNoise(view.noise_name(start_ms), self._prf_key)
         readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
-        records = []
+        face, records, readers = account(booking.plan, start_ms), [], []
         for audience, fields in zip(audiences, readings, strict=True):
-            level = levels[audience]
+            level, revision = levels[audience], given[audience].revision
             record = release_record(
                 view,
                 audience=audience,
                 level=level,
                 start_ms=start_ms,
-                revision=given[audience].revision,
+                revision=revision,
                 fields=fields,
-                charged=difference(view, table, finest, max(finest, level)),
                 held=view.spent(table, level),
-                ledger=ledger,
+                told=booking.told(audience),
+                ledger=face,
             )
+            charged = difference(view, table, finest, max(finest, level))
+            readers.append(reader(view, audience, level, revision, charged, booking.shares[audience]))
             finest = max(finest, level)
             records.append(self._addressed(record))
-        return records
+        return [*records, self._entry(view, start_ms, "charge", readers, booking)]
 
-    def refusal(
-        self, view: ViewPlan, audience: str, level: int, start_ms: int, revision: int, asked: Cost, ledger: Account
-    ) -> Addressed:
-        """The record that tells an audience that the ledger could not pay."""
-        record = refusal_record(
-            view,
-            audience=audience,
-            level=level,
-            start_ms=start_ms,
-            revision=revision,
-            asked=asked,
-            ledger=ledger,
-        )
-        return self._addressed(record)
+    def refusals(
+        self,
+        view: ViewPlan,
+        start_ms: int,
+        levels: Mapping[str, int],
+        revision: int,
+        asked: Cost,
+        booking: Booking,
+    ) -> list[Addressed]:
+        """One record per audience that says that the ledger could not pay, and the entry of that.
+
+        Args:
+            view: the view.
+            start_ms: start of the window.
+            levels: the level that was asked for, for each audience.
+            revision: the number their releases would have had.
+            asked: what the records say was asked for, at least what `booking` says.
+            booking: the refusal.
+        """
+        face, records, readers = account(booking.plan, start_ms), [], []
+        for audience in sorted(levels, key=lambda audience: (levels[audience], audience)):
+            record = refusal_record(
+                view,
+                audience=audience,
+                level=levels[audience],
+                start_ms=start_ms,
+                revision=revision,
+                asked=asked,
+                told=booking.told(audience),
+                ledger=face,
+            )
+            readers.append(reader(view, audience, levels[audience], revision, Cost.ZERO, Cost.ZERO))
+            records.append(self._addressed(record))
+        return [*records, self._entry(view, start_ms, "refusal", readers, booking)]
 
     def _addressed(self, record: AnyRecord) -> Addressed:
         return self._topic(record.view, record.audience), topic_key(record), encode(record)
 
+    def _entry(
+        self, view: ViewPlan, start_ms: int, outcome: Outcome, readers: Sequence[Reader], booking: Booking
+    ) -> Addressed:
+        entry = entry_record(view, start_ms, outcome, readers, booking)
+        return self._accounts, entry_key(entry), encode(entry)
 
-def account(ledger: LedgerPlan, start_ms: int, left: Cost) -> Account:
-    """The public face of a ledger in the period that pays for the window that starts at `start_ms`.
+
+def account(ledger: LedgerPlan, start_ms: int) -> Account:
+    """The face of a ledger in the period that pays for the window that starts at `start_ms`.
 
     Args:
         ledger: its plan, with what the period promises.
         start_ms: start of the window.
-        left: what is left of the caps.
     """
     return Account(
         name=ledger.name,
         population=ledger.population,
         period=_interval(ledger.periods, ledger.periods.start_of(start_ms)),
         budget=Price.spent(ledger.total),
-        left=Price.left(left),
-        parts=_parts(ledger, left),
+        parts=_parts(ledger),
     )
 
 
@@ -129,17 +182,46 @@ def _interval(shape: Tiling, start_ms: int) -> Interval:
     return Interval.of(start_ms, shape.end(start_ms))
 
 
-def _parts(ledger: LedgerPlan, left: Cost) -> AccountParts | None:
+def _parts(ledger: LedgerPlan) -> AccountParts | None:
     found = {
-        name: AccountPart(
-            epsilon=Amount.up(part.epsilon),
-            slack=Amount.up(part.slack),
-            budget=Amount.up(part.cap),
-            left=Amount.down(getattr(left, PART_ENTRIES[name])),
-        )
+        name: AccountPart(epsilon=Amount.up(part.epsilon), slack=Amount.up(part.slack), budget=Amount.up(part.cap))
         for name, part in ledger.parts.items()
     }
     return AccountParts(**found) if found else None
+
+
+def reader(view: ViewPlan, audience: str, level: int, revision: int, charged: Cost, told: Cost) -> Reader:
+    """What an entry says of one audience."""
+    return Reader(
+        audience=audience,
+        revision=revision,
+        level=view.levels[level].name,
+        charged=Price.spent(charged),
+        told=Price.spent(told),
+    )
+
+
+def entry_record(view: ViewPlan, start_ms: int, outcome: Outcome, readers: Sequence[Reader], booking: Booking) -> Entry:
+    """The entry of a call.
+
+    Args:
+        view: the view's plan.
+        start_ms: start of the window.
+        outcome: "charge" or "refusal".
+        readers: whom it is for.
+        booking: what it asked of its ledger.
+    """
+    return Entry(
+        schema_version=SCHEMA_VERSION,
+        code_version=__version__,
+        type=outcome,
+        ledger=account(booking.plan, start_ms),
+        view=view.name,
+        window=_interval(view.window.shape, start_ms),
+        asked=Price.spent(booking.asked),
+        left=Price.left(booking.left),
+        readers=tuple(readers),
+    )
 
 
 def release_record(
@@ -150,8 +232,8 @@ def release_record(
     start_ms: int,
     revision: int,
     fields: Mapping[str, Any],
-    charged: Cost,
     held: Cost,
+    told: Cost,
     ledger: Account,
 ) -> Release:
     """The record of one window for one audience.
@@ -163,8 +245,8 @@ def release_record(
         start_ms: start of the window.
         revision: 1 for the first release of the window to this audience.
         fields: what the view's kind read of the sealed table (`KindPlan.read`).
-        charged: what the ledger paid when this record was made.
         held: what the audience alone has been told about the window.
+        told: what it has been told in the period.
         ledger: the account, from `account`.
     """
     at = view.levels[level]
@@ -179,8 +261,8 @@ def release_record(
         "revision": revision,
         "level": Level(name=at.name, epsilon=Amount.up(at.epsilon)),
         "noise_interval_95": at.noise_interval,
-        "charged": Price.spent(charged),
         "held": Price.spent(held),
+        "told": Price.spent(told),
         "ledger": ledger,
         "neighbours": NEIGHBOURS,
     }
@@ -188,7 +270,15 @@ def release_record(
 
 
 def refusal_record(
-    view: ViewPlan, *, audience: str, level: int, start_ms: int, revision: int, asked: Cost, ledger: Account
+    view: ViewPlan,
+    *,
+    audience: str,
+    level: int,
+    start_ms: int,
+    revision: int,
+    asked: Cost,
+    told: Cost,
+    ledger: Account,
 ) -> Refusal:
     """The record of a window, or of a sharper revision of it, that the ledger could not pay for.
 
@@ -199,6 +289,7 @@ def refusal_record(
         start_ms: start of the window.
         revision: the number the release would have had.
         asked: what it would have cost at worst.
+        told: what the audience alone has been told in the period.
         ledger: the account, from `account`.
     """
     at = view.levels[level]
@@ -214,6 +305,7 @@ def refusal_record(
         level=Level(name=at.name, epsilon=Amount.up(at.epsilon)),
         reason="budget",
         asked=Price.spent(asked),
+        told=Price.spent(told),
         ledger=ledger,
         neighbours=NEIGHBOURS,
     )

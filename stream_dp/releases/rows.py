@@ -6,10 +6,13 @@
 | `v` view | `ViewRow`: how far the releases of a view have come |
 | `t` view, start | `SealedTable`: the noisy integers of a released window |
 | `w` view, start | `WindowRow`: who has what of a window, and the records still to be published |
-| `p` ledger, period | `PromiseRow`: the budget that the period began with |
-| `l` ledger, period | a ledger (`accounting.ledger`), without its open reservations |
-| `r` ledger, period, call | what is reserved for a `Call` |
+| `p` population, period | `PromiseRow`: the budget that the period began with |
+| `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
+| `r` population, period, call | what is reserved for a `Call` |
 | `c` audience | `ClearanceRow`: the newest grant of an audience |
+
+A population stands in keys as its ledger's fingerprint, and a period as its start and its end: what was spent stays
+what it is, however ledgers and views are called and whatever periods are configured later.
 """
 
 from __future__ import annotations
@@ -25,14 +28,19 @@ from stream_dp.accounting import Cost, Ledger, encode_cost
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.accounting.ledger import Rational
-from stream_dp.config.plan import LedgerPlan, PartPlan, ViewPlan
+from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, text, window_key
+from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, moment_at, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
+from stream_dp.windows.shape import Stretch, Tiling
 
 BUCKET, VIEW, TABLE, WINDOW, PROMISE, LEDGER, RESERVATION, CLEARANCE = b"b", b"v", b"t", b"w", b"p", b"l", b"r", b"c"
+
+_PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
+_END_AT = _PERIOD_AT + len(moment(0))
+_LEDGER_BYTES = _END_AT + len(moment(0))
 
 
 class ViewRow(msgspec.Struct, array_like=True):
@@ -42,6 +50,8 @@ class ViewRow(msgspec.Struct, array_like=True):
     key_id: bytes
     next_ms: int
     """Start of the next window to release; windows leave in order, empty or not."""
+    kept_ms: int
+    """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
 
     def check(self, view: str, stored: Self) -> None:
         """Refuse to go on with state that was made with something else.
@@ -71,24 +81,55 @@ class Given(msgspec.Struct, array_like=True):
 NOTHING = Given(0, -1)
 
 
+class Departure(msgspec.Struct, array_like=True):
+    """Records that leave together; their bytes are fixed before the first attempt."""
+
+    number: int
+    """The first of a window is 1."""
+    slot_ms: int
+    """When they leave; later, if they miss it."""
+    records: list[tuple[str, bytes, bytes]]
+    """(topic, key, record)."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the records have."""
+        return sum(len(record) for _, _, record in self.records)
+
+    def messages(self) -> list[Message]:
+        """The records as messages."""
+        return [Message(topic, key, value) for topic, key, value in self.records]
+
+
 class WindowRow(msgspec.Struct, array_like=True):
     """A window that was released or refused: once this row is stored, its noise is never drawn again."""
 
     refused: bool
-    given: dict[str, Given]
-    outbox: list[tuple[str, bytes, bytes]]
-    """(topic, key, record) still to be published; the bytes are fixed before the first attempt."""
+    slot_ms: int
+    """When its first records leave; those of later windows of the view leave no earlier."""
+    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    departures: int = 0
+    """How many there have been, published or not."""
+    outbox: list[Departure] = msgspec.field(default_factory=list)
+    """Those that still have to be published, in order."""
     turned_down: dict[str, int] = msgspec.field(default_factory=dict)
-    """The last grant of an audience that the ledger could not pay for: read again, it is not refused anew."""
+    """The last grant of an audience that the ledger could not pay for: carried on, it is not refused anew."""
 
     @property
     def finest(self) -> int:
         """Index of the finest level that any audience has, -1 if none has any."""
         return max((given.level for given in self.given.values()), default=-1)
 
-    def messages(self) -> list[Message]:
-        """The outbox as messages."""
-        return [Message(topic, key, value) for topic, key, value in self.outbox]
+    def add(self, slot_ms: int, records: list[tuple[str, bytes, bytes]]) -> int:
+        """Let records leave behind those that wait already, at a slot or later.
+
+        Returns:
+            The slot at which they leave.
+        """
+        slot = max([slot_ms, *(departure.slot_ms for departure in self.outbox)])
+        self.departures += 1
+        self.outbox.append(Departure(self.departures, slot, records))
+        return slot
 
 
 class ClearanceRow(msgspec.Struct, array_like=True):
@@ -98,6 +139,10 @@ class ClearanceRow(msgspec.Struct, array_like=True):
     """Its offset in the control topic: a grant that is read again is known by it."""
     levels: list[str]
     """The granted levels, newest first: a view uses the first that its ladder has."""
+    slot_ms: int
+    """When the sharper revisions leave; later, if they miss it."""
+    open: bool
+    """Whether retained windows may still have to be sharpened."""
 
 
 class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -121,11 +166,11 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         }
         return cls(str(total.epsilon), str(total.delta), parts)
 
-    def plan(self, ledger: LedgerPlan, budget: Cost) -> LedgerPlan:
-        """A ledger as it is planned today, but for what it promises and the caps that keep that."""
+    def plan(self, ledger: LedgerPlan, period: Stretch, budget: Cost) -> LedgerPlan:
+        """A ledger as it is planned today, but for the period, what it promises and the caps that keep that."""
         total = Cost(Fraction(self.epsilon), Fraction(self.delta))
         parts = {name: PartPlan(*map(Fraction, part)) for name, part in self.parts.items()}
-        return replace(ledger, total=total, budget=budget, parts=parts)
+        return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), parts=parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +200,25 @@ class Call:
 
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
-    """The row of the ledger that pays for a window: that of the one period it is in, since windows tile periods."""
-    return LEDGER + text(view.ledger.name) + moment(view.ledger.periods.start_of(start_ms))
+    """The row of a view's ledger in the configured period of a window: the one it is in, since windows tile periods."""
+    period = view.ledger.periods.stretch(start_ms)
+    return LEDGER + view.ledger.fingerprint + moment(period.start_ms) + moment(period.end_ms)
+
+
+def population_of(ledger: bytes) -> bytes:
+    """What the keys of all ledgers of a population begin with, by one of them."""
+    return ledger[:_PERIOD_AT]
+
+
+def period_of(ledger: bytes) -> Stretch:
+    """The period that a ledger is about, by the key of its row.
+
+    Raises:
+        StateError: it is no key of a ledger.
+    """
+    if len(ledger) != _LEDGER_BYTES:
+        raise StateError("a stored ledger has a damaged key")
+    return Stretch(moment_at(ledger, _PERIOD_AT), moment_at(ledger, _END_AT))
 
 
 def promise_key(ledger: bytes) -> bytes:
@@ -211,9 +273,8 @@ def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
         if key.startswith(LEDGER):
             stored[key] = value
         elif key.startswith(RESERVATION):
-            end = len(RESERVATION) + 1 + key[len(RESERVATION)] + len(moment(0))
-            of = LEDGER + key[len(RESERVATION) : end]
-            reservations.setdefault(of, []).append((key[end:].decode(), value))
+            of = LEDGER + key[len(RESERVATION) : _LEDGER_BYTES]
+            reservations.setdefault(of, []).append((key[_LEDGER_BYTES:].decode(), value))
     if not reservations.keys() <= stored.keys():
         raise StateError("something is reserved in a ledger that is not stored")
     return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}
@@ -255,8 +316,11 @@ def deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
 
 
 def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
-    """Windows so old that they are no longer sharpened."""
-    horizon = start - view.window.retention_ms
+    """Windows so old that they are no longer sharpened, but for those that still have to be published."""
+    name, horizon = view.name, start - view.window.retention_ms
+    windows = rows.scan(WINDOW + text(name), window_key(WINDOW, name, horizon))
+    waiting = {window_start(WINDOW, name, key) for key, value in windows if decode(WindowRow, value).outbox}
     for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened
-        for key, _ in rows.scan(kind + text(view.name), window_key(kind, view.name, horizon)):
-            yield key, None
+        for key, _ in rows.scan(kind + text(name), window_key(kind, name, horizon)):
+            if window_start(kind, name, key) not in waiting:
+                yield key, None

@@ -31,10 +31,14 @@ H = TypeVar("H")
 
 
 class App(faust.App):
-    """A Faust application whose consumer hands out chunks for the topics in `coalesced`."""
+    """A Faust application whose consumer hands out chunks for the topics in `coalesced`.
+
+    Those of `sources` and `ticks` come in one order.
+    """
 
     sources: frozenset[str] = frozenset()
     coalesced: frozenset[str] = frozenset()
+    ticks: str = ""
     memory_log: memory.MemoryLog | None = None
     claim: Claim
 
@@ -79,6 +83,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
     internal = [topics.ticks, topics.partials, topics.merged, topics.control, topics.orders]
     app.sources = frozenset(sources_of(plan))
     app.coalesced = app.sources.union(internal)
+    app.ticks = topics.ticks
     app.memory_log = log
     app.claim = claims(plan.broker, log)
     return app

@@ -14,6 +14,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.lists import KeyList
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.lists import read_lists
+from stream_dp.runtime.owners import create_owned
 from stream_dp.runtime.topics import Topics
 
 ORIGIN = b"origin/"
@@ -41,9 +42,9 @@ class Settled:
 
 
 async def prepare(
-    plan: Plan, client: Client, *, replication: int = 1, now_ms: Callable[[], int] | None = None
+    plan: Plan, client: Client, key_id: bytes, *, replication: int = 1, now_ms: Callable[[], int] | None = None
 ) -> Settled:
-    """Create the topics of an application, read its public lists and settle where each view's windows begin.
+    """Claim and create the topics of an application, read its public lists, settle where each view's windows begin.
 
     Safe to run by any number of workers at once: a topic is created once, and of several origins the first in the
     control topic's log holds.
@@ -51,6 +52,7 @@ async def prepare(
     Args:
         plan: the application.
         client: a client of its broker.
+        key_id: the name of its key, from `keys.key_id`.
         replication: copies of every created topic.
         now_ms: the wall clock.
 
@@ -58,15 +60,15 @@ async def prepare(
         What a worker starts with.
 
     Raises:
-        ConfigError: a source topic is missing or has another number of partitions than the plan says, or a public list
-            cannot be used.
+        ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
+            cannot be used, or topics belong to another application.
         BrokerError: the cluster refused something.
     """
     lists, faults = await read_lists(plan, client)
     if faults := [*await _wrong_sources(plan, client), *faults]:
         raise ConfigError(faults)
     topics = Topics.of(plan)
-    await client.create(topics.all(plan), replication)
+    await create_owned(plan, client, key_id, replication=replication)
     starts = {view.name: view.window.first_ms for view in plan.views.values()}
     open_views = [name for name, start in starts.items() if start is None]
     known = await _origins(client, topics) if open_views else {}

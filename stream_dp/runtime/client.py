@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +21,8 @@ from stream_dp.runtime.topics import TopicSpec
 MEMORY = "memory://"
 _POLL_SECONDS = 0.2
 _VISIBLE_SECONDS = 20.0
+ENDS_SECONDS = 5.0
+"""How long the leaders of partitions may take to say where these end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,15 @@ class Client(Protocol):
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records, each partition's in the given order, and wait for every acknowledgement."""
 
-    def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended."""
+    def follow(self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
+
+        With `last`, only that many offsets before those ends are read of each partition; compaction may have left fewer
+        records there.
+        """
+
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions end now: the offset of the next record of each."""
 
 
 class MemoryClient:
@@ -72,11 +81,13 @@ class MemoryClient:
                 raise BrokerError("a record needs a key or a value")  # as the Kafka client does
             self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
 
-    async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, then new ones."""
+    async def follow(
+        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, or the last ones, then new ones."""
         places = [TP(topic, p) for topic in topics for p in range(self._log.partitions.get(topic, 0))]
         ends = {tp: self._log.end(tp) for tp in places}
-        positions = dict.fromkeys(places, 0)
+        positions = {tp: 0 if last is None else max(0, ends[tp] - last) for tp in places}
         while True:
             for tp in places:
                 while positions[tp] < (ends[tp] if until_end else self._log.end(tp)):
@@ -87,14 +98,22 @@ class MemoryClient:
                 return
             await asyncio.sleep(0.01)
 
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions end now."""
+        return {tp: self._log.end(tp) for tp in places}
+
 
 class KafkaClient:
     """The client of a Kafka cluster; use it through `connect`."""
 
-    def __init__(self, address: str, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient) -> None:
+    def __init__(
+        self, address: str, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient, idle: AIOKafkaConsumer
+    ) -> None:
+        """Set up the client on started parts; `idle` is a consumer without partitions, whose connections are free."""
         self._address = address
         self._producer = producer
         self._admin = admin
+        self._idle = idle
 
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
@@ -139,11 +158,13 @@ class KafkaClient:
             yield
         except (KafkaError, TimeoutError) as error:
             raise BrokerError(
-                f"the cluster at {self._address} does not answer: {error or 'no answer in time'}"
+                f"the cluster at {self._address} does not answer: {str(error) or 'no answer in time'}"
             ) from error
 
-    async def follow(self, topics: Sequence[str], *, until_end: bool = False) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, then new ones.
+    async def follow(
+        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, or the last ones, then new ones.
 
         Raises:
             BrokerError: a topic does not exist, or the cluster is gone.
@@ -162,7 +183,10 @@ class KafkaClient:
         try:
             consumer.assign(places)
             with self._answering():
-                ends = await consumer.end_offsets(places) if until_end else {}
+                ends = await consumer.end_offsets(places) if until_end or last is not None else {}
+            for tp, end in ends.items():
+                if last is not None:
+                    consumer.seek(tp, max(0, end - last))
             while not until_end or not await _all_read(consumer, ends):
                 fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
                 for tp, records in fetched.items():
@@ -171,6 +195,20 @@ class KafkaClient:
                             yield record
         finally:
             await consumer.stop()
+
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions end now, as their leaders say.
+
+        Not asked on a connection that fetches: there the answer waits for the fetch, which the broker holds back for
+        up to 1.5 s while there is nothing new.
+
+        Raises:
+            BrokerError: not every leader answered in time.
+        """
+        with self._answering():
+            async with asyncio.timeout(ENDS_SECONDS):
+                found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
+        return found
 
 
 async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
@@ -203,16 +241,23 @@ async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Cl
         return
     address = kafka_address(broker)
     producer = AIOKafkaProducer(
-        bootstrap_servers=address, linger_ms=5, max_request_size=8 << 20, max_batch_size=1 << 18
+        bootstrap_servers=address,
+        acks="all",  # what is acknowledged is read back at once: claims and origins depend on it
+        linger_ms=5,
+        max_request_size=8 << 20,
+        max_batch_size=1 << 18,
     )
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    idle = AIOKafkaConsumer(bootstrap_servers=address, group_id=None, enable_auto_commit=False)
     try:
         try:
             await producer.start()
             await admin.start()
+            await idle.start()
         except (KafkaConnectionError, KafkaError, OSError) as error:
             raise BrokerError(f"no Kafka answers at {address}: {error}; is it up? `stream-dp kafka status`") from None
-        yield KafkaClient(address, producer, admin)
+        yield KafkaClient(address, producer, admin, idle)
     finally:
+        await idle.stop()
         await admin.close()
         await producer.stop()

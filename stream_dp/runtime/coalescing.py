@@ -4,21 +4,36 @@ Faust spends two tasks and a queue slot on every message, which caps a worker at
 here hand an agent the list of records that one fetch brought for one partition. Everything else is Faust's:
 membership, flow control, recovery, commits. Only topics named in `App.coalesced` are touched; changelogs are not.
 
-A chunk bears, in place of a key, the last offset of the chunk that was fetched before it: an agent that meets a chunk
-whose predecessor it has not seen knows that one was lost on the way.
+A chunk bears the last offset of the chunk that went before it: an agent that meets a chunk whose predecessor it has not
+seen knows that one was lost on the way. The records of the sources and the ticks are handed on in the order of
+`TickOrder`; until then they are held here, where neither Faust nor an acknowledgement knows of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import faust
 from faust.types import TP, ConsumerMessage
 
+from stream_dp.runtime.ordering import TickOrder
+
 MAX_WAIT_SECONDS = 0.1
 """A fetch returns at the latest after this, so that a partition whose buffer had been full is not left waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The value of the message that stands for a chunk."""
+
+    records: Sequence[Any]
+    before: int | None
+    """The last offset of the chunk before it, None for the first since the partition was assigned."""
+    now_ms: int
+    """Of a source, the wall time of the tick behind the records; 0 of topics that no tick is about."""
 
 
 class CoalescingConsumer:
@@ -27,39 +42,51 @@ class CoalescingConsumer:
     app: Any
     _acked: Any
     _acked_index: Any
-    highwater: Any
+    _seek: Any
     fetched_to: Any
     """The offset the next fetch starts at: behind every record and transaction marker read so far."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._fetched: dict[TP, int] = {}
-        self._before: dict[tuple[TP, int], int | None] = {}
-        self._positions_seen: dict[TP, int | None] = {}
+        self._last: dict[TP, int] = {}
+        self._order = TickOrder(self.app.ticks, self.app.sources)
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
+        coalesced, order = self.app.coalesced, self._order
+        active = set(active_partitions or ())
         if self.app.rebalancing:
             # Until a rebalance ends, Faust's recovery may already have resumed these partitions, but then clears the
             # queues that their records went to, and it seeks back only where an offset was committed.
-            active_partitions = {tp for tp in active_partitions or () if tp.topic not in self.app.coalesced}
-            if not active_partitions:
-                await asyncio.sleep(min(timeout, MAX_WAIT_SECONDS))
-                return {}
-        fetched = await super()._getmany(active_partitions, min(timeout, MAX_WAIT_SECONDS))  # type: ignore[misc]
-        coalesced = self.app.coalesced
-        for tp in active_partitions or ():
-            if tp.topic in self.app.sources:  # no fetch is under way here, so position and records belong together
-                self._positions_seen[tp] = self.fetched_to(tp)
+            active = {tp for tp in active if tp.topic not in coalesced}
+        seconds = 0.0 if order.due(active, self.fetched_to) else min(timeout, MAX_WAIT_SECONDS)
+        wanted = {tp for tp in active if not order.holds(tp)}
+        fetched: Mapping[TP, Sequence[Any]] = {}
+        if wanted:
+            fetched = await super()._getmany(wanted, seconds)  # type: ignore[misc]
+        else:  # to ask for none is to ask for all
+            await asyncio.sleep(seconds)
+        out: dict[TP, Sequence[Any]] = {}
         for tp, records in fetched.items():
-            if tp.topic in coalesced and records:
-                self._before[tp, records[-1].offset] = self._fetched.get(tp)
-                self._fetched[tp] = records[-1].offset
-        return {tp: [records] if tp.topic in coalesced else records for tp, records in fetched.items() if records}
+            if not records:
+                continue
+            if order.orders(tp.topic):
+                order.hold(tp, records)
+            else:
+                out[tp] = [self._batch(tp, records, 0)] if tp.topic in coalesced else records
+        if not self.app.rebalancing:  # no fetch is under way here, so positions and records belong together
+            for tp, (records, now_ms) in order.take(order.due(active, self.fetched_to)).items():
+                out[tp] = [self._batch(tp, records, now_ms)]
+        return out
+
+    def _batch(self, tp: TP, records: Sequence[Any], now_ms: int) -> Batch:
+        before = self._last.get(tp)
+        self._last[tp] = records[-1].offset
+        return Batch(records, before, now_ms)
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
         if tp.topic not in self.app.coalesced:
             return super()._to_message(tp, record)  # type: ignore[misc]
-        last = record[-1]
+        last = record.records[-1]
         return ConsumerMessage(
             tp.topic,
             tp.partition,
@@ -67,7 +94,7 @@ class CoalescingConsumer:
             last.timestamp / 1000,
             last.timestamp_type,
             None,
-            self._before.pop((tp, last.offset), None),
+            None,
             record,
             None,
             0,
@@ -76,30 +103,26 @@ class CoalescingConsumer:
             generation_id=self.app.consumer_generation_id,
         )
 
-    def drained(self, tp: TP, counted_to: int) -> bool:
-        """Whether a source partition was read to the end of its log, and all that was read is counted.
-
-        Args:
-            tp: the partition.
-            counted_to: the offset behind the last counted record.
-        """
-        position, end = self._positions_seen.get(tp), self.highwater(tp)
-        return position is not None and end is not None and position >= end and self._fetched.get(tp, -1) < counted_to
-
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Forget what was delivered before: it is fetched again from the committed offset."""
         self._start_over()
         await super().on_partitions_assigned(assigned, generation_id)  # type: ignore[misc]
 
     async def seek_to_committed(self) -> Any:
-        """As above: what was fetched before a seek is no predecessor of what comes after it."""
+        """As above; where nothing is committed, Faust seeks nowhere, and what was held is fetched again from its first.
+
+        What is held afterwards was fetched before: during a rebalance no fetch of these partitions begins.
+        """
+        committed = await super().seek_to_committed()  # type: ignore[misc]
+        for tp, offset in self._order.first_held().items():
+            if not committed.get(tp):
+                await self._seek(tp, offset)
         self._start_over()
-        return await super().seek_to_committed()  # type: ignore[misc]
+        return committed
 
     def _start_over(self) -> None:
-        self._fetched.clear()
-        self._before.clear()
-        self._positions_seen.clear()
+        self._last.clear()
+        self._order.clear()
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
         # The offsets inside a chunk are no gap; one agent reads a partition in order, so there are no others.

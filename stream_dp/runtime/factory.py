@@ -67,15 +67,17 @@ class Factory:
 
     def engine(self, partition: int) -> ReleaseEngine:
         """The release engine of a partition, for every view whose ledger lives there."""
-        views = [v for v in self._plan.views.values() if self._topics.ledger_partition(v.ledger.name) == partition]
+        views = [v for v in self._plan.views.values() if self._topics.ledger_partition(v.ledger) == partition]
         return ReleaseEngine(
             views,
             self._settled.starts,
+            slots=self._plan.slots,
             prf_key=self._prf_key,
             key_id=key_id(self._prf_key),
             entropy=self._entropy,
             lists=self._settled.lists,
             topic=self._topics.release,
+            accounts=self._topics.accounts,
             withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
         )
 

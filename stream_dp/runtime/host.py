@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from faust.types import TP
@@ -18,16 +17,17 @@ from faust.types import TP
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.application import App
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.fence import Writer
 from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.published import read_published
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Commit, Erase, Increment, Message, Publish, Send, Step
-
-PUBLISHING_BEAT_MS = 100
-"""Releases leave at multiples of this; drawing noise takes a time that depends on the noise (lossless 5, no. 21)."""
+from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step
 
 T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
@@ -40,6 +40,8 @@ class Chunk:
     topic: str
     partition: int
     records: Sequence[Any]
+    now_ms: int
+    """Of a source, the wall time of the tick behind the records."""
 
     @property
     def values(self) -> list[bytes | None]:
@@ -56,6 +58,9 @@ class Host:
         tables: the application's tables by name.
         counters: what was counted since the start of the worker.
         clock_ms: the wall clock.
+        outboxes: what waits to be published (`stream_dp.runtime.slots`), by partition and the
+            owner as whom it was loaded.
+        outboxes_changed: set when more waits.
     """
 
     def __init__(
@@ -65,6 +70,8 @@ class Host:
         factory: Factory,
         tables: Mapping[str, DurableTable],
         *,
+        client: Client,
+        accept_loss: bool = False,
         clock_ms: Callable[[], int],
     ) -> None:
         """Set up the host; parts are made and loaded when an agent first asks for them.
@@ -74,6 +81,8 @@ class Host:
             plan: the checked configuration.
             factory: makes the parts.
             tables: the application's tables by name.
+            client: a client of its broker, which reads what was published.
+            accept_loss: go on where state was lost (`ReleaseEngine.load`).
             clock_ms: the wall clock.
         """
         self.plan = plan
@@ -81,8 +90,12 @@ class Host:
         self.tables = tables
         self.counters = Counters()
         self.clock_ms = clock_ms
+        self.outboxes: dict[tuple[int, Writer], Outboxes] = {}
+        self.outboxes_changed = asyncio.Event()
         self._app = app
         self._factory = factory
+        self._client = client
+        self._accept_loss = accept_loss
         self._sources = list(sources_of(plan))
         self._read: dict[TP, int] = {}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
@@ -96,6 +109,7 @@ class Host:
         self._counters.clear()
         self._merging.clear()
         self._engines.clear()
+        self.outboxes.clear()
 
     # -- what an agent reads ----------------------------------------------------------------------------------
 
@@ -109,22 +123,12 @@ class Host:
         """
         async for event in stream.noack().events():
             message = event.message
-            tp, before = message.tp, message.key
-            if before is not None and self._read.get(tp) != before:
+            tp, batch = message.tp, message.value
+            if batch.before is not None and self._read.get(tp) != batch.before:
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
-            yield Chunk(message.topic, message.partition, message.value)
+            yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
             self._read[tp] = message.offset
             await stream.ack(event)
-
-    def end_of(self, topic: str, partition: int) -> int | None:
-        """The end of a partition's log as far as it is known."""
-        end: int | None = self._app.consumer.highwater(TP(topic, partition))
-        return end
-
-    def drained(self, topic: str, partition: int, counted_to: int) -> bool:
-        """Whether the log was read to its end and all that was read is counted."""
-        drained: bool = self._app.consumer.drained(TP(topic, partition), counted_to)
-        return drained
 
     # -- the parts of a partition -----------------------------------------------------------------------------
 
@@ -142,6 +146,10 @@ class Host:
             self._counters[key] = counter
         return self._counters[key]
 
+    def counted_to(self) -> Mapping[TP, int]:
+        """The offset behind what is counted, of every source partition whose counter is loaded."""
+        return {TP(topic, at): counter.next_offset for (topic, at), counter in self._counters.items()}
+
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""
         table = self.tables[MERGES]
@@ -153,20 +161,39 @@ class Host:
     async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
         """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
 
-        One at a time, whichever agent asks. When a rebalance begins the rest is left to whoever loads the engine next:
-        the message is stored, and the partition may be given away.
+        One step at a time, whichever agent asks; between two steps another agent's message is taken. When a rebalance
+        begins the rest is left to whoever loads the engine next: the message is stored, and the partition may be given
+        away.
         """
         table = self.tables[RELEASES]
         async with self._engine_locks[partition]:
-            rows = table.rows(partition)
             engine = self._engines.get(partition)
             if engine is None:
                 engine = self._factory.engine(partition)
-                await self.carry_out(engine.load(rows), table, partition, threaded=True)
+                published = await read_published(self._client, engine.views, whole=self._accept_loss)
+                load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss)
+                await self.carry_out(load, table, partition, threaded=True)
                 self._engines[partition] = engine
+            rows = table.rows(partition)
             await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
-            while engine.waits and not self._app.rebalancing:
+        while True:
+            async with self._engine_locks[partition]:
+                if self._app.rebalancing or self._engines.get(partition) is not engine or not engine.waits:
+                    return
                 await self.carry_out(engine.due(rows), table, partition, threaded=True)
+
+    async def settle(self, partition: int, owner: Writer) -> None:
+        """Empty a partition's outboxes of what was published, between two steps of its release engine."""
+        table = self.tables[RELEASES]
+        async with self._engine_locks[partition]:
+            while self.keeps(partition, owner) and (outboxes := self.outboxes.get((partition, owner))):
+                if not outboxes.published:
+                    return
+                await self.carry_out(outboxes.settle(table.rows(partition)), table, partition)
+
+    def keeps(self, partition: int, owner: Writer) -> bool:
+        """Whether this worker still is that owner of a partition of the releases, and no rebalance has begun."""
+        return self.tables[RELEASES].is_owner(partition, owner) and not self._app.rebalancing
 
     # -- effects ----------------------------------------------------------------------------------------------
 
@@ -184,17 +211,17 @@ class Host:
                 nothing more of the step is done.
         """
         owner = table.owner(partition)
-        check = partial(table.check_owner, partition, owner)
         while True:
             effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
-            check()
+            table.check_owner(partition, owner)
             match effect:
                 case None:
                     return
                 case Commit(rows):
                     await table.commit(partition, rows, owner)
-                case Publish(messages):
-                    await self.publish(messages, check)
+                case Leave():
+                    self.outboxes.setdefault((partition, owner), Outboxes()).add(effect)
+                    self.outboxes_changed.set()
                 case Send(messages):
                     await self.send(messages)
                 case Erase(first, last):
@@ -210,19 +237,6 @@ class Host:
             for m in messages
         ]
         await asyncio.gather(*sent)
-
-    async def publish(self, messages: Sequence[Message], check: Callable[[], None] = lambda: None) -> None:
-        """Publish records at the next full beat of the clock, and with its time: how long drawing took is not seen.
-
-        Args:
-            messages: the records.
-            check: called at that beat; what it raises keeps them back.
-        """
-        now = self.clock_ms()
-        beat = now - now % -PUBLISHING_BEAT_MS
-        await asyncio.sleep((beat - now) / 1000)
-        check()
-        await self.send(messages, timestamp_ms=beat)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""

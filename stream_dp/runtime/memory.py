@@ -261,7 +261,8 @@ class Producer(base.Producer):
         sent: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         at = partition if partition is not None else _no_partitioner(topic, key)
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
-        offset = self._log.append(topic, at, key, value, headers=pairs)
+        at_ms = None if timestamp is None else round(timestamp * 1000)
+        offset = self._log.append(topic, at, key, value, timestamp_ms=at_ms, headers=pairs)
         sent.set_result(RecordMetadata(topic, at, TP(topic, at), offset, timestamp, 0))
         return sent
 

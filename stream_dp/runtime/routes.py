@@ -27,7 +27,7 @@ class Routes:
 
     def merged(self, bucket: MergedBucket) -> Message:
         """A bucket's counts, to the release agent that keeps the view's ledger."""
-        ledger = self._plan.views[bucket.view].ledger.name
+        ledger = self._plan.views[bucket.view].ledger
         return self._merged(bucket, self._topics.ledger_partition(ledger), encode(bucket))
 
     def withdraw_merged(self, bucket: MergedBucket, partition: int) -> Message:

@@ -16,9 +16,11 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, ParameterError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, connect
+from stream_dp.runtime.computing import measure
 from stream_dp.runtime.host import Agent
-from stream_dp.runtime.keys import load_key
+from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.worker import Worker
+from stream_dp.windows.durations import format_duration
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -42,6 +44,9 @@ async def run_worker(plan: Plan, agents: Mapping[str, Agent], *, replication: in
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    for computing in await asyncio.to_thread(measure, plan):
+        level = logging.INFO if computing.advised else logging.WARNING
+        log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
     async with (
         connect(plan.broker) as client,
         running(plan, client, agents, replication=replication, **options) as worker,
@@ -76,8 +81,9 @@ async def running(
     plan: Plan, client: Client, agents: Mapping[str, Agent], *, replication: int = 1, **options: Any
 ) -> AsyncIterator[Worker]:
     """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
-    settled = await prepare(plan, client, replication=replication)
-    worker = Worker(plan, settled, agents, prf_key=load_key(plan.key_file), **options)
+    prf_key = load_key(plan.key_file)
+    settled = await prepare(plan, client, key_id(prf_key), replication=replication)
+    worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
     await worker.app.start()
     try:
         yield worker

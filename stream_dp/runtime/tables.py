@@ -66,13 +66,17 @@ class DurableTable(Table):
             raise lost(TP(self.changelog_topic.get_topic_name(), partition))
         return writer
 
+    def is_owner(self, partition: int, writer: Writer) -> bool:
+        """Whether this worker still is that owner of a partition."""
+        return self._owned.get(partition) is writer
+
     def check_owner(self, partition: int, writer: Writer) -> None:
         """Refuse to go on as an owner of a partition who is one no more.
 
         Raises:
             PartitionLostError: there was a rebalance, and the partition may have been changed by others in between.
         """
-        if self.owner(partition) is not writer:
+        if not self.is_owner(partition, writer):
             raise lost(TP(self.changelog_topic.get_topic_name(), partition))
 
     async def renew(self) -> None:

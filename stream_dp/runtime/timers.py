@@ -1,15 +1,26 @@
 """What a worker does by the clock: ticks for its agents, and heartbeats that let the broker erase in time.
 
 A timer counts and releases nothing (Faust's leaders are not fenced): it sends a tick to every partition of this worker,
-and the agent that reads the tick acts.
+and the agent that reads the tick acts. What a tick means is fixed when it is made, however long it waits to be read.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Mapping
+
+from faust.types import TP
+
+from stream_dp.errors import BrokerError, StateError
 from stream_dp.runtime.application import App
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.host import Host
+from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import MERGES, RELEASES
 from stream_dp.windows.effects import Message
+from stream_dp.windows.keys import encode
+
+log = logging.getLogger("stream_dp.worker")
 
 TICK_SECONDS = 1.0
 HEARTBEAT = b"\x00heartbeat"
@@ -24,15 +35,17 @@ def beat_seconds(erase_within_ms: int) -> float:
 class Timers:
     """The timers of one worker: `tick` for its agents, `beat` for what is erased in time, `renew` for its claims."""
 
-    def __init__(self, app: App, host: Host) -> None:
+    def __init__(self, app: App, host: Host, client: Client) -> None:
         """Set up the timers; the application has yet to be told to run them.
 
         Args:
             app: the application whose partitions they serve.
             host: sends what they send.
+            client: says where the sources end.
         """
         self._app = app
         self._host = host
+        self._client = client
         self._greeted: set[int] = set()
 
     def forget(self) -> None:
@@ -42,15 +55,26 @@ class Timers:
     async def tick(self) -> None:
         """Tell the time to every partition of this worker; a new one is greeted, so that its agents wake up.
 
-        They load what was stored and finish what was cut short.
+        They load what was stored and finish what was cut short. Where the sources end has to be known: without it
+        there is no tick, and the next one is for the events that wait.
+
+        Raises:
+            StateError: a source was made anew: the process has to end.
         """
         if self._app.rebalancing:
             return
-        now = str(self._host.clock_ms()).encode()
-        owned = self._owned()
+        owned, now_ms = self._owned(), self._host.clock_ms()
+        try:
+            ends = await self._ends(owned)  # after the clock: what stood in the log at that time is before them
+        except BrokerError as error:
+            log.warning("a tick is left out: %s", error)
+            return
+        if self._app.rebalancing:
+            return
         new = [partition for partition in owned if partition not in self._greeted]
         self._greeted.update(new)
-        ticks = [Message(self._host.topics.ticks, None, now, partition) for partition in owned]
+        topic = self._host.topics.ticks
+        ticks = [Message(topic, None, encode(Tick(now_ms, ends[at])), at) for at in owned]
         greetings = [heartbeat for partition in new for heartbeat in self._heartbeats(partition)]
         await self._host.send([*ticks, *greetings])
 
@@ -73,6 +97,20 @@ class Timers:
         if not self._app.rebalancing:
             for table in self._host.tables.values():
                 await table.renew()
+
+    async def _ends(self, partitions: Collection[int]) -> Mapping[int, Mapping[str, int]]:
+        """Where the sources end, by partition and topic."""
+        counted = self._host.counted_to()
+        places = [TP(topic, partition) for partition in partitions for topic in sorted(self._app.sources)]
+        ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
+        for (topic, partition), end in (await self._client.ends(places)).items():
+            if end < counted.get(TP(topic, partition), 0):
+                raise StateError(
+                    f"topic {topic} is shorter than what was counted of it, so it was made anew; give the views on its "
+                    "source new names, since their stored counts belong to the former topic"
+                )
+            ends[partition][topic] = end
+        return ends
 
     def _owned(self) -> list[int]:
         ticks = self._host.topics.ticks

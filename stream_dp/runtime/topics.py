@@ -1,7 +1,8 @@
 """The names and settings of every topic, and who holds what: the trust boundary in one place.
 
-Public: the release topics. Inside the trust boundary (exact counts or user data): source, dead letters, partials,
-merged and the changelogs. Without data: ticks, control, orders.
+Public: the release topics. Inside the trust boundary: source, dead letters, partials, merged and the changelogs (exact
+counts or user data), ticks (how many records the sources have), and the accounts (what selections have cost, whoever
+may read them). Without data: control, orders.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from stream_dp.config.plan import Plan, SourcePlan
+from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan
 from stream_dp.windows.keys import moment, text
 
 COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
@@ -42,7 +43,7 @@ class Topics:
 
     @property
     def ticks(self) -> str:
-        """Wall-clock ticks, one per partition and second."""
+        """Ticks: the wall clock and the ends of the sources, one per partition and second."""
         return f"{self.app}-ticks"
 
     @property
@@ -65,6 +66,11 @@ class Topics:
         """Checked control messages, a copy for every partition."""
         return f"{self.app}-orders"
 
+    @property
+    def accounts(self) -> str:
+        """What every call of a ledger asked, paid and left, for operators; one partition."""
+        return f"{self.app}-accounts"
+
     @staticmethod
     def release(view: str, audience: str) -> str:
         """The public topic of one view and audience."""
@@ -78,9 +84,9 @@ class Topics:
         """Where the partials of a bucket meet."""
         return crc32(text(view) + moment(start_ms) + bucket.to_bytes(2)) % self.partitions
 
-    def ledger_partition(self, ledger: str) -> int:
-        """Where a ledger lives, and with it the releases of every view that it pays for."""
-        return crc32(ledger.encode()) % self.partitions
+    def ledger_partition(self, ledger: LedgerPlan) -> int:
+        """Where a ledger lives, under whatever name, and with it the releases of every view that it pays for."""
+        return crc32(ledger.fingerprint) % self.partitions
 
     @property
     def erasing(self) -> dict[str, str]:
@@ -103,13 +109,14 @@ class Topics:
     def all(self, plan: Plan) -> list[TopicSpec]:
         """Every topic of the application except its sources, in the order in which they are created."""
         everywhere = self.partitions
-        short = {"retention.ms": "3600000", "segment.ms": "600000"}
+        a_day = {"retention.ms": "86400000", "segment.ms": "3600000"}
         specs = [
-            TopicSpec(self.ticks, everywhere, short),
+            TopicSpec(self.ticks, everywhere, a_day),
             TopicSpec(self.partials, everywhere, self.erasing),
             TopicSpec(self.merged, everywhere, self.erasing),
             TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
             TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact"}),
+            TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
         ]
         specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())

@@ -11,11 +11,13 @@ from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import RENEWAL_SECONDS
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
 
 
@@ -39,8 +41,10 @@ class Worker:
         plan: Plan,
         settled: Settled,
         agents: Mapping[str, Agent],
+        client: Client,
         *,
         prf_key: bytes,
+        accept_loss: bool = False,
         log: MemoryLog | None = None,
         entropy: Entropy = system_entropy,
         clock_ms: Callable[[], int] = wall_clock_ms,
@@ -52,7 +56,10 @@ class Worker:
             plan: the checked configuration.
             settled: where windows begin, and public lists, from `prepare`.
             agents: the agents by name (`stream_dp.agents.AGENTS`).
+            client: of the plan's broker, open for as long as the worker runs.
             prf_key: the application's secret, from `load_key`.
+            accept_loss: charge windows at worst that were published and are not stored, and never release them again,
+                instead of ending.
             log: the embedded log, for `memory://`.
             entropy: where fresh noise comes from.
             clock_ms: the wall clock.
@@ -62,12 +69,15 @@ class Worker:
         self.plan = plan
         self.app = new_app(plan, log)
         self.tables = new_tables(self.app, plan.partitions)
-        self.host = Host(self.app, plan, factory, self.tables, clock_ms=clock_ms)
-        self._timers = Timers(self.app, self.host)
+        self.host = Host(
+            self.app, plan, factory, self.tables, client=client, accept_loss=accept_loss, clock_ms=clock_ms
+        )
+        self._timers = Timers(self.app, self.host, client)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
+        self.app.task()(Publisher(self.app, self.host).run)
         self.app.on_partitions_revoked.connect(self._forget)
         self.app.on_rebalance_complete.connect(self._forget)
 

@@ -88,7 +88,12 @@ class Application:
         return load_key(self.plan.key_file)
 
     async def start(
-        self, *, clock_ms: Callable[[], int] = wall_clock_ms, tick_seconds: float = 0.05, plan: Plan | None = None
+        self,
+        *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        tick_seconds: float = 0.05,
+        plan: Plan | None = None,
+        accept_loss: bool = False,
     ) -> Worker:
         """Start a worker in this process.
 
@@ -96,6 +101,7 @@ class Application:
             clock_ms: the worker's wall clock.
             tick_seconds: time between two of its ticks.
             plan: what it runs, if not the application's own plan: a changed configuration, another data folder.
+            accept_loss: go on where state was lost.
         """
         context = running(
             plan or self.plan,
@@ -105,6 +111,7 @@ class Application:
             entropy=self.entropy,
             clock_ms=clock_ms,
             tick_seconds=tick_seconds,
+            accept_loss=accept_loss,
         )
         self.worker = await self._life.enter_async_context(context)
         return self.worker

@@ -115,6 +115,7 @@ def expected_records(
     audiences = sorted(view.audiences, key=lambda audience: (view.audiences[audience], audience))
     finest = max(view.audiences.values())
     left: dict[int, Cost] = {}
+    told: defaultdict[tuple[int, str], Cost] = defaultdict(lambda: Cost.ZERO)
     for start, counts in sorted(windows.items()):
         period = view.ledger.periods.start_of(start)
         before = left.setdefault(period, view.ledger.budget)
@@ -127,18 +128,19 @@ def expected_records(
                     start_ms=start,
                     revision=1,
                     asked=view.cost(finest),
-                    ledger=account(view.ledger, start, before),
+                    told=told[period, audience],
+                    ledger=account(view.ledger, start),
                 )
                 records[audience].append(refusal)
             continue
         noise = WindowNoise(view.noise_name(start), prf_key)
         table = view.kind.seal(handed_on(view, counts), Sealing(noise, entropy, lists))
         left[period] = before - view.spent(table, finest)
-        charged = Cost.ZERO
         for audience in audiences:
             level = view.audiences[audience]
             (fields,) = view.kind.read(table, [level], noise)
             held = view.spent(table, level)
+            told[period, audience] += held
             release = release_record(
                 view,
                 audience=audience,
@@ -146,11 +148,10 @@ def expected_records(
                 start_ms=start,
                 revision=1,
                 fields=fields,
-                charged=held - charged,
                 held=held,
-                ledger=account(view.ledger, start, left[period]),
+                told=told[period, audience],
+                ledger=account(view.ledger, start),
             )
-            charged = held
             records[audience].append(release)
     return records
 

@@ -1,8 +1,8 @@
 """Contribution bounding and counting of one chunk for one view: the loop that every event passes.
 
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
-same window before. The clock is moved by watermark records or the wall clock, never by an event: an event that could
-close a window would make other users' events late. So adding or removing one user changes no other user's
+same window before. The clock is moved by watermark records or by ticks, never by an event: an event that could close
+a window would make other users' events late. So adding or removing one user changes no other user's
 contributions, and moves each count by at most 1 and at most `items_per_user` counts (lossless 1.2, topk 1.2).
 """
 
@@ -63,7 +63,8 @@ def bound_chunk(
         decoded: the chunk.
         column: which of the chunk's item columns the view counts.
         clock_ms: the view's clock before the chunk.
-        now_ms: the wall time; nothing is counted that lies further ahead of it than `max_ahead_ms`.
+        now_ms: the wall time of the tick behind the chunk; nothing is counted that lies further ahead of it than
+            `max_ahead_ms`, and no watermark shows more.
         watermarks: (offset, time) in order: behind that offset the clock shows at least that time. The order of the
             log alone decides what is late, not what one fetch happens to bring together.
         open_from_ms: start of the first window that was not handed on; everything before it is late.

@@ -29,9 +29,16 @@ class ViewMark(msgspec.Struct, array_like=True):
 
     fingerprint: bytes
     clock_ms: int
-    """Everything before this time has been seen: the last watermark, or the wall time up to which the log was read."""
+    """Everything before this time has been seen: the last watermark or, by the wall clock, the last tick."""
+    heard_ms: int | None
+    """With an event clock, the time of the tick from which idle time counts; None until there was one."""
     open_from_ms: int
     """Start of the first window whose counts have not been handed on."""
+    closed_until_ms: int
+    """Start of the first window that is not closed; those before it may still have to be handed on."""
+    closed_ms: int
+    """The wall time at which the last windows were closed. It is stored before they are handed on, so that it is the
+    same whenever that is done again."""
     purging: list[tuple[int, int]]
     """Windows handed on whose journal rows may still stand in the changelog: (start, number of rows)."""
 
@@ -40,6 +47,8 @@ class Marker(msgspec.Struct, array_like=True):
     """The commit record of one partition of a source: journal rows behind `offset` do not count."""
 
     offset: int
+    tick_ms: int
+    """The latest time of a tick; -1 before the first, as `offset` is before the first record."""
     views: dict[str, ViewMark]
 
 

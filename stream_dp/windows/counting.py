@@ -3,6 +3,9 @@
 All state is a journal in the table and its sum in memory. A chunk appends one row per window it adds to, then the
 marker, whose offset is the commit point: rows behind it are rolled back when the partition is loaded, records up to
 it are skipped when they are read again. Which contribution is kept depends on the user's own earlier events only.
+
+Chunks and ticks come in one order, that of the logs (`runtime.ordering`): a tick behind exactly the records that stood
+in the source when it was made.
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import OpenWindow, bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, ViewMark, journal_key
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send, Step
-from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
+from stream_dp.windows.events import EventDecoder, Partitioner, Record
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import Partial
 from stream_dp.windows.merging import drop_except
@@ -25,14 +28,8 @@ Outlet = Callable[[Partial], Message]
 DeadLetters = Callable[[int, int, str], Message]
 """(partition, offset, reason) to a record of the dead-letter topic: metadata only."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A tick: behind the end of log that it saw, a clock shows at least a time."""
-
-    end: int
-    clock_ms: int
-    wall_ms: int
+_NOBODY_THERE_MS = 60_000
+"""Ticks further apart tell of an outage, which may have kept producers from writing: no idle time of the source."""
 
 
 @dataclass(slots=True)
@@ -40,9 +37,6 @@ class _ViewState:
     view: CountedView
     mark: ViewMark
     windows: dict[int, OpenWindow] = field(default_factory=dict)
-    reads: list[_Read] = field(default_factory=list)
-    """Ticks that wait for the end of log they saw to be counted."""
-    last_watermark_wall_ms: int | None = None
 
 
 class PartitionCounter:
@@ -84,8 +78,12 @@ class PartitionCounter:
         self._outlet = outlet
         self._dead_letters = dead_letters
         self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
-        self._views = [_ViewState(view, ViewMark(view.fingerprint, view.first_ms, view.first_ms, [])) for view in views]
+        self._views = [
+            _ViewState(view, ViewMark(view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, []))
+            for view in views
+        ]
         self._offset = -1
+        self._tick_ms = -1
 
     @property
     def next_offset(self) -> int:
@@ -93,14 +91,14 @@ class PartitionCounter:
         return self._offset + 1
 
     def load(self, rows: Rows) -> Step:
-        """Rebuild the state from the table; roll back what stands behind the commit point, finish purges.
+        """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
 
         Raises:
             ConfigError: a view was changed in a way that its stored counts do not fit.
         """
         stored = rows.get(self._marker_key())
-        marker = decode(Marker, stored) if stored is not None else Marker(-1, {})
-        self._offset = marker.offset
+        marker = decode(Marker, stored) if stored is not None else Marker(-1, -1, {})
+        self._offset, self._tick_ms = marker.offset, marker.tick_ms
         self._check_moved(marker, rows)
         rolled_back: list[tuple[bytes, None]] = []
         for state in self._views:
@@ -126,6 +124,7 @@ class PartitionCounter:
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in kept), rows)
         for state in self._views:
             yield from self._purge(state)
+        yield from self._hand_on()
 
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
         """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
@@ -140,7 +139,12 @@ class PartitionCounter:
         return {name for key, value in markers if key != self._marker_key() for name in decode(Marker, value).views}
 
     def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
-        """Count consecutive records of the partition; hand on every window that they close."""
+        """Count consecutive records of the partition; hand on every window that they close.
+
+        Args:
+            records: the records.
+            now_ms: the wall time of the tick behind them, the first that was made when they stood in the log.
+        """
         last = records[-1].offset
         fresh = [record for record in records if record.offset > self._offset]
         yield Increment("events_consumed", len(records))
@@ -153,8 +157,6 @@ class PartitionCounter:
         changed: list[tuple[bytes, bytes | None]] = []
         for column, state in enumerate(self._views):
             mark = state.mark
-            if decoded.watermarks and state.view.clock == "event":  # the source was not idle after all
-                state.reads = [read for read in state.reads if read.end <= decoded.watermarks[0][0]]
             bound = bound_chunk(
                 state.view,
                 state.windows,
@@ -162,14 +164,14 @@ class PartitionCounter:
                 column,
                 mark.clock_ms,
                 now_ms,
-                self._watermarks(state, decoded, last),
+                decoded.watermarks if state.view.clock == "event" else (),
                 mark.open_from_ms,
                 self._misplaced,
             )
             mark.clock_ms = bound.clock_ms
-            self._pass_reads(state, last + 1)
+            self._close(state, now_ms)
             if decoded.watermarks:
-                state.last_watermark_wall_ms = now_ms
+                mark.heard_ms = now_ms
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             for start, row in bound.added.items():
                 row.last_offset = last
@@ -181,24 +183,19 @@ class PartitionCounter:
         yield Commit([*changed, self._marker()])
         yield from self._hand_on()
 
-    def tick(self, now_ms: int, end_offset: int | None, *, drained: bool) -> Step:
+    def ticks(self, times_ms: Sequence[int]) -> Step:
         """Let the wall clock close windows.
 
         Args:
-            now_ms: the wall time of the tick.
-            end_offset: the end of the partition's log at that time, None when not known yet.
-            drained: the log was read to `end_offset` and all of it is counted, even where the last offsets hold no
-                record (transaction markers).
-
-        Raises:
-            StateError: the log ends before what was counted.
+            times_ms: the wall times of ticks with no record between them. A time that is not behind all earlier ones
+                says nothing new: the tick is read again, or the clock was set back.
         """
-        if end_offset is not None:
-            if end_offset < self.next_offset:
-                raise StateError(_shortened(self._source))
-            for state in self._views:
-                self._note_tick(state, now_ms, end_offset)
-                self._pass_reads(state, end_offset if drained else self.next_offset)
+        for now_ms in times_ms:
+            if now_ms > self._tick_ms:
+                for state in self._views:
+                    self._pass(state, now_ms)
+                    self._close(state, now_ms)
+                self._tick_ms = now_ms
         yield Commit([self._marker()])
         yield from self._hand_on()
 
@@ -214,37 +211,23 @@ class PartitionCounter:
         if letters:
             yield Send(letters)
 
-    # -- clocks -----------------------------------------------------------------------------------------------
+    def _pass(self, state: _ViewState, now_ms: int) -> None:
+        """Set a view's clock by a tick."""
+        mark = state.mark
+        if state.view.clock == "wall":
+            mark.clock_ms = max(mark.clock_ms, now_ms)
+        elif mark.heard_ms is None or now_ms - self._tick_ms > _NOBODY_THERE_MS:
+            mark.heard_ms = now_ms
+        elif now_ms - mark.heard_ms >= state.view.idle_ms:
+            mark.clock_ms += now_ms - mark.heard_ms
+            mark.heard_ms = now_ms
 
     @staticmethod
-    def _note_tick(state: _ViewState, now_ms: int, end: int) -> None:
-        """Remember what a tick means for a clock, once everything is counted that the log held then."""
-        clock = now_ms
-        if state.view.clock == "event":
-            last = state.last_watermark_wall_ms
-            if last is None:
-                state.last_watermark_wall_ms = last = now_ms
-            if now_ms - last < state.view.idle_ms:
-                return
-            clock = state.mark.clock_ms + now_ms - last
-        if state.reads and state.reads[-1].end == end:
-            state.reads.pop()
-        state.reads.append(_Read(end, clock, now_ms))
-
-    @staticmethod
-    def _watermarks(state: _ViewState, decoded: Decoded, last: int) -> list[tuple[int, int]]:
-        """What moves a view's clock inside a chunk that ends with offset `last`."""
-        ticks = [(read.end - 1, read.clock_ms) for read in state.reads if read.end <= last + 1]
-        return sorted([*ticks, *decoded.watermarks]) if state.view.clock == "event" else ticks
-
-    @staticmethod
-    def _pass_reads(state: _ViewState, position: int) -> None:
-        """Let the clock pass every tick whose end of log has been counted."""
-        while state.reads and state.reads[0].end <= position:
-            read = state.reads.pop(0)
-            state.mark.clock_ms = max(state.mark.clock_ms, read.clock_ms)
-            if state.view.clock == "event":
-                state.last_watermark_wall_ms = max(read.wall_ms, state.last_watermark_wall_ms or read.wall_ms)
+    def _close(state: _ViewState, wall_ms: int) -> None:
+        """Close what the clock has passed. What a tick closes is closed as of the tick, however long counting took."""
+        until, mark = state.view.closed_before(state.mark.clock_ms), state.mark
+        if until > mark.closed_until_ms:
+            mark.closed_until_ms, mark.closed_ms = until, wall_ms
 
     # -- handing on -------------------------------------------------------------------------------------------
 
@@ -252,9 +235,8 @@ class PartitionCounter:
         """Publish the partial counts of closed windows, then forget their journals: memory, table, files."""
         for state in self._views:
             view, mark = state.view, state.mark
-            until = view.closed_before(mark.clock_ms)
-            while mark.open_from_ms < until:
-                stop = min(until, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
+            while mark.open_from_ms < mark.closed_until_ms:
+                stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
                 starts = view.windows.starts(mark.open_from_ms, stop)
                 yield Send([message for start in starts for message in self._partials(state, start)])
                 mark.purging = [(start, state.windows.pop(start).rows) for start in starts if start in state.windows]
@@ -270,7 +252,7 @@ class PartitionCounter:
         for item, count in counts.items():
             parts[bucket_of(item, view.buckets)][item] = count
         for bucket, part in enumerate(parts):
-            yield self._outlet(Partial(view.name, start, bucket, self._partition, part))
+            yield self._outlet(Partial(view.name, start, bucket, self._partition, state.mark.closed_ms, part))
 
     def _purge(self, state: _ViewState) -> Iterator[Effect]:
         """Delete the journal of windows that were handed on; once more after a crash."""
@@ -290,14 +272,7 @@ class PartitionCounter:
 
     def _marker(self) -> tuple[bytes, bytes]:
         views = {state.view.name: state.mark for state in self._views}
-        return self._marker_key(), encode(Marker(self._offset, views))
-
-
-def _shortened(source: str) -> str:
-    return (
-        f"sources.{source}: its topic is shorter than what was counted of it, so it was made anew; give the views on "
-        "it new names, since their stored counts belong to the former topic"
-    )
+        return self._marker_key(), encode(Marker(self._offset, self._tick_ms, views))
 
 
 def _changed(view: str) -> str:

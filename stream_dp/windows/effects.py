@@ -42,7 +42,18 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Publish(Send):
-    """Publish records to readers, at a moment that does not tell how long it took to make them."""
+    """Publish records to readers at a slot that has come; they bear its time."""
+
+    slot_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Let stored records of a window leave at a slot, or at a later one if they miss it. The step does not wait."""
+
+    view: str
+    start_ms: int
+    slot_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ class Increment:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-Effect = Commit | Send | Erase | Increment
+Effect = Commit | Send | Leave | Erase | Increment
 Step = Iterator[Effect]
 
 

@@ -36,6 +36,12 @@ def moment(time_ms: int) -> bytes:
     return _TIME.pack(time_ms + _EPOCH)
 
 
+def moment_at(key: bytes, at: int) -> int:
+    """The time whose 8 bytes stand at a place of a key, in ms: the inverse of `moment`."""
+    time: int = _TIME.unpack_from(key, at)[0]
+    return time - _EPOCH
+
+
 def window_key(kind: bytes, view: str, start_ms: int) -> bytes:
     """The key of a window's row, and the common prefix of the rows that belong to it."""
     return kind + text(view) + moment(start_ms)
@@ -43,9 +49,7 @@ def window_key(kind: bytes, view: str, start_ms: int) -> bytes:
 
 def window_start(kind: bytes, view: str, key: bytes) -> int:
     """The start of the window a key is about, in ms: the inverse of `window_key`."""
-    at = len(kind) + len(text(view))
-    start: int = _TIME.unpack_from(key, at)[0]
-    return start - _EPOCH
+    return moment_at(key, len(kind) + len(text(view)))
 
 
 def bucket_key(kind: bytes, view: str, start_ms: int, bucket: int) -> bytes:

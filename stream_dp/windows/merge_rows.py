@@ -29,6 +29,8 @@ class Partial(msgspec.Struct, array_like=True):
     start_ms: int
     bucket: int
     partition: int
+    closed_ms: int
+    """The wall time at which the partition closed the window."""
     counts: dict[str, int]
 
 
@@ -38,4 +40,6 @@ class MergedBucket(msgspec.Struct, array_like=True):
     view: str
     start_ms: int
     bucket: int
+    closed_ms: int
+    """The wall time at which the last of the partitions closed the window."""
     counts: dict[str, int]

@@ -10,6 +10,22 @@ _LONGEST_IN_UNITS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """The moments from `start_ms` up to, and without, `end_ms`."""
+
+    start_ms: int
+    end_ms: int
+
+    def holds(self, other: Stretch) -> bool:
+        """Whether all of another stretch is in this one."""
+        return self.start_ms <= other.start_ms and other.end_ms <= self.end_ms
+
+    def overlaps(self, other: Stretch) -> bool:
+        """Whether some moment is in both."""
+        return self.start_ms < other.end_ms and other.start_ms < self.end_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Tiling:
     """Stretches of one length, end to end, over all time: tumbling windows, or the periods of a ledger.
 
@@ -22,6 +38,16 @@ class Tiling:
 
     length_ms: int
     origin_ms: int = 0
+
+    @classmethod
+    def of(cls, stretch: Stretch) -> Tiling:
+        """The tiling that a stretch is one of."""
+        return cls(stretch.end_ms - stretch.start_ms, stretch.start_ms)
+
+    def stretch(self, time_ms: int) -> Stretch:
+        """The stretch that a time is in."""
+        start = self.start_of(time_ms)
+        return Stretch(start, self.end(start))
 
     def start_of(self, time_ms: int) -> int:
         """The start of the stretch that a time is in."""

@@ -27,7 +27,7 @@ class CountedView:
     grace_ms: int
     clock: Clock
     max_ahead_ms: int
-    """An event later than the wall clock by more than this is refused."""
+    """An event later by more than this than the tick behind it is refused."""
     idle_ms: int
     """After this long without a watermark, an event clock goes on with the wall clock."""
     items_per_user: int

@@ -86,7 +86,7 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(program: Program, kept: l
 
     plan = load_plan(told["configuration"])
     (ledger,) = plan.ledgers.values()
-    charged = Fraction(0)
+    held: defaultdict[str, Fraction] = defaultdict(Fraction)
     shown: defaultdict[str, list[int]] = defaultdict(list)
     for view, topics in told["topics"].items():
         assert list(topics) == ["public", "partner", "internal"]
@@ -94,12 +94,15 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(program: Program, kept: l
             records = released(read(program, told["configuration"], view, audience))
             revisions = Counter(record.revision for record in records)
             assert revisions == ({1: WEEKS} if audience == "public" else {1: WEEKS, 2: WEEKS})
-            charged += sum(
-                (epsilon(record.charged) for record in records if not isinstance(record, Refusal)), Fraction(0)
-            )
+            newest = {record.window.start_ms: record for record in records if not isinstance(record, Refusal)}
+            held[audience] += sum((epsilon(record.held) for record in newest.values()), Fraction(0))
             if view.startswith("destinations"):
                 shown[audience] += [len(record.items) for record in records if not isinstance(record, Refusal)]
-    assert charged == ledger.budget.epsilon - epsilon(told["ledger"][-1]["left"])
+    spent = ledger.budget.epsilon - epsilon(told["ledger"][-1]["left"])
+    assert held["internal"] == spent, "the finest readers have all that was paid for"
+    accounts = json.loads(program("ledger", told["configuration"], "--json").stdout)["ledgers"][0]
+    assert epsilon(accounts["spent"]) == spent
+    assert sum(epsilon(row["charged"]) for row in accounts["spent_by"]) == spent
     assert told["ledger"][1]["together"] == told["ledger"][0]["together"]
     typical = {audience: sorted(numbers)[len(numbers) // 2] for audience, numbers in shown.items()}
     assert 1 < typical["public"] < 20 < typical["internal"], "few places for the coarsest audience, most for the finest"

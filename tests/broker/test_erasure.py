@@ -151,7 +151,7 @@ async def test_worker_killed_before_each_erasure_erases_when_it_is_back(
         erasures = {  # the first one of the merge and release agents is made at their start
             COUNTS: (SourceWriter(app.plan).place(few[0].user), 1),
             MERGES: (topics.partial_partition(view.name, start, 0), 2),
-            RELEASES: (topics.ledger_partition(view.ledger.name), 2),
+            RELEASES: (topics.ledger_partition(view.ledger), 2),
         }
 
         for table, (partition, number) in erasures.items():

@@ -1,7 +1,8 @@
 """A worker process for tests of crashes and takeovers: the real `run_worker`, with ways to hurt it.
 
     python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
-                             [--session-seconds N] [--die-before WHAT:N] [--trap FILE] [--through HOST:PORT]
+                             [--session-seconds N] [--accept-loss]
+                             [--die-before WHAT:N] [--trap FILE] [--through HOST:PORT]
 
 It writes its counters to the status file ten times a second. With `--die-before` it kills itself with SIGKILL before
 the N-th act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--broker", required=True)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
+    parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--die-before", default="")
     parser.add_argument("--trap", type=Path)
     parser.add_argument("--through", default="")
@@ -66,7 +68,7 @@ def main() -> None:
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
     try:
-        uvloop.run(run_worker(plan, agents, tick_seconds=0.1))
+        uvloop.run(run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss))
     except ConfigError as error:
         sys.exit(f"configuration: {error}")
 

@@ -17,7 +17,7 @@ Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 SECRETS = [b"zelda", b"cellar-door", b"4711", b"badly-formed"]
 """Parts of a user's name, of an item that few have, of the number of users of an item, of a record that is refused."""
-DEPENDENT = {"items", "complete", "charged", "held", "ledger"}
+DEPENDENT = {"items", "complete", "held", "told"}
 """Fields of a record that may depend on the data: what is released, and for a top-k how many draws it took."""
 
 
@@ -30,12 +30,13 @@ def visits_of(start_ms: int, pages: int, users: int) -> list[Any]:
 
 
 async def public(app: Application) -> dict[str, list[bytes]]:
-    """All that stands in topics that readers or operators of other services may read."""
+    """All that stands in topics that readers or operators, of this or of other services, may read."""
     views = app.plan.views
     topics = {Topics.release(name, audience) for name, view in views.items() for audience in view.audiences}
+    letters, accounts = {view.source.dead_letter_topic for view in views.values()}, {Topics.of(app.plan).accounts}
     return {
         topic: [(key or b"") + (value or b"") for key, value in await app.read(topic)]
-        for topic in topics | {view.source.dead_letter_topic for view in views.values()}
+        for topic in topics | letters | accounts
     }
 
 

@@ -14,7 +14,7 @@ Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 CHOOSERS = """ledgers:
   choosers:
-    population: visitors
+    population: choosers
     epsilon: "80"
     delta: "1/100"
     period: 366d

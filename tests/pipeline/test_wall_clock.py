@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+from aiokafka import AIOKafkaProducer
+
 from stream_dp.records.codec import encode
+from stream_dp.runtime.client import Outgoing, kafka_address
+from stream_dp.runtime.ordering import Tick
+from stream_dp.runtime.topics import Topics
 from stream_dp.testing import (
     Application,
     Event,
     ManualClock,
     Raw,
+    SourceWriter,
     Watermark,
     count_script,
     expected_records,
 )
+from stream_dp.windows.keys import decode
+from stream_dp.windows.keys import encode as encode_row
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -73,7 +82,7 @@ async def test_a_clock_that_is_set_back_opens_no_closed_window_again(launch: Lau
     assert [len(records) for records in found.values()] == [4] * 3
 
 
-async def test_events_wait_for_no_tick_and_a_backlog_is_counted_before_its_windows_close(launch: Launch) -> None:
+async def test_a_backlog_is_counted_before_its_windows_close(launch: Launch) -> None:
     """A worker that was away for an hour counts what arrived in time, though its clock is past every window."""
     app = await launch(WALL)
     view = only_view(app)
@@ -88,6 +97,63 @@ async def test_events_wait_for_no_tick_and_a_backlog_is_counted_before_its_windo
     assert sum(windows[start].values()) == 40
     expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
     assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+
+
+async def test_a_tick_closes_windows_where_the_source_ended_when_it_was_made_not_when_it_is_read(
+    launch: Launch,
+) -> None:
+    """Both ticks and both events wait in their topics before a worker reads any of them."""
+    app = await launch(WALL)
+    view = only_view(app)
+    start, place = start_of(view), SourceWriter(app.plan).place("u1")
+    ticks, source = Topics.of(app.plan).ticks, view.source.topic
+    clock = ManualClock(start)
+    await app.start(clock_ms=clock)  # its ticks at the start of the window close nothing
+    await app.eventually(lambda: told(app, start))
+    await app.stop()
+
+    await app.publish([Event("u1", "/in-time", start + 1)])
+    for now_ms, end in ((start + MINUTE + 10_000, 1), (start + 2 * MINUTE + 10_000, 2)):
+        ends = [int(partition == place) * end for partition in range(app.plan.partitions)]
+        made = [encode_row(Tick(now_ms, {source: at})) for at in ends]
+        await app.client.publish(Outgoing(ticks, partition, None, value) for partition, value in enumerate(made))
+        await app.publish([Event("u1", "/late", start + 2)])
+    worker = await app.start(clock_ms=clock)
+    found = await app.wait_for_releases(view.name, 2)
+
+    assert [len(records) for records in found.values()] == [2] * 3
+    assert worker.counters.total("events_refused", reason="late") == 2
+    windows = count_script(view, start, [Event("u1", "/in-time", start + 1)]).between(view, start, start + 2 * MINUTE)
+    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
+    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+
+
+@pytest.mark.parametrize("broker", [pytest.param("kafka", marks=pytest.mark.broker)], indirect=True)
+async def test_the_markers_of_transactions_at_the_end_of_a_source_hold_no_tick_up(launch: Launch) -> None:
+    """They have offsets and are no records, so nothing that is read says that they have been passed."""
+    app = await launch(WALL)
+    view = only_view(app)
+    start = start_of(view)
+    events = [Event(f"u{number}", "/", start + number) for number in range(40)]
+    producer = AIOKafkaProducer(bootstrap_servers=kafka_address(app.plan.broker), transactional_id=app.plan.name)
+    await producer.start()
+    async with producer.transaction():
+        for record in SourceWriter(app.plan).records(events):
+            await producer.send(record.topic, record.value, record.key, record.partition)
+    await producer.stop()
+    await app.start(clock_ms=ManualClock(start + 2 * MINUTE + 10_000))
+
+    await app.wait_for_releases(view.name, 2)
+
+    windows = count_script(view, start, events).between(view, start, start + 2 * MINUTE)
+    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
+    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+
+
+async def told(app: Application, now_ms: int) -> bool:
+    """Whether there is a tick of a time in every partition."""
+    ticks = [decode(Tick, value or b"") for _, value in await app.read(Topics.of(app.plan).ticks)]
+    return sum(tick.now_ms == now_ms for tick in ticks) >= app.plan.partitions
 
 
 async def test_an_event_clock_without_watermarks_goes_on_with_the_wall_clock_after_its_idle_time(
@@ -109,7 +175,9 @@ async def test_an_event_clock_without_watermarks_goes_on_with_the_wall_clock_aft
     clock.now_ms += MINUTE - 1
     await asyncio.sleep(0.5)
     assert await closed(4)
-    clock.now_ms += 4 * MINUTE + 10_000
+    for _ in range(5):  # ticks further apart than a minute would be an outage
+        clock.now_ms += 50_010
+        await app.eventually(lambda: told(app, clock.now_ms))
 
     found = await app.wait_for_releases(view.name, 4)
 

@@ -136,36 +136,27 @@ def letters(sent: Sequence[Message]) -> Counter[tuple[int, str]]:
 
 @dataclass
 class ViewOracle:
-    """What a view should have counted: a clock, and who has what in which window.
-
-    `pending` and `last_watermark` are what a crash forgets; everything else is stored with each step.
-    """
+    """What a view should have counted: a clock, and who has what in which window."""
 
     view: CountedView
     clock: int
     held: dict[tuple[int, bytes], list[str]] = field(default_factory=dict)
-    last_watermark: int | None = None
-    pending: list[tuple[int, int, int]] = field(default_factory=list)
-    """(end of log, clock, wall time): where the clock goes once the log is counted up to there."""
+    heard: int | None = None
+    ticked: int = -1
 
-    def tick(self, now: int, end: int) -> None:
-        clock = now
-        if self.view.clock == "event":
-            self.last_watermark = now if self.last_watermark is None else self.last_watermark
-            if now - self.last_watermark < self.view.idle_ms:
-                return
-            clock = self.clock + now - self.last_watermark
-        self.pending.append((end, clock, now))
-
-    def counted_to(self, position: int) -> None:
-        for end, clock, wall in self.pending:
-            if end <= position:
-                self.clock = max(self.clock, clock)
-                self.last_watermark = max(wall, self.last_watermark or wall)
-        self.pending = [tick for tick in self.pending if tick[0] > position]
+    def tick(self, now: int) -> None:
+        if now <= self.ticked:
+            return
+        if self.view.clock == "wall":
+            self.clock = max(self.clock, now)
+        elif self.heard is None or now > self.ticked + 60_000:
+            self.heard = now
+        elif now >= self.heard + self.view.idle_ms:
+            self.clock, self.heard = self.clock + now - self.heard, now
+        self.ticked = now
 
     def watermark(self, time: int, now: int) -> None:
-        self.last_watermark = now
+        self.heard = now
         if self.view.clock == "event":
             self.clock = max(self.clock, min(time, now))
 
@@ -221,26 +212,15 @@ class Oracle:
     def of(cls, views: Sequence[CountedView], misplaced: Callable[[bytes], bool] | None = None) -> Oracle:
         return cls([ViewOracle(view, view.first_ms) for view in views], misplaced or (lambda _user: False))
 
-    def restarted(self) -> Oracle:
-        """The same after a crash."""
-        return replace(self, views=[replace(one, last_watermark=None, pending=[]) for one in self.views])
-
-    def chunk(self, entries: Sequence[Entry], now: int) -> None:
-        for entry in entries:
-            self._counted_to(entry.offset)
-            self._entry(entry, now)
-        self._counted_to(entries[-1].offset + 1)
-
-    def tick(self, now: int, end: int | None, position: int) -> None:
-        """A tick that saw the log end at `end`, when it was counted up to `position`."""
-        if end is not None:
+    def follow(self, entries: Sequence[Entry], ticks: Sequence[tuple[int, int]]) -> Oracle:
+        """Count two logs: the records, and ticks that say (wall time, end of the records' log)."""
+        left = list(entries)
+        for now, end in ticks:
+            while left and left[0].offset < end:
+                self._entry(left.pop(0), now)
             for one in self.views:
-                one.tick(now, end)
-            self._counted_to(position)
-
-    def _counted_to(self, position: int) -> None:
-        for one in self.views:
-            one.counted_to(position)
+                one.tick(now)
+        return self
 
     def _entry(self, entry: Entry, now: int) -> None:
         headers = dict(entry.headers)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from stream_dp.windows.effects import Commit, Erase, Increment, Message, Rows, Send, Step
+from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Rows, Send, Step
 
 
 class CutError(Exception):
@@ -27,6 +27,7 @@ class Machine:
     changelog: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     """Every row ever written, in order."""
     sent: list[Message] = field(default_factory=list)
+    leaving: list[Leave] = field(default_factory=list)
     counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=Counter)
     in_files: set[bytes] = field(default_factory=set)
     """Keys that were deleted and whose former rows no `Erase` has yet removed from the files."""
@@ -68,6 +69,8 @@ class Machine:
                 case Erase(first, last):
                     assert first < last
                     self.in_files = {key for key in self.in_files if not first <= key < last}
+                case Leave():
+                    self.leaving.append(effect)
                 case Increment(name, amount, labels):
                     self.counts[name, labels] += amount
         self._point()

@@ -77,8 +77,7 @@ def release(visits: Plan) -> Callable[..., Release]:
         level: int = 0,
         day: int = 0,
         revision: int = 1,
-        charged: Cost = Cost.ZERO,
-        left: Cost | None = None,
+        told: Cost | None = None,
         complete: bool = True,
     ) -> Release:
         planned = visits.views[view]
@@ -89,9 +88,9 @@ def release(visits: Plan) -> Callable[..., Release]:
             start_ms=day * DAY_MS,
             revision=revision,
             fields=fields_of(planned, level, items.items(), complete=complete),
-            charged=charged,
             held=planned.cost(level),
-            ledger=account(planned.ledger, 0, planned.ledger.budget if left is None else left),
+            told=planned.cost(level) if told is None else told,
+            ledger=account(planned.ledger, 0),
         )
 
     return make
@@ -103,7 +102,6 @@ def refusal(visits: Plan) -> Callable[..., Refusal]:
 
     def make(*, audience: str = "public", level: int = 1, day: int = 0, revision: int = 1) -> Refusal:
         view = visits.views["pages"]
-        spending = account(view.ledger, 0, Cost.ZERO)
         return refusal_record(
             view,
             audience=audience,
@@ -111,7 +109,8 @@ def refusal(visits: Plan) -> Callable[..., Refusal]:
             start_ms=day * DAY_MS,
             revision=revision,
             asked=view.cost(level),
-            ledger=spending,
+            told=Cost.ZERO,
+            ledger=account(view.ledger, 0),
         )
 
     return make

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeVar
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.loading import read_config
@@ -14,10 +15,13 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.topk import TopKPlan, TopKRelease
-from stream_dp.records.codec import AnyRecord
+from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline
 from stream_dp.records.codec import decode as decode_record
+from stream_dp.records.entries import Entry
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
+from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import (
     BUCKET,
     LEDGER,
@@ -31,15 +35,17 @@ from stream_dp.releases.rows import (
     promise_key,
     read_ledgers,
 )
-from stream_dp.windows.effects import Message, Rows, Step
+from stream_dp.windows.effects import Leave, Message, Rows, Step
 from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from tests.support.machine import Machine
 from tests.support.topics import TopicReader
 
-MERGED = "merged"
+MERGED, ACCOUNTS = "merged", "shop-accounts"
 KEY, KEY_ID = bytes(range(32)), b"key one."
 SECOND = 1000
+
+E = TypeVar("E", bound=ReleaseEngine)
 
 SHOP = """\
 name: shop
@@ -119,12 +125,12 @@ def release_topic(view: str, audience: str) -> str:
     return f"releases.{view}.{audience}"
 
 
-def buckets_of(view: ViewPlan, start: int, counts: Mapping[str, int]) -> list[Message]:
+def buckets_of(view: ViewPlan, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> list[Message]:
     """The merged buckets of a window as they stand in their topic."""
     parts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for item, count in counts.items():
         parts[bucket_of(item, view.buckets)][item] = count
-    return [_message(MergedBucket(view.name, start, at, part), erase=False) for at, part in enumerate(parts)]
+    return [_message(MergedBucket(view.name, start, at, closed_ms, part), erase=False) for at, part in enumerate(parts)]
 
 
 def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
@@ -133,19 +139,44 @@ def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
 
 
 class WholeEngine(ReleaseEngine):
-    """Releases everything that waits behind every step, as the host does as long as the partition is its own."""
+    """Reads what was published before it loads, does all that waits behind every step, as the host; then publishes."""
 
-    def load(self, rows: Rows) -> Step:
-        yield from super().load(rows)
-        yield from self._all(rows)
+    outboxes: Outboxes
+    until_ms: int | None
+    """The slot that has come: what waits for a later one is left. None: the clock goes on until nothing waits."""
+    found: Callable[[], Published] = dict
+    accepts_loss = False
+
+    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
+        found = {**self.found(), **published}
+        loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss)
+        yield from self._whole(loaded, rows)
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
-        yield from super().buckets(values, rows)
-        yield from self._all(rows)
+        yield from self._whole(super().buckets(values, rows), rows)
 
-    def _all(self, rows: Rows) -> Step:
+    def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
+        yield from self._whole(super().order(order, rows, now_ms=now_ms), rows)
+
+    def publish(self, rows: Rows) -> Step:
+        """Let leave what waits for the slots that have come."""
+        while (slot := self.outboxes.next_ms) is not None and (self.until_ms is None or slot <= self.until_ms):
+            yield from self.outboxes.publish(slot if self.until_ms is None else self.until_ms, rows)
+            while self.outboxes.published:
+                yield from self.outboxes.settle(rows)
+
+    def _whole(self, step: Step, rows: Rows) -> Step:
+        yield from self._heeded(step)
         while self.waits:
-            yield from self.due(rows)
+            yield from self._heeded(self.due(rows))
+        yield from self.publish(rows)
+
+    def _heeded(self, step: Step) -> Step:
+        for effect in step:
+            if isinstance(effect, Leave):
+                self.outboxes.add(effect)
+            else:
+                yield effect
 
 
 @dataclass
@@ -162,13 +193,16 @@ class Desk:
     key: bytes = KEY
     key_id: bytes = KEY_ID
     audit: bool = True
+    until_ms: int | None = None
+    """The slot that has come; None: everything leaves as soon as it is stored."""
+    accepts_loss: bool = False
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
         self.auditor = Auditor(self)
         if self.audit:
             self.machine.watch = self.auditor
-        self.reader: TopicReader[ReleaseEngine] = TopicReader(
+        self.reader: TopicReader[WholeEngine] = TopicReader(
             MERGED,
             self.engine,
             lambda engine, values, rows: engine.buckets(values, rows),
@@ -179,25 +213,57 @@ class Desk:
             compacts=self.compacts,
         )
 
-    def engine(self) -> ReleaseEngine:
+    def engine(self) -> WholeEngine:
+        return self.made(WholeEngine)
+
+    def made(self, kind: type[E]) -> E:
+        """A release engine of a kind, not loaded."""
         views = list(self.plan.views.values())
-        return WholeEngine(
+        engine = kind(
             views,
             {view.name: view.window.first_ms or 0 for view in views},
+            slots=self.plan.slots,
             prf_key=self.key,
             key_id=self.key_id,
             entropy=self.entropy,
             lists=self.lists,
             topic=release_topic,
+            accounts=ACCOUNTS,
             withdrawal=_message,
         )
+        if isinstance(engine, WholeEngine):
+            engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
+            engine.found, engine.accepts_loss = self.found, self.accepts_loss
+        return engine
 
-    def give(self, view: str, start: int, counts: Mapping[str, int]) -> None:
+    def found(self) -> dict[str, list[Shown]]:
+        """What stands in the public topics."""
+        found: dict[str, list[Shown]] = {}
+        for message in self.published():
+            if not message.topic.startswith("releases."):
+                continue
+            (_, view, audience), what = message.topic.split("."), outline(message.value or b"")
+            shown = Shown(audience, what.window.start_ms, what.revision, what.type == "refusal")
+            found.setdefault(view, []).append(shown)
+        return found
+
+    def give(self, view: str, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> None:
         """Put the exact counts of a window into the topic, and let the engine read them."""
-        self.reader.write(buckets_of(self.plan.views[view], start, counts))
+        self.reader.write(buckets_of(self.plan.views[view], start, counts, closed_ms))
 
-    def grant(self, number: int, audience: str, level: str) -> None:
-        self.reader.run(lambda engine: engine.order(Order(number, audience, level), self.machine))
+    def grant(self, number: int, audience: str, level: str, now_ms: int = 0) -> None:
+        order = Order(number, audience, level)
+        self.reader.run(lambda engine: engine.order(order, self.machine, now_ms=now_ms))
+
+    def slot(self, slot_ms: int) -> None:
+        """Let a slot come."""
+
+        def publish(engine: WholeEngine) -> Step:
+            engine.until_ms = slot_ms
+            return engine.publish(self.machine)
+
+        self.until_ms = slot_ms
+        self.reader.run(publish)
 
     def change(self, changed: Plan) -> None:
         """Restart with another plan."""
@@ -217,6 +283,19 @@ class Desk:
             record
             for record in self.records(view, audience)
             if record.window.start_ms == start and not isinstance(record, Refusal)
+        ][-1]
+
+    def entries(self) -> list[Entry]:
+        """Every entry of the accounts, in order."""
+        return [decode_entry(message.value or b"") for message in self.machine.sent if message.topic == ACCOUNTS]
+
+    def charged(self, view: str, audience: str, start: int) -> Cost:
+        """What the ledger paid for the newest release of a window to an audience."""
+        return [
+            reader.charged.cost
+            for entry in self.entries()
+            for reader in entry.readers
+            if (entry.type, entry.view, entry.window.start_ms, reader.audience) == ("charge", view, start, audience)
         ][-1]
 
     def published(self) -> list[Message]:
@@ -285,15 +364,25 @@ class Auditor:
     """By ledger: what each window costs at the finest level that was published of it."""
     promised: dict[bytes, PromiseRow] = field(default_factory=dict)
     """By ledger: what every release of the period says of its budget."""
+    charges: dict[bytes, dict[bytes, Cost]] = field(default_factory=dict)
+    """By ledger and key of the entry: what it charged."""
+    told: dict[tuple[bytes, str], Cost] = field(default_factory=dict)
+    """By ledger and audience: the most that a record says the audience was told in the period."""
+    left: dict[bytes, Cost] = field(default_factory=dict)
+    """By ledger: what the newest entry says is left."""
     checked: dict[bytes, bytes] = field(default_factory=dict)
     """The rows of the ledgers at the last point; nothing is to be checked anew until they or the records change."""
 
     def __call__(self) -> None:
         machine = self.desk.machine
-        news = [message for message in machine.sent[self.seen :] if message.topic.startswith("releases.")]
+        sent = machine.sent[self.seen :]
+        news = [message for message in sent if message.topic.startswith("releases.")]
         self.seen = len(machine.sent)
         for message in news:
             self._take(message)
+        for message in sent:
+            if message.topic == ACCOUNTS:
+                self._take_entry(message)
         rows = {key: value for key, value in machine.rows.items() if key.startswith((PROMISE, LEDGER, RESERVATION))}
         if rows == self.checked and not news:
             return
@@ -318,6 +407,8 @@ class Auditor:
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
         assert record.revision >= self.revisions.get(same[:2], 0), "an older revision was published behind a newer one"
         self.revisions[same[:2]] = record.revision
+        reader = ledger_key(self.desk.plan.views[record.view], record.window.start_ms), record.audience
+        self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
         if isinstance(record, Refusal):
             return
         window = (record.view, record.window.start_ms)
@@ -331,12 +422,29 @@ class Auditor:
         self.shown.setdefault(key, {})[window] = self.cost(*window, self.finest[window])
         assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"
 
+    def _take_entry(self, message: Message) -> None:
+        assert message.key is not None
+        assert message.value is not None
+        entry = decode_entry(message.value)
+        assert message.key == entry_key(entry)
+        if entry.type == "charge":
+            same = (message.topic, message.key, 0)
+            assert self.bytes_of.setdefault(same, message.value) == message.value, "an entry came with other bytes"
+        key = ledger_key(self.desk.plan.views[entry.view], entry.window.start_ms)
+        charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
+        assert charged <= entry.asked.cost
+        self.charges.setdefault(key, {})[message.key] = charged
+        self.left[key] = entry.left.cost
+
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""
         return shown_cost(self.desk.plan.views[view], level, self.draws.get((view, start), 0))
 
     def settled(self) -> None:
-        """Every window is charged exactly once at its finest level, and each reader's share is what it holds."""
+        """Every window is charged exactly once at its finest level, and each reader's share is what it holds.
+
+        Records and entries say the same.
+        """
         self()
         ledgers = read_ledgers(self.desk.machine.rows.items())
         assert self.shown.keys() <= ledgers.keys()
@@ -348,3 +456,6 @@ class Auditor:
                 if ledger_key(self.desk.plan.views[view], start) == key:
                     shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, level)
             assert ledger.readers == shares
+            assert ledger.spent == sum(self.charges.get(key, {}).values(), Cost.ZERO)
+            assert ledger.left == self.left.get(key, ledger.left)
+            assert shares == {name: told for (of, name), told in self.told.items() if of == key and told != Cost.ZERO}

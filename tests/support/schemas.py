@@ -13,7 +13,7 @@ def mismatch(value: Any, node: dict[str, Any], root: dict[str, Any], path: str =
         assert not rest, f"{path}: {rest}"
         return mismatch(value, root["$defs"][node["$ref"].rpartition("/")[2]], root, path)
     known = {"$defs", "$schema", "$id", "title", "description", "type", "properties", "required", "items", "const",
-             "enum", "pattern", "minimum", "additionalProperties", "discriminator", "oneOf"}  # fmt: skip
+             "enum", "pattern", "minimum", "minItems", "additionalProperties", "discriminator", "oneOf"}  # fmt: skip
     assert set(node) <= known, f"{path}: {set(node) - known}"
     types = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
     found = []
@@ -38,6 +38,7 @@ def mismatch(value: Any, node: dict[str, Any], root: dict[str, Any], path: str =
         for name in set(declared) & set(value):
             found += mismatch(value[name], declared[name], root, f"{path}.{name}")
     if isinstance(value, list):
+        found += [f"{path}: too short"] if len(value) < node.get("minItems", 0) else []
         for index, item in enumerate(value):
             found += mismatch(item, node["items"], root, f"{path}[{index}]")
     return found

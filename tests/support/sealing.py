@@ -84,4 +84,10 @@ def fields_of(view: ViewPlan, level: int, items: Iterable[tuple[str, int]], *, c
         return {"k": chosen.k, "complete": complete, "selection": mechanism, "items": tuple(ranked)}
     rows = sorted(items, key=lambda row: (-row[1], row[0]))
     counts = tuple(ItemCount(item=item, count=count) for item, count in rows)
-    return {"minimum_count": minimum_counts(view)[level], "items": counts}
+    assert isinstance(view.kind, HistogramPlan)
+    plan = view.kind
+    return {
+        "minimum_count": plan.minimum_counts[level],
+        "two_sided_from": plan.two_sided_from[level],
+        "items": counts,
+    }

@@ -61,9 +61,13 @@ class TopicReader(Generic[T]):
             finally:
                 self._collect()
 
+    def stop(self) -> None:
+        """End the process between two steps."""
+        self._running = None
+
     def restart(self) -> None:
         """End the process between two steps, and start it again."""
-        self._running = None
+        self.stop()
         self.load()
 
     def attempt(self, step: Callable[[T], Step]) -> bool:

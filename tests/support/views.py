@@ -25,7 +25,7 @@ TOPK = """
     retention: 1d
     buckets: 2
 """
-CHOOSERS = 'ledgers:\n  choosers: {population: visitors, epsilon: "200", delta: "1/100", period: 366d}'
+CHOOSERS = 'ledgers:\n  choosers: {population: choosers, epsilon: "200", delta: "1/100", period: 366d}'
 
 
 def only_view(app: Application) -> ViewPlan:

@@ -1,14 +1,13 @@
-"""The ledger as the public records tell it: what every audience alone was told, and what all of them together."""
+"""The ledger of the demo: what every audience alone was told by its records, and what all of them, by the accounts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import StateError
+from stream_dp.records.entries import Entry
 from stream_dp.records.history import History, cost
 
 
@@ -29,29 +28,35 @@ class Spending:
     budget: Cost
 
 
-def read_spending(published: History, audiences: Iterable[str]) -> Spending:
-    """Add up the newest records of every topic that one ledger pays for; there is a release among them.
+def read_spending(published: History, entries: Iterable[Entry], audiences: Iterable[str]) -> Spending:
+    """Add up the newest records of every topic that one ledger pays for; there is an entry of that ledger.
 
     In the middle of things it may be a record behind: topics are read side by side.
     """
-    last = min(published.releases(), key=lambda release: cost(release.ledger.left).epsilon).ledger
-    budget, left = cost(last.budget), cost(last.left)
+    last = min(entries, key=lambda entry: cost(entry.left).epsilon)
+    budget, left = cost(last.ledger.budget), cost(last.left)
     alone = {
-        audience: reduce(add, (cost(release.held) for release in published.releases(audience)), Cost.ZERO)
+        audience: sum((cost(release.held) for release in published.releases(audience)), Cost.ZERO)
         for audience in audiences
     }
     return Spending(alone, budget - left, left, budget)
 
 
-def check_spending(published: History, spending: Spending) -> None:
-    """Compare what all records say they charged with what the ledger says was spent; both are exact.
+def check_spending(published: History, entries: Iterable[Entry], spending: Spending) -> None:
+    """Compare charges with what the ledger says was spent, and windows with what releases say of the period; exactly.
 
     Args:
         published: every record of every topic that the ledger pays for.
+        entries: every entry of its account.
         spending: what `read_spending` made of them.
 
     Raises:
         StateError: they differ.
     """
-    if published.charged != spending.together:
-        raise StateError(f"the records charge {published.charged} in all, but the ledger has spent {spending.together}")
+    charged = sum((cost(reader.charged) for entry in entries for reader in entry.readers), Cost.ZERO)
+    if charged != spending.together:
+        raise StateError(f"the entries charge {charged} in all, but the ledger has spent {spending.together}")
+    for audience, alone in spending.alone.items():
+        told = (cost(release.told) for release in published.releases(audience))
+        if alone != max(told, key=lambda one: one.epsilon, default=Cost.ZERO):
+            raise StateError(f"what the releases to {audience} tell is not what the last of them says of the period")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from stream_dp.cli.demo.flights import Feed
 from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, DemoRun
 from stream_dp.cli.demo.spending import Spending, check_spending, read_spending
-from stream_dp.records.codec import AnyRecord
+from stream_dp.records.codec import AnyRecord, entry_key
+from stream_dp.records.entries import Entry
 from stream_dp.records.history import History, Seen
 
 STYLES = ("cyan", "yellow", "green")
@@ -22,6 +23,7 @@ class DemoState:
         run: the run.
         feed: the feeder.
         published: every record that was read of the release topics.
+        entries: every entry that was read of the accounts, by key.
         records: how many records were read, old ones that came again left out.
         history: the ledger after each act, oldest first, with the name of the act.
     """
@@ -29,12 +31,23 @@ class DemoState:
     run: DemoRun
     feed: Feed
     published: History = field(default_factory=History)
+    entries: dict[bytes, Entry] = field(default_factory=dict)
     records: int = 0
     history: list[tuple[str, Spending]] = field(default_factory=list)
+    _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
 
     def take(self, record: AnyRecord) -> None:
         """Add a record."""
         self.records += self.published.take(record) is not None
+
+    def take_entry(self, entry: Entry) -> None:
+        """Add an entry of the accounts."""
+        self.entries[entry_key(entry)] = entry
+        self._accounted |= {(entry.view, entry.window.start_ms, one.audience, one.revision) for one in entry.readers}
+
+    def accounted(self, record: AnyRecord) -> bool:
+        """Whether the entry of a record was read."""
+        return (record.view, record.window.start_ms, record.audience, record.revision) in self._accounted
 
     @property
     def audiences(self) -> tuple[str, ...]:
@@ -60,9 +73,13 @@ class DemoState:
         return self.published.windows(self.run.view(CARRIERS).name, audience)
 
     def complete(self) -> list[int]:
-        """Starts of the windows of which every audience has every view, in order of time."""
+        """Starts of the windows of which every audience has every view, and the accounts too, in order of time."""
         columns = [read(name) for name in self.audiences for read in (self.destinations, self.carriers)]
-        return [start for start in columns[0] if all(start in column for column in columns)]
+        return [
+            start
+            for start in columns[0]
+            if all(start in column and self._is_accounted(column[start]) for column in columns)
+        ]
 
     def full_weeks(self) -> list[int]:
         """Those of `complete` that the data cover to their end."""
@@ -75,22 +92,26 @@ class DemoState:
         yield from self.carriers(audience).values()
 
     def at_level(self, audience: str, level: str) -> int:
-        """How many windows of an audience, over all views, are at a level or were refused it."""
+        """How many windows of an audience, over all views, are at a level or were refused it, the accounts too."""
         return sum(
-            seen.refusal is not None or (seen.release is not None and seen.release.level.name == level)
+            self._is_accounted(seen)
+            and (seen.refusal is not None or (seen.release is not None and seen.release.level.name == level))
             for seen in self.all_seen(audience)
         )
+
+    def _is_accounted(self, seen: Seen) -> bool:
+        return all(self.accounted(record) for record in (seen.release, seen.refusal) if record is not None)
 
     def note(self, act: str) -> None:
         """Write down the ledger after an act, of which every record was read.
 
         Raises:
-            StateError: the records' charges do not add up to what the ledger says was spent.
+            StateError: the charges do not add up to what the ledger says was spent.
         """
         spending = self.spending()
-        check_spending(self.published, spending)
+        check_spending(self.published, self.entries.values(), spending)
         self.history.append((act, spending))
 
     def spending(self) -> Spending:
-        """The ledger as the records that were read tell it."""
-        return read_spending(self.published, self.audiences)
+        """The ledger as the records and entries that were read tell it."""
+        return read_spending(self.published, self.entries.values(), self.audiences)

@@ -17,10 +17,11 @@ from stream_dp.cli.demo.weeks import year_frame, year_line
 from stream_dp.cli.demo.workers import RunningWorker, started_worker
 from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
-from stream_dp.records.codec import decode
+from stream_dp.records.codec import decode, decode_entry
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import MEMORY, Client, connect
 from stream_dp.runtime.grants import write_grant
+from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import Topics, TopicSpec
 
@@ -66,7 +67,7 @@ async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float,
     source = run.view(DESTINATIONS).source
     async with connect(plan.broker, log) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
-        await prepare(plan, client)
+        await prepare(plan, client, key_id(load_key(plan.key_file)))
         began = time.monotonic()
         async with started_worker(run, client, log, keep_running=keep_running) as worker:
             walkthrough = _Walkthrough(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)
@@ -121,11 +122,14 @@ class _Walkthrough:
         screen.say(verdict(state, audience))
 
     async def _read(self) -> None:
-        """Take every record of every release topic; the first one opens the feed."""
-        state = self._state
+        """Take every record of every release topic and every entry of the accounts; the first record opens the feed."""
+        state, accounts = self._state, Topics.of(self._state.run.plan).accounts
         topics = [Topics.release(view.name, name) for view in state.run.plan.views.values() for name in view.audiences]
-        async for record in self._client.follow(topics):
+        async for record in self._client.follow([*topics, accounts]):
             if record.value is None:
+                continue
+            if record.topic == accounts:
+                state.take_entry(decode_entry(record.value))
                 continue
             state.take(decode(record.value))
             if self._first_release is None:

@@ -1,4 +1,4 @@
-"""`stream-dp ledger FILE`: what was spent, by whom, what is left, how far it reaches; from public records alone."""
+"""`stream-dp ledger FILE`: what was spent, by whom, what is left, how far it reaches; for operators."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
-from stream_dp.records.codec import AnyRecord, decode
-from stream_dp.records.statement import Statement, newest_periods, read_statements
+from stream_dp.records.codec import decode_entry
+from stream_dp.records.entries import Entry
+from stream_dp.records.statement import Period, Statement, periods_of, read_statements
 from stream_dp.runtime.client import connect
 from stream_dp.runtime.topics import Topics
 
@@ -29,13 +30,14 @@ from stream_dp.runtime.topics import Topics
 @click.option(
     "--period", "at_ms", callback=parse_moment, metavar="TIME", help="Show the period of this day, not the newest."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: every period that records tell of.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: every period that entries tell of.")
 def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) -> None:
     """Show what the ledgers of the application that FILE describes have spent and have left.
 
-    Everything is read from the release topics, which are public: every record says what it charged and what was left
-    then. So this needs a broker, and no access to a worker or its state, and it tells nothing a reader could not add
-    up. Per ledger and period:
+    Everything is read from the topic NAME-accounts of the application, in which workers write down every window that
+    they charge or refuse. It tells what all selections have cost, also to audiences that may not read them, so it is
+    internal: this command needs READ on it, and is for operators. No access to a worker or its state is needed. Per
+    ledger and period:
 
     \b
     * the budget by part, what is spent and what is left of each;
@@ -45,53 +47,52 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
       for all of them at their schedule. A top-k usually costs less than at worst, and gets the rest back;
     * a picture of what was left after each window.
 
-    Topics forget: records expire, and a sharper revision takes the place of the one before. What is left is always
-    that of the newest record; what records that are gone have spent is one line.
+    What is left is always that of the newest entry; what was spent and no entry tells of (entries that are gone, as in
+    a topic that was made anew) is one line.
 
     \b
     stream-dp ledger app.yaml                      every ledger, its newest period
     stream-dp ledger app.yaml --period 2024-03-05  the period of that day
     stream-dp ledger app.yaml --json               for machines, all periods
 
-    Exit codes: 0 done; 1 no broker, no topic or no record is there; 2 no such ledger.
+    Exit codes: 0 done; 1 no broker, no topic or no entry is there; 2 no such ledger.
     """
     hush_libraries()
     plan = load_plan(file)
     if name is not None and name not in plan.ledgers:
         raise ConfigError([Fault("ledger", f"no ledger is named {name!r}; {unknown(name, plan.ledgers)}")])
-    statements = read_statements(asyncio.run(_records(plan, name)))
+    statements = read_statements(asyncio.run(_entries(plan, name)))
     if not statements:
-        raise BrokerError("the release topics hold no record yet; windows are released when they are over")
+        raise BrokerError(f"{Topics.of(plan).accounts} holds no entry yet; windows are released when they are over")
     if at_ms is not None:
         statements = _of_period(statements, at_ms)
     if as_json:
         click.echo(json.dumps(whole(plan, statements), indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for starts in newest_periods(statements).items():
-        key = starts[0], starts[1][-1]
-        console.print(page(plan, statements[key], console.width, starts[1][:-1]))
+    for *earlier, newest in periods_of(statements).values():
+        starts = [period.start_ms for period in earlier]
+        console.print(page(plan, statements[newest], console.width, starts))
 
 
-async def _records(plan: Plan, name: str | None) -> list[tuple[int, AnyRecord]]:
-    """Every record of the topics that a ledger, or any, pays for, with the time it was published."""
-    views = [view for view in plan.views.values() if name in (None, view.ledger.name)]
-    topics = [Topics.release(view.name, audience) for view in views for audience in view.audiences]
+async def _entries(plan: Plan, name: str | None) -> list[tuple[int, Entry]]:
+    """Every entry of a ledger, or of any that is configured, with the time it was published."""
+    topic, wanted = Topics.of(plan).accounts, plan.ledgers if name is None else {name}
     async with connect(plan.broker) as client:
-        there = [topic for topic in topics if await client.partitions(topic) is not None]
-        if not there:
-            raise BrokerError(f"{plan.broker} has no topic {topics[0]}; a worker makes it: `stream-dp worker FILE`")
-        found = [record async for record in client.follow(there, until_end=True) if record.value is not None]
-    return [(record.timestamp, decode(record.value)) for record in found]
+        if await client.partitions(topic) is None:
+            raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
+        found = [record async for record in client.follow([topic], until_end=True) if record.value is not None]
+    entries = [(record.timestamp, decode_entry(record.value)) for record in found]
+    return [(time_ms, entry) for time_ms, entry in entries if entry.ledger.name in wanted]
 
 
-def _of_period(statements: dict[tuple[str, int], Statement], at_ms: int) -> dict[tuple[str, int], Statement]:
+def _of_period(statements: dict[Period, Statement], at_ms: int) -> dict[Period, Statement]:
     found = {
         key: statement
         for key, statement in statements.items()
         if statement.account.period.start_ms <= at_ms < statement.account.period.end_ms
     }
     if not found:
-        known = ", ".join(f"{name} from {moment(start)}" for name, start in statements)
-        raise BrokerError(f"no record is about a period that holds {moment(at_ms)}; periods: {known}")
+        known = ", ".join(f"{period.ledger} from {moment(period.start_ms)}" for period in statements)
+        raise BrokerError(f"no entry is about a period that holds {moment(at_ms)}; periods: {known}")
     return found

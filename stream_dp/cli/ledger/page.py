@@ -18,7 +18,7 @@ from stream_dp.config.forecast import Forecast, forecast
 from stream_dp.config.plan import Plan
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.records.models import Amount, Price
-from stream_dp.records.statement import Statement
+from stream_dp.records.statement import Period, Statement
 
 DIGITS = 4
 CHART_ROWS, CHART_MARGIN, WIDEST = 8, 40, 72
@@ -30,9 +30,9 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
 
     Args:
         plan: the application.
-        statement: what the records tell.
+        statement: what the entries tell.
         width: of the terminal.
-        earlier: starts of earlier periods that the records tell of.
+        earlier: starts of earlier periods that the entries tell of.
     """
     account, period = statement.account, statement.account.period
     parts: list[RenderableType] = [
@@ -82,7 +82,7 @@ def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
         "budget": _dump(statement.budget),
         "spent": _dump(statement.spent),
         "left": _dump(statement.left, left=True),
-        "spent_by_older_records": _dump(statement.older),
+        "spent_without_entry": _dump(statement.older),
         "spent_by": [
             {
                 "view": view,
@@ -157,7 +157,7 @@ def _shares(statement: Statement) -> Table:
         )
     if statement.older != Cost.ZERO:
         older = (_number(statement.older, name) for name in entries)
-        table.add_row("records no longer there", "", "", "", *older, "", style="dim")
+        table.add_row("no entry tells by whom", "", "", "", *older, "", style="dim")
     return table
 
 
@@ -187,6 +187,6 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def whole(plan: Plan, found: Mapping[tuple[str, int], Statement]) -> dict[str, Any]:
+def whole(plan: Plan, found: Mapping[Period, Statement]) -> dict[str, Any]:
     """All statement as one JSON object."""
     return {"ledgers": [as_json(plan, statement) for statement in found.values()]}

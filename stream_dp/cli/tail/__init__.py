@@ -50,8 +50,9 @@ def parse_moment(_context: click.Context, _parameter: click.Parameter, text: str
 def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool, at_ms: int | None) -> None:
     """Follow what an AUDIENCE reads of a VIEW of the application that FILE describes.
 
-    On a terminal: a table of one window, the newest if no other is asked for, with the 95 % interval of its noise, and
-    the windows before it. A sharper revision takes the place of the one before. Into a pipe: a line per record.
+    On a terminal: a table of one window, the newest if no other is asked for, with the 95 % interval of every count,
+    and the windows before it. The interval of a key that its noise alone may have shown begins at 1. A sharper revision
+    takes the place of the one before. Into a pipe: a line per record.
 
     Exit codes: 0 done, or ended with Ctrl-C; 1 the broker or the topic is not there; 2 no such view or audience.
     """

@@ -11,11 +11,12 @@ from stream_dp.cli.live_table import (
     NOT_SHOWN,
     Bars,
     Row,
+    count_words,
     full_width,
     level_words,
     rest,
 )
-from stream_dp.cli.numbers import left, moment, printable, spent
+from stream_dp.cli.numbers import moment, price, printable, spent
 from stream_dp.config.plan import ViewPlan
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.history import History, Seen
@@ -71,15 +72,13 @@ class Board:
 def record_line(record: AnyRecord) -> str:
     """A record in one line, for a pipe."""
     head = f"{moment(record.window.start_ms)} revision {record.revision}"
-    balance = f"{left(record.ledger.left.epsilon)} left"
+    told = f"told {price(record.told)} in the period"
     if isinstance(record, Refusal):
-        return f"{head}: refused, {record.level.name} would cost epsilon {spent(record.asked.epsilon)}, {balance}"
+        return f"{head}: refused, {record.level.name} would cost {price(record.asked)}; {told}"
     keys = [f"{printable(entry.item)} {entry.count}" for entry in record.items[:KEYS_IN_A_LINE]]
     more = rest(record, KEYS_IN_A_LINE)
     found = ", ".join(keys) + (f", {more}" if more else "")
-    return (
-        f"{head}: {level_words(record)}; {found or 'nothing shown'}; charged {spent(record.charged.epsilon)}, {balance}"
-    )
+    return f"{head}: {level_words(record)}; {found or 'nothing shown'}; {told}"
 
 
 def _body(seen: Seen, rows: int) -> RenderableType:
@@ -100,12 +99,11 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 
 
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
-    noise = f"±{release.noise_interval_95}"
     lines = [
-        Row(entry.item, entry.count, f"{entry.count} {noise}{_was(entry.item, before)}")
+        Row(entry.item, entry.count, count_words(release, entry.count) + _was(entry.item, before))
         for entry in release.items[:rows]
     ]
-    return Bars(lines, release.noise_interval_95, full_width([release]), STYLE)
+    return Bars(lines, release.interval, full_width([release]), STYLE)
 
 
 def _was(key: str, before: Release | None) -> str:
@@ -113,7 +111,7 @@ def _was(key: str, before: Release | None) -> str:
     if before is None:
         return ""
     count = next((entry.count for entry in before.items if entry.item == key), None)
-    return f"   {NOT_SHOWN} before" if count is None else f"   was {count} ±{before.noise_interval_95}"
+    return f"   {NOT_SHOWN} before" if count is None else f"   was {count_words(before, count)}"
 
 
 def _replaced(release: Release, before: Release | None) -> Text:
@@ -125,10 +123,7 @@ def _replaced(release: Release, before: Release | None) -> Text:
 
 def _refused(refusal: Refusal) -> Text:
     return Text(
-        f"refused: {refusal.level.name} would cost epsilon {spent(refusal.asked.epsilon)} and delta "
-        f"{spent(refusal.asked.delta)}; the ledger has {left(refusal.ledger.left.epsilon)} and "
-        f"{left(refusal.ledger.left.delta)} left",
-        "red",
+        f"refused: {refusal.level.name} would cost {price(refusal.asked)}, which the ledger does not have left", "red"
     )
 
 
@@ -137,7 +132,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True)
     for heading in ("window", "revision", "level"):
         table.add_column(heading)
-    for heading in ("epsilon", "95 %", "shown", "charged", "left"):
+    for heading in ("epsilon", "95 %", "shown", "told so far"):
         table.add_column(heading, justify="right")
     for start in sorted(windows, reverse=True)[:WINDOW_ROWS]:
         seen, style = windows[start], "bold" if start == chosen else ""
@@ -155,8 +150,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
             spent(release.level.epsilon),
             f"±{release.noise_interval_95}",
             str(len(release.items)),
-            spent(release.charged.epsilon),
-            left(release.ledger.left.epsilon),
+            spent(release.told.epsilon),
             style=style,
         )
     return table
@@ -165,7 +159,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
 def _account(newest: AnyRecord) -> Text:
     ledger = newest.ledger
     return Text(
-        f"ledger {ledger.name} ({ledger.population}): epsilon {left(ledger.left.epsilon)} of "
-        f"{spent(ledger.budget.epsilon)} left until {moment(ledger.period.end_ms)}",
+        f"ledger {ledger.name} ({ledger.population}): {newest.audience} was told {price(newest.told)} of "
+        f"{price(ledger.budget)} until {moment(ledger.period.end_ms)}",
         "dim",
     )

@@ -75,6 +75,7 @@ def test_every_operation_is_that_of_fractions(one: tuple[Fraction, ...], other: 
     assert (a <= b) == all(x <= y for x, y in zip(one, other, strict=True))
     assert (a == b) == (one == other)
     assert tuple(a.most(b)) == tuple(map(max, one, other))
+    assert tuple(a.least(b)) == tuple(map(min, one, other))
     if any(other):
         assert a.fits(b) == min(x // y for x, y in zip(one, other, strict=True) if y)
 

@@ -21,6 +21,7 @@ from stream_dp.accounting import (
     forfeit,
     reserve,
     selection_cost,
+    write_off,
 )
 from stream_dp.accounting.cost import ENTRIES
 from stream_dp.errors import StateError
@@ -117,6 +118,15 @@ def test_a_call_is_refused_for_either_part_and_told_what_is_left(asked: Cost) ->
     assert reserve(ledger, "call", asked) == Overdraft(asked, cost("1", "1e-6"))
 
 
+def test_a_call_may_have_less_room_than_the_ledger_has_left_and_takes_as_much_of_it() -> None:
+    ledger, room = Ledger(cost("3", "1")), cost("2", "1/2")
+    assert reserve(ledger, "dear", cost("5/2"), room) == Overdraft(cost("5/2"), room)
+    held = reserve(ledger, "call", cost("2", "1/2"), room)
+    assert isinstance(held, Ledger)
+    assert held.left == cost("1", "1/2")
+    assert reserve(held, "call", cost("2", "1/2"), Cost.ZERO) is held
+
+
 def test_an_open_reservation_counts_against_the_next_call() -> None:
     ledger = reserved(Ledger(cost("1")), "first", cost("0.6"))
     assert reserve(ledger, "second", cost("0.6")) == Overdraft(cost("0.6"), cost("0.4"))
@@ -176,6 +186,14 @@ def test_forfeit_spends_everything_and_cancel_nothing() -> None:
     spent = Ledger(cost("1"), spent=cost("0.7"), readers={"staff": cost("0.1")}, last="call")
     assert forfeit(ledger, "call") == spent
     assert cancel(ledger, "call") == Ledger(cost("1"), spent=cost("0.1"), readers={"staff": cost("0.1")})
+
+
+def test_what_was_paid_and_forgotten_is_spent_up_to_what_is_left_entry_by_entry() -> None:
+    ledger = reserved(Ledger(cost("1", "1/2"), spent=cost("0.1"), last="call"), "other", cost("0.2", "1/4"))
+    written = write_off(ledger, cost("0.5", "1/3"))
+    assert (written.spent, written.left) == (cost("0.6", "1/4"), cost("0.2"))
+    assert (written.reserved, written.readers, written.last) == (ledger.reserved, ledger.readers, "call")
+    assert write_off(written, cost("9", "9")).left == Cost.ZERO
 
 
 def test_each_audience_is_told_its_own_total_while_the_sharpest_is_charged() -> None:

@@ -57,7 +57,8 @@ def test_plan_of_a_right_file_is_printed_in_words_and_numbers(tmp_path: Path) ->
         "Choosing the keys (gumbel) costs epsilon 1.000001 and delta 1e-7 a window at worst",
         "Grants can raise that to level fine, epsilon 2.000001.",
         "ledger visitors",
-        "A change of this budget holds from the next period on: a running one keeps what it began with.",
+        "A change of this budget or period holds from the next period on: a running one keeps what it began with.",
+        "What is spent is kept under these words for the population, whatever ledger and views are called.",
         "epsilon 16.3333403334 and delta 7.7e-6: the budget pays for all of it.",
     ):
         assert words in result.stdout
@@ -126,6 +127,29 @@ def test_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     result = CliRunner().invoke(check, [str(tmp_path / "none.yaml")])
     assert result.exit_code == 2
     assert "cannot be read: No such file or directory" in result.stderr
+
+
+def test_page_says_when_releases_leave_and_what_the_offset_covers_on_this_machine(tmp_path: Path) -> None:
+    slow = RIGHT.replace("sources:\n", "release: {slot: 500ms, offset: 5s}\nsources:\n", 1)
+    result = CliRunner().invoke(check, [written(tmp_path, slow)], env={"COLUMNS": "400"})
+    assert "Releases leave at multiples of 500ms, 5s after the close of their window at the earliest." in result.stdout
+    for view in ("pages", "searches"):
+        assert re.search(
+            rf"On this machine a window of {view} takes [0-9.e+]+ ms, [0-9.e+]+ us for every key and [0-9.e+]+ us for "
+            r"one that is shown: half of the offset of 5s covers [0-9]+ keys, or [0-9]+ that are all shown\.",
+            result.stdout,
+        )
+    described = json.loads(CliRunner().invoke(check, [written(tmp_path, slow), "--json"]).stdout)
+    assert (described["slot"], described["offset"]) == ("500ms", "5s")
+    assert described["computing"].keys() == {"pages", "searches"}
+    assert described["computing"]["pages"]["keys_in_time"] > 0
+
+
+def test_an_offset_that_covers_few_keys_is_warned_of(tmp_path: Path) -> None:
+    hasty = RIGHT.replace("sources:\n", "release: {offset: 0s}\nsources:\n", 1)
+    result = CliRunner().invoke(check, [written(tmp_path, hasty)], env={"COLUMNS": "400"})
+    assert result.exit_code == 0
+    assert "view pages: half of the offset of 0s covers fewer than 100000 keys on this machine" in result.stdout
 
 
 def test_markup_in_a_population_is_printed_as_it_stands(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from stream_dp.cli.live_table import (
     Bars,
     Row,
     bars,
+    count_words,
     full_width,
     keys_of,
     level_words,
@@ -28,7 +29,7 @@ def drawn(what: RenderableType, width: int) -> list[str]:
 
 def test_bar_is_solid_to_the_lower_end_of_the_interval_and_thin_to_the_upper_one() -> None:
     rows = [Row("home", 10, "10"), Row("faq", 4, "4"), Row("x", -3, "-3")]
-    assert drawn(Bars(rows, noise=2, scale=12, style="cyan"), 20) == [
+    assert drawn(Bars(rows, lambda count: (count - 2, count + 2), scale=12, style="cyan"), 20) == [
         "home ▆▆▆▆▆▆▆▆──── 10",
         "faq  ▆▆────        4",
         "x                 -3",
@@ -38,8 +39,18 @@ def test_bar_is_solid_to_the_lower_end_of_the_interval_and_thin_to_the_upper_one
 def test_every_line_has_the_width_of_the_screen_whatever_the_keys() -> None:
     rows = [Row("k" * 100, 7, "7"), Row("日本", 5, "5"), Row("gone", None, "")]
     console = Console(width=60)
-    lines = console.render_lines(Bars(rows, 1, 8, "cyan"), pad=False)
+    lines = console.render_lines(Bars(rows, lambda count: (1, count + 1), 8, "cyan"), pad=False)
     assert {sum(segment.cell_length for segment in line) for line in lines} == {60}
+
+
+def test_bar_of_a_key_that_noise_alone_may_have_shown_is_thin_from_one(release: Make) -> None:
+    record = release({"home": 60, "faq": 45})
+    assert record.minimum_count == 45 < record.two_sided_from <= 60
+    assert drawn(bars(record, ["home", "faq"], scale=70, style="cyan"), 78) == [
+        "home " + "▆" * 51 + "─" * 18 + "  60",
+        "faq  ▆" + "─" * 53 + " " * 17 + "45",
+    ]
+    assert [count_words(record, count) for count in (60, 45)] == ["60 ±9", "45 (1 to 54)"]
 
 
 def test_key_that_a_release_hides_says_so(release: Make) -> None:

@@ -4,17 +4,22 @@ from fractions import Fraction
 
 import pytest
 
+from stream_dp.accounting import Cost
 from stream_dp.cli import numbers
-from stream_dp.records.models import Amount
+from stream_dp.records.models import Amount, Price
 
 
 @pytest.mark.parametrize(
-    ("exact", "up", "down"),
-    [("1/3", "1/3", "0.333333"), ("1/40", "0.025", "0.025"), ("27000005/10000000", "2.70001", "2.7"), ("0", "0", "0")],
+    ("exact", "up"), [("1/3", "1/3"), ("1/40", "0.025"), ("27000005/10000000", "2.70001"), ("0", "0")]
 )
-def test_costs_are_rounded_up_and_what_is_left_down(exact: str, up: str, down: str) -> None:
+def test_costs_are_rounded_up(exact: str, up: str) -> None:
     assert numbers.spent(Amount.up(Fraction(exact))) == up
-    assert numbers.left(Amount.down(Fraction(exact))) == down
+
+
+def test_a_price_names_all_that_is_not_zero_of_it() -> None:
+    some = Cost(Fraction(1, 3), Fraction(0), rho=Fraction(1, 8))
+    assert numbers.price(Price.spent(some)) == "epsilon 1/3, rho 0.125"
+    assert numbers.price(Price.spent(Cost.ZERO)) == "nothing"
 
 
 def test_columns_have_two_decimals_rounded_against_the_reader() -> None:

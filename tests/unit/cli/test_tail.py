@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from rich.console import Console, ConsoleDimensions
 
-from stream_dp.accounting import Cost
 from stream_dp.cli.tail.board import Board, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, topic_key
@@ -50,8 +49,8 @@ def test_pipe_gets_a_line_for_each_record(call: Make, visits_file: Path, log: Me
     said = call("tail", visits_file, "pages", "public", "--until-end")
     assert said.code == 0
     assert said.out.splitlines() == [
-        "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; charged 0, 30 left",
-        "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; charged 0, 30 left",
+        "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; told epsilon 1/3, delta 1e-6 in the period",
+        "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; told epsilon 1/3, delta 1e-6 in the period",
     ]
 
 
@@ -105,7 +104,10 @@ def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, releas
     assert "62 ±9" in shown
     assert "page-1" not in shown
     assert shown.index("\n1970-01-03") < shown.index("\n1970-01-02") < shown.index("\n1970-01-01")
-    assert "ledger visitors (visitors of the site): epsilon 30 of 30 left until 1970-01-11" in shown
+    assert (
+        "ledger visitors (visitors of the site): public was told epsilon 1/3, delta 1e-6 of epsilon 30, delta 0.001 "
+        "until 1970-01-11"
+    ) in " ".join(shown.split())
 
 
 def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Make) -> None:
@@ -116,7 +118,7 @@ def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Mak
     least = minimum_counts(visits.views["pages"])[0]
     assert f"revision 2 replaces revision 1: coarse, epsilon 1/3, ±9, 1 shown, from {least} up" in shown
     assert "57 ±3   was 60 ±9" in shown
-    assert "17 ±3   not shown before" in shown
+    assert "17 (1 to 20)   not shown before" in shown
     assert "2, sharper" in shown
 
 
@@ -130,21 +132,23 @@ def test_chosen_window_stays_while_newer_ones_come(visits: Plan, release: Make) 
     assert "page-1" in screen(board)
 
 
-def test_refusals_are_told_with_what_was_asked_and_what_is_left(visits: Plan, release: Make, refusal: Make) -> None:
+def test_refusals_are_told_with_what_was_asked(visits: Plan, release: Make, refusal: Make) -> None:
     board = Board(visits.views["pages"], TOPIC)
     board.take(refusal())
-    assert "refused: fine would cost epsilon 1 and delta 1e-6; the ledger has 0 and 0 left" in screen(board, 120)
+    words = "refused: fine would cost epsilon 1, delta 1e-6, which the ledger does not have left"
+    assert words in screen(board, 120)
     board.take(release({"home": 60}, day=1))
     board.take(refusal(day=1, revision=2))
     assert "sharper one refused" in screen(board, 120)
     assert "home" in screen(board)
-    assert record_line(refusal()) == "1970-01-01 revision 1: refused, fine would cost epsilon 1, 0 left"
+    line = "1970-01-01 revision 1: refused, fine would cost epsilon 1, delta 1e-6; told nothing in the period"
+    assert record_line(refusal()) == line
 
 
 def test_frame_fits_its_terminal(visits: Plan, release: Make) -> None:
-    board = Board(visits.views["pages"], TOPIC)
+    board, keys = Board(visits.views["pages"], TOPIC), {f"page-{number}": 60 + number for number in range(50)}
     for day in range(20):
-        board.take(release({f"page-{number}": 60 + number for number in range(50)}, day=day, left=Cost.ZERO))
+        board.take(release(keys, day=day, told=visits.ledgers["visitors"].total))
     for width, height in ((80, 24), (120, 40)):
         lines = screen(board, width, height).splitlines()
         assert len(lines) < height

@@ -30,7 +30,7 @@ name: Flights
 broker: kafka://127.0.0.1
 data_dir: ./state
 key_file: ./flights.key
-replicas: 3
+shards: 3
 sources:
   flights: {topic: flights, partitions: 4, usr: tailnum, time: {field: time_hour, unit: us}}
   hotels: {topic: releases.hotels, partitions: 8}
@@ -62,8 +62,8 @@ views:
 FAULTS = """\
 name: a name is 1 to 63 characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
-replicas: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, sources, \
-views
+shards: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, release, \
+sources, views
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
@@ -137,7 +137,8 @@ def test_documentation_has_every_key_and_no_other() -> None:
     keys = {key for model in [*MODELS.values(), *views] for key in model.model_fields}
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
-    in_words = {"sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window", "selection"}
+    in_words = {"release", "sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window"}
+    in_words |= {"selection"}
     assert keys == documented | in_words
     assert all(f"{name}" in DOCUMENTATION for name in in_words)
 
@@ -289,6 +290,18 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (
             ("data_dir: ./state", "data_dir: ./state\nerase_within: 5s"),
             "erase_within: must be at least 10s: a broker erases from its logs in rounds",
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nrelease: {slot: 50ms}"),
+            "release.slot: must be at least 100ms: a worker under load wakes up late by some hundredths of a second",
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nrelease: {offset: 2}"),
+            'release.offset: 2 needs a unit: "2s", "2m", "2h", "2d"',
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nrelease: {ofset: 2s}"),
+            "release.ofset: unknown key; did you mean 'offset'?",
         ),
         (
             ("start: 2013-01-01T00:00:00Z, grace", "start: 2013-01-01T00:00:00, grace"),
@@ -444,6 +457,19 @@ def test_two_sources_of_one_topic_are_refused(planned: Planner) -> None:
     second = "  flights: {topic: flights, partitions: 4}\n"
     faults = faults_of(lambda: planned(("sources:\n", "sources:\n" + second.replace("flights:", "again:"))))
     assert faults == ["sources.flights.topic: 'flights' is the topic of source 'again' already"]
+
+
+def test_two_ledgers_of_one_population_are_refused_and_views_may_share_one(planned: Planner) -> None:
+    words, period = "aircraft by tail number", "period: 371d, start: 2013-01-01T00:00:00Z"
+    second = f'  again: {{population: {words}, epsilon: "1", delta: "0", {period}}}\n'
+    faults = faults_of(lambda: planned(("ledgers:\n", "ledgers:\n" + second)))
+    assert faults == [
+        "ledgers.aircraft.population: 'aircraft by tail number' is the population of ledger 'again' already, and one "
+        "population has one ledger: let the views of both share it, and remove this one; or, if these are other "
+        "people, say who they are in other words"
+    ]
+    assert len(planned(("ledgers:\n", "ledgers:\n" + second.replace(words, "airlines"))).ledgers) == 2
+    assert {view.ledger.name for view in planned().views.values()} == {"aircraft"}
 
 
 def test_reference_to_an_entry_that_is_wrong_is_no_second_fault(planned: Planner) -> None:

@@ -15,6 +15,7 @@ from stream_dp.kinds.selection import gumbel
 from stream_dp.lossless.discovery import discovery_delta
 from stream_dp.lossless.levels import WORD
 from stream_dp.windows.shape import Tiling
+from stream_dp.windows.slots import Slots
 from tests.support.sealing import minimum_counts, selection_of
 
 Planner = Callable[..., Plan]
@@ -170,6 +171,7 @@ def test_audiences_start_at_their_level_and_views_name_theirs(planned: Planner) 
 def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
     plan = planned()
     assert plan.erase_within_ms == 15 * 60_000
+    assert plan.slots == Slots(every_ms=1000, offset_ms=2000)
     assert plan.views["busiest"].window == WindowPlan(
         shape=Tiling(7 * 86_400_000, 1_356_998_400_000),
         first_ms=1_356_998_400_000,
@@ -206,7 +208,7 @@ IDENTITY = [
     ('overview, epsilon: "0.25"', 'overview, epsilon: "0.26"'),
     ('epsilon: "4"}', TALL_LADDER),
     ("ledger: aircraft", "ledger: other"),
-    ("period: 371d", "period: 378d"),
+    ("aircraft by tail number", "aircraft"),
 ]
 OTHER_LEDGER = (
     "ledgers:\n",
@@ -260,7 +262,8 @@ def test_fingerprint_changes_with_what_a_kind_publishes(planned: Planner, change
         ("grace: 1h", "grace: 1h, idle: 5m, max_ahead: 3d"),
         ("ladder: standard", "ladder: standard\n    retention: 90d"),
         ('epsilon: "100"', 'epsilon: "200"'),
-        ("aircraft by tail number", "aircraft"),
+        ("period: 371d", "period: 378d"),
+        ("period: 371d, start: 2013-01-01", "period: 371d, start: 2012-12-25"),
         ("broker: kafka://127.0.0.1:9092", "broker: memory://"),
         ("topic: flights,", "topic: flights, dead_letter_topic: refused,"),
         ("data_dir: ./state", "data_dir: ./elsewhere"),
@@ -277,13 +280,37 @@ def test_fingerprint_stays_where_clearances_budgets_and_clocks_change(
     }
 
 
+def test_the_name_of_a_ledger_is_in_no_fingerprint_and_the_words_for_its_population_are_in_both(
+    planned: Planner,
+) -> None:
+    def prints(plan: Plan) -> list[bytes]:
+        return [each.fingerprint for section in (plan.ledgers, plan.views) for each in section.values()]
+
+    renamed = planned(("  aircraft: {", "  planes: {"), ("ledger: aircraft", "ledger: planes"))
+    assert list(renamed.ledgers) == ["planes"]
+    assert prints(renamed) == prints(planned())
+    for words in ("aircraft", "Aircraft by tail number", "aircraft by  tail number"):
+        reworded = planned(("aircraft by tail number", words))
+        assert not set(prints(reworded)) & set(prints(planned()))
+
+
+def test_nothing_but_the_words_for_its_population_is_in_the_fingerprint_of_a_ledger(planned: Planner) -> None:
+    changed = planned(
+        ('epsilon: "100", delta: "1/10000"', 'epsilon: "200", delta: "2/10000"'),
+        (PARTS[0] + ", start: 2013-01-01", PARTS[1].replace("371d", "378d") + ", start: 2012-12-25"),
+    )
+    assert changed.ledgers["aircraft"].fingerprint == planned().ledgers["aircraft"].fingerprint
+
+
 def test_fingerprint_is_the_same_on_every_machine_and_version(planned: Planner) -> None:
     """Golden: state that exists carries these bytes; whoever changes them orphans it."""
-    views = planned().views
-    assert {name: view.fingerprint.hex() for name, view in views.items()} == GOLDEN
+    plan = planned()
+    assert {name: view.fingerprint.hex() for name, view in plan.views.items()} == GOLDEN
+    assert plan.ledgers["aircraft"].fingerprint.hex() == GOLDEN_LEDGER
 
 
-GOLDEN = {"destinations": "be789222e0b0da35", "busiest": "014cf7bcd8dd8609"}
+GOLDEN = {"destinations": "f3762306c27f8484", "busiest": "6777e784e5437046"}
+GOLDEN_LEDGER = "68c26bb3730ef75a"
 
 
 def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:

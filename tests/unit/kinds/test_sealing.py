@@ -177,7 +177,7 @@ def test_differences_over_a_ladder_add_up_to_its_finest_level() -> None:
 
 
 def row(**levels: int) -> WindowRow:
-    return WindowRow(False, {name: Given(1, level) for name, level in levels.items()}, [])
+    return WindowRow(False, 0, {name: Given(1, level) for name, level in levels.items()})
 
 
 def test_the_first_release_is_priced_at_its_finest_audience_and_each_reader_at_its_own() -> None:

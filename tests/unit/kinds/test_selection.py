@@ -109,9 +109,9 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
             "selection": None if mechanism == "gumbel" else mechanism,
             "items": (RankedCount(rank=1, item="a", count=5),),
         },
-        charged=Cost.ZERO,
         held=Cost.ZERO,
-        ledger=account(plan.ledger, 0, Cost.ZERO),
+        told=Cost.ZERO,
+        ledger=account(plan.ledger, 0),
     )
     data = json.loads(encode(record))
     assert data.get("selection") == (None if mechanism == "gumbel" else mechanism)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.lossless.discovery import discovery_delta, gate_delta, minimum_count, passing_gate
-from stream_dp.lossless.families.discrete_laplace import tail
+from stream_dp.lossless.discovery import discovery_delta, gate_delta, minimum_count, passing_gate, two_sided_from
+from stream_dp.lossless.families.discrete_laplace import interval, pmf, tail
 from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 4), Fraction(1), Fraction(3)]
@@ -26,6 +26,54 @@ def test_the_minimum_count_is_the_smallest_that_keeps_delta(epsilon: Fraction, d
 
     assert tail(a, tau - 1) <= delta
     assert tau == 1 or tail(a, tau - 2) > delta
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 3), Fraction(1), Fraction(3), Fraction(12)])
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("confidence", [Fraction(95, 100), Fraction(1, 2)])
+def test_the_interval_of_a_shown_key_covers_its_count_given_that_it_is_shown_whatever_that_is(
+    epsilon: Fraction, delta: Fraction, confidence: Fraction
+) -> None:
+    """Every count from one to far beyond the minimum, every noisy count that is shown, by exact weights."""
+    threshold = threshold_for(epsilon)
+    least, half = minimum_count(threshold, delta), interval(noise_parameter(threshold), confidence)
+    start = two_sided_from(threshold, least, confidence)
+    counts = [*range(1, start + half + 3), start + 10 * half]
+
+    covered = {c: coverage(threshold, least, half, start, c) for c in counts}
+    assert min(covered.values()) >= confidence
+    if start > half + 2:
+        assert coverage(threshold, least, half, start - 1, 1) < confidence, "no smaller number would do"
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 3), Fraction(1)])
+def test_the_interval_of_a_key_named_beforehand_misses_most_small_counts_that_are_shown(epsilon: Fraction) -> None:
+    """The mutant: plus or minus for every shown key. It covers beyond the minimum, and nothing far below."""
+    threshold = threshold_for(epsilon)
+    least, half = minimum_count(threshold, DELTAS[1]), interval(noise_parameter(threshold), Fraction(95, 100))
+
+    def plain(count: int) -> Fraction:
+        return coverage(threshold, least, half, least, count)
+
+    assert plain(1) == plain(least - half - 1) == 0
+    assert all(plain(count) < Fraction(95, 100) for count in range(1, least - half // 2))
+    assert plain(least + 3 * half) >= Fraction(95, 100)
+
+
+def coverage(threshold: int, least: int, half: int, two_sided: int, count: int) -> Fraction:
+    """The chance that the interval of a key holds its count, given that it is shown, from every noisy count."""
+    a = noise_parameter(threshold)
+    held = Fraction(0)
+    for shown in range(max(least, count - half), max(two_sided, count + half + 1)):
+        if (shown - half if shown >= two_sided else 1) <= count <= shown + half:
+            held += pmf(a, shown - count)
+    return held / tail(a, least - count)
+
+
+@pytest.mark.parametrize("confidence", [Fraction(0), Fraction(1)])
+def test_a_confidence_that_means_nothing_is_refused(confidence: Fraction) -> None:
+    with pytest.raises(ParameterError, match="confidence must lie between"):
+        two_sided_from(threshold_for(Fraction(1)), 10, confidence)
 
 
 def test_a_delta_met_exactly_takes_the_smaller_count() -> None:

@@ -9,15 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.accounting import Cost
+from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.kinds.histogram import HistogramRelease
 from stream_dp.kinds.topk import TopKRelease
-from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, decode, encode, schema, topic_key
+from stream_dp.records.codec import (
+    SCHEMA_NAMES,
+    AnyRecord,
+    decode,
+    decode_entry,
+    encode,
+    entry_key,
+    outline,
+    schema,
+    topic_key,
+)
+from stream_dp.records.entries import Entry
 from stream_dp.records.models import Refusal
-from stream_dp.releases.publication import account, refusal_record, release_record
+from stream_dp.releases.publication import Booking, account, entry_record, reader, refusal_record, release_record
 from tests.support.schemas import mismatch
 from tests.support.sealing import fields_of
 
@@ -31,7 +42,7 @@ NOTHING = Cost(Fraction(0), Fraction(0))
 def records(planned: Planner) -> dict[str, AnyRecord]:
     plan = planned()
     view, top = plan.views["destinations"], plan.views["busiest"]
-    books = account(view.ledger, START, Cost(Fraction(289, 3), Fraction(99, 1_000_000)))
+    books = account(view.ledger, START)
     return {
         "histogram": release_record(
             view,
@@ -40,8 +51,8 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
             start_ms=START,
             revision=2,
             fields=fields_of(view, 1, [("LAX", 90), ("BOS", 512), ("ATL", 512)]),
-            charged=Cost(Fraction(3, 4), Fraction(0)),
             held=Cost(Fraction(1), DELTA),
+            told=Cost(Fraction(7, 3), 2 * DELTA),
             ledger=books,
         ),
         "topk": release_record(
@@ -51,13 +62,35 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
             start_ms=START,
             revision=1,
             fields=fields_of(top, 0, [("Zürich\u2028\x00\u00a0\N{AIRPLANE}", -3), ("", 5)], complete=False),
-            charged=NOTHING,
             held=Cost(Fraction(1, 3), Fraction(1, 7)),
+            told=Cost(Fraction(1, 3), Fraction(1, 7)),
             ledger=books,
         ),
         "refusal": refusal_record(
-            view, audience="internal", level=2, start_ms=START, revision=1, asked=Cost(Fraction(4), DELTA), ledger=books
+            view,
+            audience="internal",
+            level=2,
+            start_ms=START,
+            revision=1,
+            asked=Cost(Fraction(4), DELTA),
+            told=NOTHING,
+            ledger=books,
         ),
+    }
+
+
+@pytest.fixture
+def entries(planned: Planner) -> dict[str, Entry]:
+    view = planned().views["destinations"]
+    left = Cost(Fraction(289, 3), Fraction(99, 1_000_000), rho=Fraction(1, 7))
+    booking = Booking(view.ledger, Ledger(left), left, view.cost(2))
+    paid = [
+        reader(view, "public", 0, 1, view.cost(0), view.cost(0)),
+        reader(view, "internal", 2, 1, view.counts(2) - view.counts(0), view.cost(2)),
+    ]
+    return {
+        "charge": entry_record(view, START, "charge", paid, booking),
+        "refusal": entry_record(view, START, "refusal", [reader(view, "public", 1, 2, NOTHING, NOTHING)], booking),
     }
 
 
@@ -67,7 +100,7 @@ def test_record_says_what_the_plan_and_the_ledger_say(records: dict[str, AnyReco
     assert [(row.item, row.count) for row in release.items] == [("ATL", 512), ("BOS", 512), ("LAX", 90)]
     assert (release.level.name, release.level.epsilon.exact) == ("standard", "1")
     assert (release.noise_interval_95, release.minimum_count, release.revision) == (15, 81, 2)
-    assert (release.charged.epsilon.exact, release.charged.delta.exact) == ("3/4", "0")
+    assert (release.told.epsilon.exact, release.told.delta.exact) == ("7/3", "1/500000")
     assert (release.held.epsilon.exact, release.held.delta.exact) == ("1", "1/1000000")
     assert (release.window.start, release.window.end) == ("2013-01-01T00:00:00Z", "2013-01-08T00:00:00Z")
     assert release.ledger.period.end_ms - release.ledger.period.start_ms == 371 * 86_400_000
@@ -81,12 +114,16 @@ def test_topk_keeps_the_order_of_the_selection_and_says_that_the_list_ended(reco
     assert (release.k, release.complete) == (3, False)
 
 
-def test_what_was_spent_rounds_up_and_what_is_left_rounds_down(records: dict[str, AnyRecord]) -> None:
+def test_what_was_spent_rounds_up_and_what_is_left_rounds_down(
+    records: dict[str, AnyRecord], entries: dict[str, Entry]
+) -> None:
     release = records["topk"]
     assert isinstance(release, TopKRelease)
     assert release.held.epsilon.decimal == "0.333333333334"
-    assert release.ledger.left.epsilon.exact == "289/3"
-    assert release.ledger.left.epsilon.decimal == "96.3333333333"
+    left = entries["charge"].left
+    assert (left.epsilon.exact, left.epsilon.decimal) == ("289/3", "96.3333333333")
+    assert left.rho is not None
+    assert left.rho.decimal == "0.142857142857"
 
 
 @pytest.mark.parametrize("kind", ["histogram", "topk", "refusal"])
@@ -101,7 +138,6 @@ def test_record_is_read_back_as_it_was_written(records: dict[str, AnyRecord], ki
 def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned: Planner) -> None:
     parts = 'period: 371d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}'
     view = planned(("period: 371d", parts)).views["busiest"]
-    left = view.ledger.budget - view.cost(0)
     record = release_record(
         view,
         audience="public",
@@ -109,18 +145,16 @@ def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned
         start_ms=START,
         revision=1,
         fields=fields_of(view, 0, []),
-        charged=view.cost(0),
         held=view.cost(0),
-        ledger=account(view.ledger, START, left),
+        told=view.cost(0) * 2,
+        ledger=account(view.ledger, START),
     )
     data = json.loads(encode(record))
     assert decode(encode(record)) == record
     assert mismatch(data, schema("record"), schema("record")) == []
-    assert record.charged.cost == record.held.cost == view.cost(0)
-    assert set(data["charged"]) == {"epsilon", "delta", "squares", "rho"}
+    assert (record.held.cost, record.told.cost) == (view.cost(0), view.cost(0) * 2)
+    assert set(data["told"]) == {"epsilon", "delta", "squares", "rho"}
     assert set(data["ledger"]["parts"]) == {"selection", "zcdp"}
-    assert data["ledger"]["parts"]["zcdp"]["left"]["exact"] == str(left.rho)
-    assert Fraction(data["ledger"]["parts"]["zcdp"]["left"]["decimal"]) <= left.rho
     assert "null" not in encode(record).decode()
 
 
@@ -138,14 +172,14 @@ def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
         '{"asked":' + price(amount("1e-6", "1/1000000"), amount("4", "4")) + ',"audience":"internal",'
         '"code_version":"0.1.0","kind":"histogram",'
         '"ledger":{"budget":' + price(amount("0.0001", "1/10000"), amount("100", "100"))
-        + ',"left":' + price(amount("9.9e-5", "99/1000000"), amount("96.3333333333", "289/3"))
         + ',"name":"aircraft","period":{"end":"2014-01-07T00:00:00Z","end_ms":1389052800000,'
         '"start":"2013-01-01T00:00:00Z","start_ms":1356998400000},"population":"aircraft by tail number"},'
         '"level":{"epsilon":' + amount("4", "4") + ',"name":"detailed"},'
         '"neighbours":"Two inputs are neighbours if one is the other with everything that one user did in the windows '
         "of the ledger's period added or removed. All records charged to the ledger in a period are together "
         '(epsilon, delta)-differentially private for its budget.",'
-        '"reason":"budget","revision":1,"schema_version":1,"type":"refusal","view":"destinations",'
+        '"reason":"budget","revision":1,"schema_version":1,'
+        '"told":' + price(amount("0", "0"), amount("0", "0")) + ',"type":"refusal","view":"destinations",'
         '"window":{"end":"2013-01-08T00:00:00Z","end_ms":1357603200000,"start":"2013-01-01T00:00:00Z",'
         '"start_ms":1356998400000}}'
     )  # fmt: skip
@@ -173,6 +207,19 @@ def test_bytes_that_are_no_json_are_refused() -> None:
         decode(b"\xff")
 
 
+@pytest.mark.parametrize("kind", ["histogram", "topk", "refusal"])
+def test_the_outline_tells_records_apart(records: dict[str, AnyRecord], kind: str) -> None:
+    record = records[kind]
+    found = outline(encode(record))
+    assert (found.type, found.revision, found.window.start_ms) == (record.type, record.revision, record.window.start_ms)
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"{}", b'{"type":"other","revision":1,"window":{"start_ms":0}}'])
+def test_what_is_no_record_has_no_outline(data: bytes) -> None:
+    with pytest.raises(StateError, match="not a release record"):
+        outline(data)
+
+
 def test_refusal_does_not_displace_the_release_that_readers_have(records: dict[str, AnyRecord]) -> None:
     refusal = records["refusal"]
     assert isinstance(refusal, Refusal)
@@ -180,6 +227,27 @@ def test_refusal_does_not_displace_the_release_that_readers_have(records: dict[s
     assert topic_key(release) == b"destinations/internal/1356998400000"
     assert topic_key(refusal) == b"destinations/internal/1356998400000/refusal"
     assert topic_key(release.model_copy(update={"revision": 9})) == topic_key(release)
+
+
+@pytest.mark.parametrize("name", ["charge", "refusal"])
+def test_entry_is_read_back_as_it_was_written_and_fits_its_schema_alone(entries: dict[str, Entry], name: str) -> None:
+    entry = entries[name]
+    data = encode(entry)
+    assert decode_entry(data) == entry
+    assert encode(decode_entry(data)) == data
+    body = json.loads(data)
+    assert [mismatch(body, schema(one), schema(one)) == [] for one in ("entry", "record")] == [True, False]
+    for wrong in ({**body, "extra": 1}, {**body, "left": None}, {**body, "readers": []}):
+        with pytest.raises(StateError, match="not an entry of the accounts of schema version 1"):
+            decode_entry(json.dumps(wrong).encode())
+
+
+def test_entries_of_different_calls_and_outcomes_have_keys_of_their_own(entries: dict[str, Entry]) -> None:
+    place = b"destinations/1356998400000"
+    assert entry_key(entries["charge"]) == place + b"/public/1"
+    assert entry_key(entries["refusal"]) == place + b"/public/2/refusal"
+    paid_later = entries["refusal"].model_copy(update={"type": "charge"})
+    assert entry_key(paid_later) == place + b"/public/2"
 
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -15,16 +14,18 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.histogram import HistogramPlan, HistogramRelease
+from stream_dp.kinds.noise import CONFIDENCE
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.kinds.topk import TopKRelease
+from stream_dp.lossless.discovery import two_sided_from
 from stream_dp.records.codec import decode, topic_key
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.rows import BUCKET, LEDGER, PROMISE, TABLE, VIEW, WINDOW, ledger_key, read_ledgers
-from stream_dp.windows.effects import Commit, Message, Publish, Step
+from stream_dp.windows.effects import Commit, Publish, Step
 from stream_dp.windows.keys import decode as decode_row
 from stream_dp.windows.keys import window_key
-from tests.support.releasing import DELTA, FINE, KEY, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan
+from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan
 from tests.support.sealing import minimum_counts
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
@@ -75,26 +76,17 @@ def test_a_window_waits_for_each_of_its_buckets() -> None:
 def test_a_step_releases_some_of_the_windows_that_wait_and_the_next_one_goes_on() -> None:
     """Between two steps the runtime looks whether the partition is still its own."""
     desk = Desk(PAGES)
-    engine = ReleaseEngine(
-        list(PAGES.views.values()),
-        {"pages": 0},
-        prf_key=KEY,
-        key_id=desk.key_id,
-        entropy=keyed,
-        lists={},
-        topic=lambda view, audience: f"releases.{view}.{audience}",
-        withdrawal=lambda bucket: Message("merged", b"", None),
-    )
+    engine = desk.made(ReleaseEngine)
     messages = [one for start in range(20) for one in buckets_of(PAGES.views["pages"], 1000 * start, HOME)]
     desk.machine.carry_out(engine.load(desk.machine))
     desk.machine.carry_out(engine.buckets([message.value for message in messages], desk.machine))
-    assert desk.published() == []
     found = []
     while engine.waits:
         desk.machine.carry_out(engine.due(desk.machine))
-        found.append(len(starts(desk)))
+        found.append(len(desk.machine.leaving))
     assert found == [RELEASED_AT_ONCE, 2 * RELEASED_AT_ONCE, 20]
-    assert starts(desk) == [1000 * start for start in range(20)]
+    assert [leave.start_ms for leave in desk.machine.leaving] == [1000 * start for start in range(20)]
+    assert desk.published() == []
 
 
 def test_an_empty_window_is_released_and_charged_like_any_other() -> None:
@@ -195,8 +187,10 @@ def test_what_is_charged_adds_up_over_the_audiences_to_the_finest_level() -> Non
     desk = Desk(plan(ONLY_PAGES, ("staff: middle", "staff: fine"), ("partner: coarse", "partner: middle")))
     desk.give("pages", 0, HOME)
     records = [desk.record("pages", audience, 0) for audience in ("public", "partner", "staff")]
-    assert [Fraction(record.charged.epsilon.exact) for record in records] == epsilons("1", "1", "2")
-    assert [Fraction(record.charged.delta.exact) for record in records] == [DELTA, 0, 0]
+    (entry,) = desk.entries()
+    assert [reader.audience for reader in entry.readers] == ["public", "partner", "staff"]
+    assert [Fraction(reader.charged.epsilon.exact) for reader in entry.readers] == epsilons("1", "1", "2")
+    assert [Fraction(reader.charged.delta.exact) for reader in entry.readers] == [DELTA, 0, 0]
     assert [Fraction(record.held.epsilon.exact) for record in records] == epsilons("1", "2", "4")
     assert desk.ledger().spent == Cost(Fraction(4), DELTA)
     assert {name: cost.epsilon for name, cost in desk.ledger().readers.items()} == {
@@ -204,7 +198,7 @@ def test_what_is_charged_adds_up_over_the_audiences_to_the_finest_level() -> Non
         "partner": 2,
         "staff": 4,
     }
-    assert {record.ledger.left.epsilon.exact for record in records} == {"36"}
+    assert entry.left.epsilon.exact == "36"
 
 
 def test_a_topk_is_charged_the_draws_it_made_and_the_rest_is_returned() -> None:
@@ -258,7 +252,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_once_and_its_counts_
         refusal = records[0]
         assert isinstance(refusal, Refusal)
         assert (refusal.revision, refusal.reason) == (1, "budget")
-        assert (refusal.asked.epsilon.exact, refusal.ledger.left.epsilon.exact) == ("2", "1")
+        assert refusal.asked.epsilon.exact == "2"
         assert topic_key(refusal) == f"pages/{audience}/2000/refusal".encode()
     assert desk.reader.standing() == set()
     assert desk.ledger().spent == Cost(Fraction(4), 2 * DELTA)
@@ -383,14 +377,6 @@ def test_a_release_reads_the_table_at_the_level_of_its_audience() -> None:
     assert items(desk, "pages", "public") != items(desk, "pages", "staff")
 
 
-def without_ledger(desk: Desk, view: str, audience: str) -> dict[str, object]:
-    """The record but for the numbers of the ledger, which are public: what was paid just now, and what is left."""
-    (message,) = [message for message in desk.published() if message.topic == f"releases.{view}.{audience}"]
-    record = json.loads(message.value or b"")
-    del record["ledger"]["left"], record["charged"]
-    return dict(record)
-
-
 def with_levels(planned: Plan, change: Callable[[ViewPlan], ViewPlan]) -> Plan:
     """A plan whose views are changed under the fingerprints they have: the noise stays addressed as it is."""
     return replace(planned, views={name: change(view) for name, view in planned.views.items()})
@@ -421,7 +407,7 @@ def test_a_coarse_record_does_not_depend_on_what_finer_readers_see() -> None:
         desk = Desk(with_levels(BOTH, change))
         for view in ("pages", "tops"):
             desk.give(view, 0, CROWD)
-        found.append([without_ledger(desk, view, "public") for view in ("pages", "tops")])
+        found.append([message for message in desk.published() if message.topic.endswith(".public")])
     assert found[1:] == found[:1] * 3
 
 
@@ -459,6 +445,7 @@ def test_a_record_says_what_was_asked_for_and_is_keyed_by_view_audience_and_wind
         level, least = PAGES.views["pages"].levels[at], minimum_counts(PAGES.views["pages"])[at]
         assert (record.level.name, record.minimum_count) == (level.name, least)
         assert record.noise_interval_95 == level.noise_interval
+        assert record.two_sided_from == two_sided_from(level.threshold, least, CONFIDENCE)
         assert record.window.end_ms - record.window.start_ms == 1000
 
 

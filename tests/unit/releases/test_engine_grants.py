@@ -10,9 +10,8 @@ from stream_dp.accounting import Cost
 from stream_dp.control.grants import Order
 from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.models import Refusal
-from stream_dp.releases.engine import SHARPENED_AT_ONCE
+from stream_dp.releases.engine import SHARPENED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.rows import WINDOW, Given
-from stream_dp.windows.effects import Commit, Publish
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, plan
 
 CROWD = {f"page {n}": 40 + n for n in range(12)}
@@ -72,9 +71,9 @@ def test_a_grant_is_charged_the_difference_to_the_finest_that_anyone_has() -> No
     desk.grant(1, "partner", "fine")
     assert desk.ledger().spent == Cost(Fraction(8), 2 * DELTA)
     record = desk.record("pages", "partner", 1000)
-    assert (record.charged.epsilon.exact, record.charged.delta.exact) == ("2", "0")
+    assert desk.charged("pages", "partner", 1000) == Cost(Fraction(2), Fraction(0))
     assert (record.held.epsilon.exact, record.held.delta.exact) == ("4", "1/100")
-    assert record.ledger.left.epsilon.exact == "32"
+    assert desk.entries()[-1].left.epsilon.exact == "32"
     desk.auditor.settled()
 
 
@@ -84,7 +83,7 @@ def test_a_grant_of_a_level_that_another_audience_has_costs_nothing_even_with_a_
     assert before.left.epsilon == 0
     desk.grant(1, "partner", "middle")
     record = desk.record("pages", "partner", 0)
-    assert (record.revision, record.charged.epsilon.exact) == (2, "0")
+    assert (record.revision, desk.charged("pages", "partner", 0)) == (2, Cost.ZERO)
     assert record.held.epsilon.exact == "2"
     assert desk.ledger().spent == before.spent
     assert desk.ledger().readers["partner"] == Cost(Fraction(2), DELTA)
@@ -210,7 +209,9 @@ def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publ
     refusal = desk.records("pages", "public")[-1]
     assert isinstance(refusal, Refusal)
     assert (refusal.window.start_ms, refusal.revision, refusal.level.name) == (1000, 2, "fine")
-    assert (refusal.asked.epsilon.exact, refusal.ledger.left.epsilon.exact) == ("2", "0")
+    assert refusal.asked.epsilon.exact == "3", "beyond what public has; staff has a level between"
+    (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
+    assert (entry.asked.epsilon.exact, entry.left.epsilon.exact) == ("2", "0")
     assert desk.row("pages", 1000).given["public"] == Given(1, COARSE)
     assert desk.machine.counts["windows_sharpened", (("view", "pages"),)] == 1
     assert desk.machine.counts["sharpenings_refused", (("view", "pages"),)] == 1
@@ -247,7 +248,8 @@ def test_an_audience_that_came_later_gets_retained_windows_with_its_first_grant(
     desk.grant(1, "partner", "fine")
     assert revisions(desk, "partner") == [(0, 1, "fine")]
     record = desk.record("pages", "partner", 0)
-    assert (record.charged.epsilon.exact, record.held.epsilon.exact) == ("2", "4")
+    assert desk.charged("pages", "partner", 0) == Cost(Fraction(2), Fraction(0))
+    assert record.held.epsilon.exact == "4"
     assert record.held.delta.exact == "1/100"
     desk.auditor.settled()
 
@@ -261,28 +263,27 @@ def test_a_grant_of_a_level_that_a_ladder_does_not_have_leaves_the_clearance_of_
     assert revisions(desk, "staff") == [(0, 1, "coarse")]
 
 
-def test_many_windows_are_sharpened_in_parts_each_stored_before_it_is_published() -> None:
-    count = SHARPENED_AT_ONCE + 3
+def test_a_step_sharpens_some_of_the_windows_and_the_next_one_goes_on() -> None:
+    """Between two steps the runtime looks whether the partition is still its own."""
+    count = 2 * SHARPENED_AT_ONCE + 3
     desk = released(
         *range(0, 1000 * count, 1000),
         changes=(ONLY_PAGES, ("period: 4s", "period: 1h"), ('"40"', '"400"'), ('"1/5"', '"4/5"')),
     )
-    engine = desk.engine()
+    engine = desk.made(ReleaseEngine)
+    published = desk.published()
     desk.machine.carry_out(engine.load(desk.machine))
-    sizes: list[tuple[str, int]] = []
-
-    def watched() -> object:
-        for effect in engine.order(Order(1, "public", "fine"), desk.machine):
-            if isinstance(effect, Publish):
-                sizes.append(("publish", len(effect.messages)))
-            elif isinstance(effect, Commit):
-                sizes.append(("store", sum(key.startswith(WINDOW) for key, _ in effect.rows)))
-            yield effect
-
-    desk.machine.carry_out(watched())  # type: ignore[arg-type]
-    assert sizes == [
-        ("store", 0),
-        *(part for n in (SHARPENED_AT_ONCE, 3) for part in (("store", n), ("publish", n), ("store", n))),
-    ]
+    desk.machine.carry_out(engine.order(Order(1, "public", "fine"), desk.machine, now_ms=0))
+    found = []
+    while engine.waits:
+        before, commits = len(desk.machine.changelog), desk.machine.commits
+        desk.machine.carry_out(engine.due(desk.machine))
+        found.append(sum(key.startswith(WINDOW) for key, _ in desk.machine.changelog[before:]))
+        assert desk.machine.commits == commits + 1
+    assert found == [SHARPENED_AT_ONCE, SHARPENED_AT_ONCE, 3]
+    assert [leave.start_ms for leave in desk.machine.leaving] == list(range(0, 1000 * count, 1000))
+    assert desk.published() == published
+    desk.reader.restart()
+    assert revisions(desk, "public")[count:] == [(start, 2, "fine") for start in range(0, 1000 * count, 1000)]
     assert desk.ledger().spent == Cost(Fraction(4 * count), count * DELTA)
     desk.auditor.settled()

@@ -41,7 +41,7 @@ def test_counts_are_charged_rho_and_draws_squares() -> None:
     assert desk.ledger().spent == Cost(NOTHING, DELTA, rho=2 * RHO[MIDDLE]) + draws
     record = desk.record("tops", "staff", 0)
     assert record.held.cost == Cost(NOTHING, NOTHING, rho=RHO[MIDDLE]) + draws
-    assert record.charged.cost == Cost(NOTHING, NOTHING, rho=RHO[MIDDLE] - RHO[COARSE])
+    assert desk.charged("tops", "staff", 0) == Cost(NOTHING, NOTHING, rho=RHO[MIDDLE] - RHO[COARSE])
     desk.auditor.settled()
 
 
@@ -58,19 +58,20 @@ def test_one_part_alone_leaves_the_rest_as_it_was(part: str, entries: tuple[str,
     assert parted.epsilon == (2 + 2 * DELTA if part == "selection" else 2 * (1 + DELTA))
 
 
-def test_a_record_tells_what_is_left_in_every_part() -> None:
+def test_a_record_tells_the_parts_of_its_ledger_and_an_entry_what_is_left_of_each() -> None:
     desk = Desk(PARTED)
     desk.give("tops", 0, HOME)
-    account, left = desk.record("tops", "public", 0).ledger, desk.ledger().left
+    account, (entry,) = desk.record("tops", "public", 0).ledger, desk.entries()
     assert (account.budget.epsilon.exact, account.budget.delta.exact) == ("47", "1/5")
-    assert account.left.cost == Cost(left.epsilon, left.delta)
     assert account.parts is not None
+    assert entry.ledger == account
+    assert entry.left.cost == desk.ledger().left
     selection, zcdp = account.parts.selection, account.parts.zcdp
     assert selection is not None
     assert zcdp is not None
     assert (selection.epsilon.exact, selection.slack.exact) == ("6", "1/100")
-    assert Fraction(selection.left.exact) == left.squares == Fraction(selection.budget.exact) - 2
-    assert Fraction(zcdp.left.exact) == left.rho == Fraction(zcdp.budget.exact) - RHO[MIDDLE]
+    assert entry.left.cost.squares == Fraction(selection.budget.exact) - 2
+    assert entry.left.cost.rho == Fraction(zcdp.budget.exact) - RHO[MIDDLE]
 
 
 def test_what_short_lists_return_lets_more_windows_through_than_the_worst_case() -> None:
@@ -98,10 +99,9 @@ def test_a_part_that_is_spent_refuses_while_the_others_go_on() -> None:
     assert [record.type for record in desk.records("pages", "staff")] == ["release"] * 3
     refusal = desk.records("tops", "staff")[-1]
     assert isinstance(refusal, Refusal)
-    asked, parts = refusal.asked.cost, refusal.ledger.parts
-    assert parts is not None
-    assert parts.selection is not None
-    assert asked.squares == 2 > Fraction(parts.selection.left.exact)
+    (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
+    assert refusal.asked == entry.asked
+    assert refusal.asked.cost.squares == 2 > entry.left.cost.squares
     desk.auditor.settled()
 
 
@@ -119,7 +119,7 @@ def test_steps_of_a_ladder_are_charged_as_its_levels_differ_and_add_up_to_the_fi
     assert desk.ledger().spent.rho == RHO[MIDDLE]
     desk.grant(2, "partner", "fine")
     assert desk.ledger().spent == Cost(NOTHING, DELTA, rho=RHO[FINE])
-    assert desk.record("pages", "partner", 0).charged.cost == Cost(NOTHING, NOTHING, rho=RHO[FINE] - RHO[MIDDLE])
+    assert desk.charged("pages", "partner", 0) == Cost(NOTHING, NOTHING, rho=RHO[FINE] - RHO[MIDDLE])
     desk.grant(3, "public", "fine")
     assert desk.ledger().spent.rho == RHO[FINE]
     desk.auditor.settled()

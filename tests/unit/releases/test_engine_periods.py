@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stream_dp.accounting import Cost
@@ -10,6 +12,7 @@ from stream_dp.errors import StateError
 from stream_dp.records.models import Refusal
 from stream_dp.releases.rows import LEDGER, PROMISE, PromiseRow, ledger_key, promise_key
 from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.shape import Stretch, Tiling
 from tests.support.releasing import ONLY_PAGES, PARTS, Desk, plan, promise_of
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
@@ -129,16 +132,6 @@ def test_a_period_begins_with_its_first_reservation_and_not_with_a_refusal() -> 
     desk.auditor.settled()
 
 
-def test_the_wording_of_a_population_may_change_within_a_period() -> None:
-    desk = Desk(WHOLE)
-    desk.give("pages", 0, HOME)
-    desk.change(plan(ONLY_PAGES, ("population: visitors", "population: guests"), ('"40"', '"50"')))
-    desk.give("pages", 1000, HOME)
-    records = desk.records("pages", "public")
-    assert [record.ledger.population for record in records] == ["visitors", "guests"]
-    assert {record.ledger.budget.epsilon.exact for record in records} == {"40"}
-
-
 # -- crashes --------------------------------------------------------------------------------------------------------
 
 
@@ -215,4 +208,6 @@ def test_a_promise_is_read_as_the_plan_it_was_written_of(planned: Plan) -> None:
     ledger = planned.ledgers["visitors"]
     other = plan(ONLY_PAGES, ('"40"', '"50"')).ledgers["visitors"]
     row = decode(PromiseRow, encode(PromiseRow.of(ledger)))
-    assert row.plan(other, ledger.budget) == ledger
+    assert row.plan(other, Stretch(0, 4000), ledger.budget) == ledger
+    moved = replace(ledger, periods=Tiling(3000, 2000))
+    assert row.plan(other, Stretch(2000, 5000), ledger.budget) == moved

@@ -13,9 +13,11 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import MemoryClient, Outgoing
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.owners import OWNERS
 from stream_dp.runtime.topics import Topics, TopicSpec
 from stream_dp.testing import plan_from
 
+KEY_ID = b"key one."
 START = ", start: 2024-01-01T00:00:00Z"
 TWO_SOURCES = (
     "sources:\n",
@@ -42,23 +44,28 @@ def log(plan: Plan) -> MemoryLog:
     return made
 
 
+def written(log: MemoryLog) -> dict[str, int]:
+    """How many records stand in each topic; the claims of the topics themselves left out."""
+    return {tp.topic: len(records) for tp, records in log.records.items() if records and tp.topic != OWNERS.name}
+
+
 def names(plan: Plan) -> list[str]:
     return [view.name for view in plan.views.values()]
 
 
 async def test_topics_are_made_and_the_first_windows_begin_at_full_sizes(plan: Plan, log: MemoryLog) -> None:
-    starts = (await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)).starts
+    starts = (await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456)).starts
 
     assert starts == dict(zip(names(plan), (1_700_000_040_000, 1_700_000_100_000), strict=True))
     assert {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}.items() <= log.partitions.items()
 
 
 async def test_later_starts_find_what_the_first_one_settled(plan: Plan, log: MemoryLog) -> None:
-    first = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)
-    later = await prepare(plan, MemoryClient(log), now_ms=lambda: 1_800_000_000_000)
+    first = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456)
+    later = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_800_000_000_000)
 
     assert later == first
-    assert len([record for records in log.records.values() for record in records]) == 2
+    assert written(log) == {Topics.of(plan).control: 2}
 
 
 async def test_configured_start_needs_no_record(visits: Callable[..., str], tmp_path: Path) -> None:
@@ -67,8 +74,8 @@ async def test_configured_start_needs_no_record(visits: Callable[..., str], tmp_
     (view,) = plan.views.values()
     log.create(view.source.topic, 3)
 
-    assert (await prepare(plan, MemoryClient(log))).starts == {view.name: 1_704_067_200_000}
-    assert not any(log.records.values())
+    assert (await prepare(plan, MemoryClient(log), KEY_ID)).starts == {view.name: 1_704_067_200_000}
+    assert written(log) == {}
 
 
 async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it_for_both(
@@ -78,12 +85,13 @@ async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it
 
     class Racing(MemoryClient):
         async def publish(self, records: Iterable[Outgoing]) -> None:
-            if not raced:
-                raced.append(await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456))
-            await super().publish(records)
+            listed = list(records)
+            if not raced and any(record.topic == Topics.of(plan).control for record in listed):
+                raced.append(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456))
+            await super().publish(listed)
 
     raced: list[Any] = []
-    settled = await prepare(plan, Racing(log), now_ms=lambda: 1_700_009_999_999)
+    settled = await prepare(plan, Racing(log), KEY_ID, now_ms=lambda: 1_700_009_999_999)
 
     assert settled == raced[0]
     assert set(settled.starts.values()) == {1_700_000_040_000, 1_700_000_100_000}
@@ -95,7 +103,7 @@ async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created
     log.create(narrow.topic, 2)
 
     with pytest.raises(ConfigError) as caught:
-        await prepare(plan, MemoryClient(log))
+        await prepare(plan, MemoryClient(log), KEY_ID)
 
     assert caught.value.faults == (
         Fault("sources.clicks.topic", f"the broker has no topic {missing.topic}; create it first"),
@@ -113,9 +121,9 @@ async def test_replication_is_passed_on_to_every_topic(plan: Plan, log: MemoryLo
             asked.append(([topic.name for topic in listed], replication))
             await super().create(listed, replication)
 
-    await prepare(plan, Noting(log), replication=3)
+    await prepare(plan, Noting(log), KEY_ID, replication=3)
 
-    assert asked == [([spec.name for spec in Topics.of(plan).all(plan)], 3)]
+    assert asked == [([OWNERS.name], 3), ([spec.name for spec in Topics.of(plan).all(plan)], 3)]
 
 
 async def test_foreign_and_withdrawn_records_of_the_control_topic_are_not_origins(plan: Plan, log: MemoryLog) -> None:
@@ -125,6 +133,6 @@ async def test_foreign_and_withdrawn_records_of_the_control_topic_are_not_origin
     log.append(control, 0, b"origin/x/1", None)
     log.append(control, 0, None, b"?")
 
-    starts = (await prepare(plan, MemoryClient(log), now_ms=lambda: 1_700_000_123_456)).starts
+    starts = (await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456)).starts
 
     assert set(starts) == set(names(plan))

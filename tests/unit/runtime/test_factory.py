@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.records.codec import encode
+from stream_dp.records.codec import decode_entry, encode
+from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import VIEW
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory, partitioner
@@ -30,7 +31,7 @@ TWO_SOURCES = (
         "sources:\n",
         "sources:\n  clicks: {topic: NAME.clicks, partitions: 3, user: user, time: {field: at}}\n",
     ),
-    ("ledgers:\n", 'ledgers:\n  clickers: {population: visitors, epsilon: "9", delta: "1/100", period: 366d}\n'),
+    ("ledgers:\n", 'ledgers:\n  clickers: {population: clickers, epsilon: "9", delta: "1/100", period: 366d}\n'),
     (
         "views:\n",
         "views:\n  NAME-clicks: {kind: histogram, source: clicks, item: page, items_per_user: 1, window: {size: 1m, "
@@ -57,7 +58,7 @@ def test_counter_counts_for_the_views_of_its_source_alone(plan: Plan) -> None:
         machine = Machine()
         counter = factory(plan).counter(source.topic, 1)
         machine.carry_out(counter.load(machine))
-        machine.carry_out(counter.tick(START + MINUTE, None, drained=False))
+        machine.carry_out(counter.ticks([START + MINUTE]))
         ((_, marker),) = machine.scan(MARKER, after(MARKER))
         found[name] = {view.removeprefix(f"{plan.name}-") for view in decode(Marker, marker).views}
 
@@ -73,7 +74,7 @@ def test_engine_looks_after_the_views_whose_ledger_lives_in_its_partition(plan: 
         for key, _ in machine.scan(VIEW, after(VIEW)):
             places[key] = partition
 
-    assert places == {VIEW + text(view.name): topics.ledger_partition(view.ledger.name) for view in plan.views.values()}
+    assert places == {VIEW + text(view.name): topics.ledger_partition(view.ledger) for view in plan.views.values()}
 
 
 def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
             (m.key, m.partition) for m in partials if m.partition == partition
         }
         merged += [message for message in machine.sent if message.topic == topics.merged and message.value is not None]
-    assert {message.partition for message in merged} == {topics.ledger_partition(view.ledger.name)}
+    assert {message.partition for message in merged} == {topics.ledger_partition(view.ledger)}
     assert len(merged) == view.buckets
 
     machine, engine = Machine(), parts.engine(merged[0].partition)
@@ -114,8 +115,16 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
     machine.carry_out(engine.buckets([message.value for message in merged], machine))
     assert engine.waits
     machine.carry_out(engine.due(machine))
+    outboxes = Outboxes()
+    for leave in machine.leaving:
+        assert leave.slot_ms == plan.slots.after(START + 3 * MINUTE)
+        outboxes.add(leave)
+        machine.carry_out(outboxes.publish(leave.slot_ms, machine))
     expected = expected_records(view, {START: {"/": 40}}, prf_key=PRF_KEY, entropy=ENTROPY)
-    assert {message.topic: [message.value] for message in machine.sent if message.value is not None} == {
+    sent = {message.topic: [message.value] for message in machine.sent if message.value is not None}
+    (entry,) = sent.pop(topics.accounts)
+    assert {reader.audience for reader in decode_entry(entry or b"").readers} == set(view.audiences)
+    assert sent == {
         topics.release(view.name, audience): [encode(record) for record in records]
         for audience, records in expected.items()
     }

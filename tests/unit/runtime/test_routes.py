@@ -26,7 +26,7 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 
 def partial(plan: Plan, bucket: int, partition: int) -> Partial:
     (view,) = plan.views
-    return Partial(view, START, bucket, partition, {"/": 3})
+    return Partial(view, START, bucket, partition, START, {"/": 3})
 
 
 def test_partials_of_a_bucket_meet_in_one_partition_under_keys_of_their_own(plan: Plan) -> None:
@@ -45,19 +45,19 @@ def test_withdrawal_is_the_tombstone_of_the_record_that_was_sent(plan: Plan) -> 
     routes = Routes(plan)
     counts = partial(plan, 2, 5)
     (view,) = plan.views.values()
-    bucket = MergedBucket(view.name, START, 2, {"/": 9})
+    bucket = MergedBucket(view.name, START, 2, START, {"/": 9})
     sent = routes.merged(bucket)
 
     assert routes.withdraw_partial(counts) == replace(routes.partial(counts), value=None)
     assert routes.withdraw_merged(bucket, sent.partition) == replace(sent, value=None)
     assert (sent.topic, sent.partition) == (
         Topics.of(plan).merged,
-        Topics.of(plan).ledger_partition(view.ledger.name),
+        Topics.of(plan).ledger_partition(view.ledger),
     )
 
 
 def test_bucket_of_a_view_that_is_gone_is_withdrawn_where_it_was_read(plan: Plan) -> None:
-    bucket = MergedBucket("no longer there", START, 0, {})
+    bucket = MergedBucket("no longer there", START, 0, START, {})
 
     assert Routes(plan).withdraw_merged(bucket, 6).partition == 6
 

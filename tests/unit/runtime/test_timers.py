@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import pytest
 from faust.types import TP
 
+from stream_dp.errors import BrokerError, StateError
+from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.timers import HEARTBEAT, Timers, beat_seconds
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES
 from stream_dp.runtime.worker import Worker
+from stream_dp.windows.keys import decode
 
 EVERY = [0, 1, 2]
 
@@ -28,8 +33,12 @@ def sent_to(worker: Worker, topic: str) -> Callable[[], list[int]]:
     return lambda: [log.end(TP(topic, partition)) - before[partition] for partition in EVERY]
 
 
+def timers_of(worker: Worker, client: MemoryClient | None = None) -> Timers:
+    return Timers(worker.app, worker.host, client or MemoryClient(log_of(worker)))
+
+
 async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worker: Worker) -> None:
-    timers, topics = Timers(worker.app, worker.host), worker.host.topics
+    timers, topics = timers_of(worker), worker.host.topics
     ticks, partials, merged = (sent_to(worker, topic) for topic in (topics.ticks, topics.partials, topics.merged))
 
     await timers.tick()
@@ -43,13 +52,15 @@ async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worke
 
     last = log_of(worker).records[TP(topics.ticks, 1)][-1]
     assert last.key is None
-    assert abs(int(last.value or b"") - worker.host.clock_ms()) < 60_000
+    said = decode(Tick, last.value or b"")
+    assert abs(said.now_ms - worker.host.clock_ms()) < 60_000
+    assert said.ends == {source_of(worker): 0}
     greeting = log_of(worker).records[TP(topics.partials, 1)][-1]
     assert (greeting.key, greeting.value) == (HEARTBEAT, None)
 
 
 async def test_renewal_finds_out_that_a_partition_has_another_owner(worker: Worker) -> None:
-    timers, changelogs = Timers(worker.app, worker.host), worker.host.topics.changelog
+    timers, changelogs = timers_of(worker), worker.host.topics.changelog
     await timers.renew()
     await worker.app.claim(TP(changelogs(MERGES), 1))
 
@@ -57,8 +68,88 @@ async def test_renewal_finds_out_that_a_partition_has_another_owner(worker: Work
         await timers.renew()
 
 
+def source_of(worker: Worker) -> str:
+    (topic,) = {view.source.topic for view in worker.plan.views.values()}
+    return topic
+
+
+async def test_tick_says_where_its_partition_of_the_source_ends_behind_the_clock(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stood in the log when the clock was read is before the end, and what arrives meanwhile may be."""
+    source, log = source_of(worker), log_of(worker)
+    log.append(source, 1, b"u", b"x")
+
+    def clock() -> int:
+        log.append(source, 2, b"u", b"x")
+        return 1_000
+
+    monkeypatch.setattr(worker.host, "clock_ms", clock)
+    await timers_of(worker).tick()
+    log.append(source, 0, b"u", b"x")
+
+    ticks = [log.records[TP(worker.host.topics.ticks, partition)][-1].value or b"" for partition in EVERY]
+    assert [decode(Tick, value) for value in ticks] == [Tick(1_000, {source: end}) for end in (0, 1, 1)]
+
+
+class Asked(MemoryClient):
+    """A client that runs something before it says where partitions end."""
+
+    def __init__(self, worker: Worker, first: Callable[[], None]) -> None:
+        super().__init__(log_of(worker))
+        self._first = first
+
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        self._first()
+        return await super().ends(places)
+
+
+async def test_tick_that_cannot_learn_the_ends_is_left_out(worker: Worker) -> None:
+    def refuse() -> None:
+        if refusing:
+            raise BrokerError("the cluster does not answer")
+
+    timers, topics = timers_of(worker, Asked(worker, refuse)), worker.host.topics
+    sent = [sent_to(worker, topic) for topic in (topics.ticks, topics.partials, topics.merged)]
+
+    refusing = True
+    await timers.tick()
+    assert [counts() for counts in sent] == [[0, 0, 0]] * 3
+    refusing = False
+    await timers.tick()
+    assert [counts() for counts in sent] == [[1, 1, 1]] * 3
+
+
+async def test_tick_is_left_out_if_a_rebalance_begins_before_the_ends_are_known(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = sent_to(worker, worker.host.topics.ticks)
+
+    await timers_of(worker, Asked(worker, lambda: monkeypatch.setattr(worker.app, "rebalancing", True))).tick()
+
+    assert sent() == [0, 0, 0]
+
+
+async def test_a_log_that_ends_before_what_was_counted_of_it_stops_the_worker(worker: Worker) -> None:
+    """Its offsets begin again: what is new would be taken for what was counted."""
+    source, log, timers = source_of(worker), log_of(worker), timers_of(worker)
+    for value in (b"x", b"y"):
+        log.append(source, 1, b"u", value)
+    counter = await worker.host.counter(source, 1)
+    records: list[Any] = log.records[TP(source, 1)]
+    await worker.host.carry_out(counter.chunk(records, 0), worker.tables[COUNTS], 1)
+    await timers.tick()
+    ticks = sent_to(worker, worker.host.topics.ticks)
+
+    records.pop()
+
+    with pytest.raises(StateError, match=f"topic {source} is shorter than what was counted of it.*made anew"):
+        await timers.tick()
+    assert ticks() == [0, 0, 0]
+
+
 async def test_timers_send_nothing_during_a_rebalance(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    timers, topics = Timers(worker.app, worker.host), worker.host.topics
+    timers, topics = timers_of(worker), worker.host.topics
     sent = [sent_to(worker, topic) for topic in (topics.ticks, topics.partials, topics.changelog(COUNTS))]
     monkeypatch.setattr(worker.app, "rebalancing", True)
 
@@ -76,7 +167,7 @@ async def test_beat_reaches_every_compacted_topic_that_holds_counts_but_has_no_t
     sent = [sent_to(worker, topic) for topic in quiet]
     counts = sent_to(worker, topics.changelog(COUNTS))
 
-    await Timers(worker.app, worker.host).beat()
+    await timers_of(worker).beat()
 
     assert [found() for found in sent] == [[1, 1, 1]] * 4
     assert counts() == [0, 0, 0]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.config.plan import Plan
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import LedgerPlan, Plan
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import plan_from
+from stream_dp.windows.shape import Tiling
 
 
 @pytest.fixture
@@ -29,6 +31,7 @@ def test_every_topic_is_created_once_under_its_name(plan: Plan) -> None:
         "app-merged": 5,
         "app-control": 1,
         "app-orders": 5,
+        "app-accounts": 1,
         "app-counts-changelog": 5,
         "app-merges-changelog": 5,
         "app-releases-changelog": 5,
@@ -67,7 +70,11 @@ def test_places_of_buckets_and_ledgers_never_move() -> None:
 
     places = [topics.partial_partition("pages", 1_704_067_200_000, bucket) for bucket in range(6)]
     assert places == [1, 7, 5, 3, 0, 6]
-    assert [topics.ledger_partition(name) for name in ("visitors", "aircraft", "a")] == [7, 1, 3]
+    ledgers = [
+        LedgerPlan(name, words, Cost.ZERO, Cost.ZERO, Tiling(1000))
+        for name, words in (("a", "visitors"), ("b", "visitors"), ("a", "readers"), ("a", "passengers"))
+    ]
+    assert [topics.ledger_partition(ledger) for ledger in ledgers] == [0, 0, 7, 4]
 
 
 def test_buckets_of_a_window_are_spread_over_the_partitions() -> None:

@@ -27,7 +27,7 @@ async def test_worker_that_crashed_tells_why(worker: Worker) -> None:
     assert repr(worker.crash_reason()) == "OSError('the disk is full')"
 
 
-@pytest.mark.parametrize("signal", ["on_partitions_revoked", "on_partitions_assigned"])
+@pytest.mark.parametrize("signal", ["on_partitions_revoked", "on_rebalance_complete"])
 async def test_partitions_that_come_back_are_loaded_and_greeted_anew(
     visits: Callable[..., str], tmp_path: Path, signal: str
 ) -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from stream_dp.windows.bounding import OpenWindow, bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
-from stream_dp.windows.effects import Step
 from stream_dp.windows.events import Decoded
 from stream_dp.windows.keys import decode, text, window_start
 from stream_dp.windows.views import CountedView
 from tests.support.counting import Entry, counter, event, handed_on, letters, view, watermark
+from tests.support.feeding import SOURCE, TICKS, Feed
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
 
@@ -32,7 +32,7 @@ class Line:
 
 
 Act = tuple[str, int]
-"""("fetch", n records), ("grow", n records) or ("tick", ms later)."""
+"""("grow", n records), ("tick", ms later), ("fetch", n records) or ("read", n ticks)."""
 
 
 def run(views: Sequence[CountedView], lines: Sequence[Line], acts: Sequence[Act], without: str | None) -> Machine:
@@ -42,32 +42,39 @@ def run(views: Sequence[CountedView], lines: Sequence[Line], acts: Sequence[Act]
     there is.
     """
     left = [line.user != without or line.user is None for line in lines]
-    log = [
-        watermark(offset, line.time) if line.user is None else event(offset, line.user, line.item, line.time)
-        for offset, line in enumerate(line for line, stays in zip(lines, left, strict=True) if stays)
-    ]
-    machine, one = Machine(), counter(*views)
-    now = grown = read = 0
 
     def place(at: int) -> int:
         return sum(left[:at])
 
-    def carry_out(step: Step) -> None:
-        machine.carry_out(step)
-
-    carry_out(one.load(machine))
+    log = [
+        watermark(offset, line.time) if line.user is None else event(offset, line.user, line.item, line.time)
+        for offset, line in enumerate(line for line, stays in zip(lines, left, strict=True) if stays)
+    ]
+    now = grown = 0
+    ticks = []
     for act, amount in acts:
         if act == "grow":
             grown = min(len(lines), grown + amount)
+        elif act == "tick":
+            now += amount
+            ticks.append((now, place(grown)))
+    feed = Feed(log, ticks, lambda: counter(*views))
+    grown = made = read = 0
+    for act, amount in acts:
+        if act == "grow":
+            grown = min(len(lines), grown + amount)
+        elif act == "tick":
+            made += 1
         elif act == "fetch":
             until = min(grown, read + amount)
-            if place(read) < place(until):
-                carry_out(one.chunk(log[place(read) : place(until)], now))
+            feed.fetch(SOURCE, place(until) - place(read))
             read = until
         else:
-            now += amount
-            carry_out(one.tick(now, place(grown), drained=place(read) == place(grown)))
-    return machine
+            feed.fetch(TICKS, min(amount, made))
+            made -= min(amount, made)
+        feed.deliver()
+    feed.settle()
+    return feed.machine
 
 
 def contributions(machine: Machine) -> Contributions:
@@ -100,9 +107,9 @@ AMOUNTS = st.integers(1, 9)
 
 def check_sensitivity(views: Sequence[CountedView], lines: list[Line], acts: list[Act]) -> None:
     """Without the user u the others add what they add with them, and few counts fall, each by one."""
-    acts = [*acts, ("grow", len(lines)), ("fetch", len(lines)), ("tick", 1000)]
+    acts = [*acts, ("grow", len(lines)), ("tick", 1000)]
     lines = [*lines, Line(None, "", 900)]
-    acts = [*acts, ("grow", 1), ("fetch", 1), ("tick", 1)]
+    acts = [*acts, ("grow", 1), ("tick", 1)]
     full, rest = run(views, lines, acts, None), run(views, lines, acts, "u")
 
     others = {key: items for key, items in contributions(full).items() if key[2] != b"u"}
@@ -119,7 +126,7 @@ def check_sensitivity(views: Sequence[CountedView], lines: list[Line], acts: lis
             assert sum(moved.values()) <= one.items_per_user
 
 
-ACTS = st.lists(st.tuples(st.sampled_from(["grow", "grow", "fetch", "fetch", "tick"]), AMOUNTS), max_size=30)
+ACTS = st.lists(st.tuples(st.sampled_from(["grow", "grow", "fetch", "fetch", "tick", "read"]), AMOUNTS), max_size=30)
 IDLE = view("idle", clock="event", idle_ms=15, grace_ms=0)
 
 
@@ -132,15 +139,19 @@ def test_one_user_moves_few_counts_by_one_and_no_count_of_another_however_the_lo
 
 
 @settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
-@given(LINES, st.lists(st.tuples(AMOUNTS, st.integers(0, 9)), max_size=8), st.lists(AMOUNTS, max_size=20))
+@given(
+    LINES,
+    st.lists(st.tuples(AMOUNTS, st.integers(0, 9)), max_size=8),
+    st.lists(st.tuples(st.sampled_from(["fetch", "read"]), AMOUNTS), max_size=20),
+)
 def test_the_chunks_a_log_is_read_in_decide_nothing(
-    lines: list[Line], ticks: list[tuple[int, int]], sizes: list[int]
+    lines: list[Line], ticks: list[tuple[int, int]], reads: list[Act]
 ) -> None:
     log = [Line(None, "", -5), *lines, Line(None, "", 900)]
     grown: list[Act] = [act for grow, later in ticks for act in (("grow", grow), ("tick", later))]
     grown += [("grow", len(log)), ("tick", 1000)]
-    whole = run(VIEWS, log, [*grown, ("fetch", len(log))], None)
-    parts = run(VIEWS, log, [*grown, *(("fetch", n) for n in sizes), ("fetch", len(log))], None)
+    whole = run((*VIEWS, IDLE), log, grown, None)
+    parts = run((*VIEWS, IDLE), log, [*grown, *reads], None)
 
     assert contributions(parts) == contributions(whole)
     assert handed_on(parts.sent) == handed_on(whole.sent)
@@ -156,18 +167,48 @@ def test_what_one_fetch_brings_together_decides_nothing() -> None:
     Else a user's record decides where a chunk ends, and with it whether the late events of others count.
     """
     lines = [Line("u", "a", 2), Line("v", "secret", 5)]
-    acts: list[Act] = [("grow", 1), ("tick", 13), ("grow", 1)]
-    apart = run([view()], lines, [*acts, ("fetch", 1), ("fetch", 1), ("tick", 1)], None)
-    together = run([view()], lines, [*acts, ("fetch", 2), ("tick", 1)], None)
+    acts: list[Act] = [("grow", 1), ("tick", 13), ("grow", 1), ("tick", 1)]
+    apart = run([view()], lines, [*acts, ("fetch", 1), ("read", 1), ("fetch", 1)], None)
+    together = run([view()], lines, [*acts, ("fetch", 2)], None)
 
     assert handed_on(apart.sent) == {"pages": {0: {"a": 1}}}
     assert handed_on(together.sent) == handed_on(apart.sent)
 
 
+def test_a_tick_that_waits_behind_the_flood_of_another_user_closes_the_window_where_it_was_made() -> None:
+    """Without the flood of u the tick is read at once, with it not before v's late event has been read as well."""
+    flood = [Line("u", f"{n}", 5) for n in range(500)]
+    late = Line("v", "secret", 9)
+    at_once: list[Act] = [("tick", 13), ("read", 1), ("grow", 1), ("fetch", 1), ("tick", 20), ("read", 1)]
+    at_last: list[Act] = [("tick", 13), ("grow", 1), ("tick", 20), ("fetch", 501), ("read", 2)]
+    quiet = run([view()], [late], at_once, None)
+    busy = run([view()], [*flood, late], [("grow", 500), *at_last], None)
+
+    counted = [{user for _, _, user in contributions(machine)} for machine in (quiet, busy)]
+    assert counted == [set(), {b"u"}]
+    assert letters(quiet.sent) == {(0, "late"): 1}
+    assert letters(busy.sent) == {(500, "late"): 1}
+    assert [set(handed_on(machine.sent)["pages"]) for machine in (quiet, busy)] == [{0, 10, 20}] * 2
+
+
+def test_an_event_is_ahead_of_the_clock_of_its_own_time_however_late_it_is_read() -> None:
+    """Else the flood of u would let the event of v pass: by the time it is read, its time has come closer."""
+    flood = [Line("u", f"{n}", 5) for n in range(500)]
+    early = Line("v", "a", 35)
+    at_once: list[Act] = [("grow", 1), ("fetch", 1), ("tick", 13), ("read", 1), ("tick", 20)]
+    at_last: list[Act] = [("grow", 1), ("tick", 13), ("tick", 20), ("fetch", 501), ("read", 2)]
+    views = [view(max_ahead_ms=20)]
+    quiet = run(views, [early], at_once, None)
+    busy = run(views, [*flood, early], [("grow", 500), *at_last], None)
+
+    assert letters(quiet.sent) == {(0, "future"): 1}
+    assert letters(busy.sent) == {(500, "future"): 1}
+
+
 def test_with_a_wall_clock_a_user_who_is_not_read_yet_keeps_no_window_open_for_others() -> None:
     """The window of v is over when v comes; a record of u that waits in the same fetch must not change that."""
     lines = [Line("u", "a", 2), *(Line(f"v{n}", "b", 5) for n in range(50))]
-    acts: list[Act] = [("grow", 1), ("tick", 13), ("grow", 50), ("fetch", 51), ("tick", 1)]
+    acts: list[Act] = [("grow", 1), ("tick", 13), ("grow", 50), ("tick", 1), ("fetch", 51)]
     full, rest = (handed_on(run([view()], lines, acts, without).sent) for without in (None, "u"))
 
     assert rest == {"pages": {0: {}}}
@@ -178,8 +219,8 @@ def test_a_user_who_is_not_read_yet_holds_no_idle_clock_back() -> None:
     """As above for an event clock that goes on without watermarks."""
     views = [view(clock="event", idle_ms=20)]
     lines = [Line(None, "", 0), Line("u", "a", 2), *(Line(f"v{n}", "b", 5) for n in range(50))]
-    acts: list[Act] = [("grow", 1), ("fetch", 1), ("tick", 0), ("grow", 1), ("tick", 20), ("grow", 50), ("fetch", 51)]
-    acts += [("tick", 1), ("tick", 40)]
+    acts: list[Act] = [("grow", 1), ("tick", 0), ("grow", 1), ("tick", 20), ("grow", 50), ("tick", 1), ("tick", 40)]
+    acts += [("fetch", 51)]
     full, rest = (handed_on(run(views, lines, acts, without).sent) for without in (None, "u"))
 
     assert rest["pages"][0] == {}

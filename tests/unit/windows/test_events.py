@@ -225,7 +225,7 @@ def test_a_chunk_of_bad_records_counts_each_and_stops_nothing() -> None:
     machine.carry_out(one.load(machine))
 
     machine.carry_out(one.chunk([*entries, event(len(bad), "u", "a", 1)], 5))
-    machine.carry_out(one.tick(13, len(bad) + 1, drained=True))
+    machine.carry_out(one.ticks([13]))
 
     assert handed_on(machine.sent) == {"pages": {0: {"a": 1}}}
     assert {offset for offset, _ in letters(machine.sent)} == set(range(len(bad)))

@@ -68,7 +68,12 @@ def partials_of(view_name: str, start: int, tables: Sequence[dict[str, int]], bu
     """What each source partition hands on of a window."""
     return [
         Partial(
-            view_name, start, bucket, partition, {i: n for i, n in counts.items() if bucket_of(i, buckets) == bucket}
+            view_name,
+            start,
+            bucket,
+            partition,
+            0,
+            {i: n for i, n in counts.items() if bucket_of(i, buckets) == bucket},
         )
         for partition, counts in enumerate(tables)
         for bucket in range(buckets)
@@ -220,19 +225,27 @@ def test_a_bucket_waits_for_every_partition() -> None:
 
 def test_a_later_partial_replaces_an_earlier_one() -> None:
     merging = reader(VIEWS[0], partitions=2)
-    merging.write(messages([Partial("all", 0, 0, 0, {"a": 1}), Partial("all", 0, 0, 0, {"a": 5})]))
-    merging.write(messages([Partial("all", 0, 0, 0, {"a": 3}), Partial("all", 0, 0, 1, {"a": 10})]))
+    merging.write(messages([Partial("all", 0, 0, 0, 0, {"a": 1}), Partial("all", 0, 0, 0, 0, {"a": 5})]))
+    merging.write(messages([Partial("all", 0, 0, 0, 0, {"a": 3}), Partial("all", 0, 0, 1, 0, {"a": 10})]))
     assert merged(merging.machine) == {("all", 0, 0): {"a": 13}}
+
+
+def test_a_bucket_is_closed_when_the_last_partition_has_closed_it() -> None:
+    for closes in ((7, 9, 8), (9, 7, 8), (8, 8, 9)):
+        merging = reader(VIEWS[0])
+        merging.write(messages(Partial("all", 0, 0, at, closed, {"a": 1}) for at, closed in enumerate(closes)))
+        (sent,) = (message for message in merging.machine.sent if message.topic == SUMS)
+        assert decode(MergedBucket, sent.value or b"").closed_ms == 9
 
 
 def test_windows_of_one_batch_are_each_complete_on_their_own() -> None:
     merging = reader(VIEWS[0], partitions=1)
-    merging.write(messages([Partial("all", start, 0, 0, {"a": start}) for start in (10, 20, 30)]))
+    merging.write(messages([Partial("all", start, 0, 0, 0, {"a": start}) for start in (10, 20, 30)]))
     assert merged(merging.machine) == {("all", start, 0): {"a": start} for start in (10, 20, 30)}
 
 
 def test_a_partial_is_withdrawn_once_it_is_stored_and_deleted_once_its_bucket_is_handed_on() -> None:
-    value = encode(Partial("all", 0, 0, 0, {"a": 1}))
+    value = encode(Partial("all", 0, 0, 0, 0, {"a": 1}))
     places: dict[tuple[str, bool], int] = {}
     for at, effect in enumerate(merger(VIEWS[0], partitions=1).partials([value], Kept())):
         if isinstance(effect, Commit):
@@ -247,13 +260,13 @@ class Kept(Machine):
     """Rows with one partial in them."""
 
     def __init__(self) -> None:
-        partial = Partial("all", 0, 0, 0, {"a": 1})
+        partial = Partial("all", 0, 0, 0, 0, {"a": 1})
         super().__init__(rows={key(partial): encode(partial)})
 
 
 def test_a_partial_that_comes_again_is_dropped_and_withdrawn() -> None:
     merging = reader(VIEWS[0], partitions=1)
-    again = messages([Partial("all", 0, 0, 0, {"a": 1})])
+    again = messages([Partial("all", 0, 0, 0, 0, {"a": 1})])
     merging.write(again)
     merging.write(again)
     assert sum(message.topic == SUMS for message in merging.machine.sent) == 1
@@ -295,7 +308,7 @@ def test_markers_expire_but_not_while_their_windows_can_be_sent_again() -> None:
     merging = reader(view("all", buckets=1, retention_ms=25), view("alls", buckets=1), partitions=1)
     starts = range(0, 30 * HANDED_ON_AT_ONCE, 10)
     for start in starts:
-        merging.write(messages([Partial(name, start, 0, 0, {}) for name in ("all", "alls")]))
+        merging.write(messages([Partial(name, start, 0, 0, 0, {}) for name in ("all", "alls")]))
     kept = {
         name: [start for start in starts if bucket_key(FINISHED, name, start, 0) in merging.machine.rows]
         for name in ("all", "alls")
@@ -309,7 +322,7 @@ def test_partials_sent_again_after_their_markers_expired_leave_no_counts() -> No
     """A counter hands on up to 32 windows before its commit point, and after a crash sends them all again."""
     windows = [10 * n for n in range(HANDED_ON_AT_ONCE)]
     merging = reader(view("all", buckets=1, retention_ms=40), partitions=2, at_once=5)
-    first, second = (messages(Partial("all", start, 0, p, {"secret": 1}) for start in windows) for p in (0, 1))
+    first, second = (messages(Partial("all", start, 0, p, 0, {"secret": 1}) for start in windows) for p in (0, 1))
     merging.write(first)
     merging.write(second)
     assert len(merged(merging.machine)) == len(windows)

@@ -26,7 +26,7 @@ def test_a_view_that_is_no_longer_configured_leaves_no_journal_and_the_others_go
     one = loaded(machine, view("stays"))
     assert [key[1:].startswith(text("stays")) for key in machine.rows if key.startswith(JOURNAL)] == [True] * 3
     assert machine.unerased(JOURNAL) == []
-    machine.carry_out(one.tick(33, 3, drained=True))
+    machine.carry_out(one.ticks([33]))
     assert handed_on(machine.sent) == {"stays": {0: {"a": 1}, 10: {"a": 1}, 20: {"a": 1}}}
 
 
@@ -35,7 +35,7 @@ def test_a_new_view_beside_an_old_one_starts_at_its_first_window() -> None:
     counted(machine, view("old"))
     one = loaded(machine, view("old"), view("new", first_ms=10))
     machine.carry_out(one.chunk([event(3, "v", "b", 12)], 6))
-    machine.carry_out(one.tick(33, 4, drained=True))
+    machine.carry_out(one.ticks([33]))
     assert handed_on(machine.sent) == {
         "old": {0: {"a": 1}, 10: {"a": 1, "b": 1}, 20: {"a": 1}},
         "new": {10: {"b": 1}, 20: {}},
@@ -46,12 +46,12 @@ def test_a_longer_grace_does_not_reopen_windows_that_were_handed_on() -> None:
     """`grace` may change between two starts; what comes for a window that is gone is late, counted, and not kept."""
     machine = Machine()
     one = counted(machine, view(grace_ms=0))
-    machine.carry_out(one.tick(20, 3, drained=True))
+    machine.carry_out(one.ticks([20]))
     assert handed_on(machine.sent) == {"pages": {0: {"a": 1}, 10: {"a": 1}}}
 
     one = loaded(machine, view(grace_ms=100))
     machine.carry_out(one.chunk([event(3, "v", "secret", 5)], 21))
-    machine.carry_out(one.tick(1000, 4, drained=True))
+    machine.carry_out(one.ticks([1000]))
 
     assert letters(machine.sent) == {(3, "late"): 1}
     assert [key for key in machine.rows if key.startswith(JOURNAL)] == []
@@ -101,5 +101,5 @@ def test_loading_one_source_leaves_the_journals_of_the_others() -> None:
     machine = two_sources()
     loaded(machine, view("beside"), source="other", configured=["pages", "stays", "beside"])
     one = loaded(machine, view(), view("stays"), configured=["pages", "stays", "beside"])
-    machine.carry_out(one.tick(33, 3, drained=True))
+    machine.carry_out(one.ticks([33]))
     assert handed_on(machine.sent)["stays"] == {0: {"a": 1}, 10: {"a": 1}, 20: {"a": 1}}

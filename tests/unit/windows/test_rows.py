@@ -50,8 +50,8 @@ def test_buckets_never_change() -> None:
 def test_rows_are_read_back() -> None:
     rows = [
         JournalRow(5, [b"\xff", b""], ["a", "é"]),
-        Marker(-1, {"pages": ViewMark(b"finger", -5, 7, [(0, 3)])}),
-        Partial("pages", -1000, 3, 2, {"a": 1}),
+        Marker(-1, 6, {"pages": ViewMark(b"finger", -5, None, 7, 9, 11, [(0, 3)])}),
+        Partial("pages", -1000, 3, 2, 17, {"a": 1}),
     ]
     assert [decode(type(row), encode(row)) for row in rows] == rows
 

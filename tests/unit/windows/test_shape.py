@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shape import Stretch, Tiling
 
 LENGTHS = range(1, 9)
 PAIRS = [
@@ -30,6 +30,22 @@ def test_windows_tile_periods_if_and_only_if_no_window_is_in_two() -> None:
     tiled = [windows.tiles(periods) for windows, periods in PAIRS]
     assert tiled == [not straddles(windows, periods) for windows, periods in PAIRS]
     assert 0 < sum(tiled) < len(PAIRS)
+
+
+def test_stretches_hold_and_overlap_one_another_as_their_moments_do() -> None:
+    stretches = [Stretch(start, end) for start, end in combinations(range(-3, 4), 2)]
+    for one, other in product(stretches, stretches):
+        mine, theirs = range(one.start_ms, one.end_ms), range(other.start_ms, other.end_ms)
+        assert one.holds(other) == (set(theirs) <= set(mine))
+        assert one.overlaps(other) == other.overlaps(one) == (not set(mine).isdisjoint(theirs))
+
+
+def test_a_tiling_is_that_of_each_of_its_stretches() -> None:
+    for tiling, moment in product([Tiling(3, -1), Tiling(1), Tiling(8, 5)], range(-20, 20)):
+        stretch = tiling.stretch(moment)
+        assert stretch.start_ms <= moment < stretch.end_ms
+        assert Tiling.of(stretch).length_ms == tiling.length_ms
+        assert all(Tiling.of(stretch).start_of(at) == tiling.start_of(at) for at in range(-20, 20))
 
 
 def test_windows_that_fit_are_the_longest_that_do_and_are_moved_by_less_than_one() -> None:

@@ -1,0 +1,97 @@
+"""What was published and is not stored: windows whose state was lost, found by the records in the public topics.
+
+A record is published after its commit is in the changelog, so recovered tables know every record that readers have.
+Where they do not, state was lost. To go on would draw windows again that readers have, with fresh noise, and pay for it
+from a ledger that forgot the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import ViewPlan
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.releases.pricing import difference
+from stream_dp.releases.rows import NOTHING, ViewRow, stored_table, stored_window
+from stream_dp.windows.durations import format_time
+from stream_dp.windows.effects import Rows
+
+
+class Shown(NamedTuple):
+    """A record that was found in a public topic."""
+
+    audience: str
+    start_ms: int
+    revision: int
+    refused: bool
+
+
+Published = Mapping[str, Collection[Shown]]
+"""What was found in the public topics, by view: all, or the newest of it."""
+UNPUBLISHED: Published = MappingProxyType({})
+
+
+def lost_windows(view: ViewPlan, stored: ViewRow | None, shown: Collection[Shown], rows: Rows) -> list[int]:
+    """Starts of the windows of which more was published than is stored, oldest first.
+
+    Args:
+        view: the view.
+        stored: its row, None when there is none.
+        shown: what was found of it in its public topics.
+        rows: the partition's table.
+    """
+    return sorted({one.start_ms for one in shown if _is_lost(view, stored, one, rows)})
+
+
+def _is_lost(view: ViewPlan, stored: ViewRow | None, one: Shown, rows: Rows) -> bool:
+    row = stored_window(view.name, one.start_ms, rows)
+    if row is None:
+        return stored is None or one.start_ms >= stored.kept_ms
+    return row.given.get(one.audience, NOTHING).revision < one.revision - one.refused
+
+
+def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, Cost]:
+    """What can have been paid at worst for lost windows and is forgotten, by the start of its period.
+
+    Windows leave in order, so whatever lies between the last that is stored and the newest that is lost was released as
+    well, found or not.
+
+    Args:
+        view: the view.
+        lost: starts of the windows, oldest first.
+        next_ms: start of the first window that is not stored as released.
+        rows: the partition's table.
+    """
+    finest = len(view.levels) - 1
+    starts = view.window.shape.starts(next_ms, lost[-1])
+    between = {start for start in starts if stored_window(view.name, start, rows) is None}
+    costs: dict[int, Cost] = {}
+    for start in between.union(lost):
+        row = stored_window(view.name, start, rows)
+        if row is None or row.refused:
+            cost = view.cost(finest)
+        else:
+            cost = difference(view, stored_table(view.name, start, rows), row.finest, finest)
+        period = view.ledger.periods.start_of(start)
+        costs[period] = costs.get(period, Cost.ZERO) + cost
+    return costs
+
+
+def lost_state(lost: Mapping[str, Sequence[int]]) -> ConfigError:
+    """The error of a worker that finds windows of its views in the public topics and not in its tables."""
+    return ConfigError(
+        [
+            Fault(
+                f"views.{view}",
+                f"stored state was lost: of {len(starts)} windows or more, the newest that of "
+                f"{format_time(starts[-1])}, readers have what the tables and the ledger do not know; to release them "
+                "again would spend a second time. Restore the data folder or the changelog of the releases; or start "
+                "once with --accept-loss, which charges these windows at worst and never releases them again; or give "
+                "the view a new name, if the ledger may forget what they cost",
+            )
+            for view, starts in lost.items()
+        ]
+    )

@@ -1,0 +1,114 @@
+"""Which stored records still have to leave, and when: releasing stores them, publishing takes them from there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import islice
+
+from stream_dp.releases.rows import WINDOW, Departure, stored_window
+from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
+from stream_dp.windows.keys import encode, window_key
+
+PUBLISHED_AT_ONCE = 500
+"""Records that are published together: behind so many, the runtime looks whether the partition is still its own."""
+BYTES_AT_ONCE = 16 << 20
+SETTLED_AT_ONCE = 64
+"""Windows whose outboxes one commit empties."""
+
+
+class Outboxes:
+    """The outboxes of one partition's windows that are not empty. Memory holds windows and slots, no records.
+
+    `publish` reads stored rows only, so it may run between any two effects of the release engine; `settle` rewrites
+    them, so it may not. What a crash leaves behind: an outbox that was published and not emptied is published again,
+    byte for byte.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, str, int]] = []
+        """A heap of (slot, view, start of the window)."""
+        self._published: dict[tuple[str, int], int] = {}
+        """By view and window: the number of the last departure that was published and still stands in its row."""
+
+    def add(self, leave: Leave) -> None:
+        """Carry out a `Leave`."""
+        heappush(self._waiting, (leave.slot_ms, leave.view, leave.start_ms))
+
+    @property
+    def next_ms(self) -> int | None:
+        """The earliest slot that something waits for, None if nothing waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def publish(self, slot_ms: int, rows: Rows) -> Step:
+        """Publish what was to leave at a slot or before it, the windows of a view in their order.
+
+        What is added later leaves later, though the step may not have begun.
+
+        Args:
+            slot_ms: the slot that has come.
+            rows: the partition's table.
+        """
+        due: set[tuple[str, int]] = set()
+        while self._waiting and self._waiting[0][0] <= slot_ms:
+            due.add(heappop(self._waiting)[1:])
+        return self._published_at(slot_ms, sorted(due), rows)
+
+    def _published_at(self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows) -> Step:
+        late: Counter[str] = Counter()
+        batch: list[Message] = []
+        size = 0
+        last: dict[tuple[str, int], int] = {}
+        for view, start in windows:
+            departure = self._leaving(view, start, slot_ms, rows)
+            if departure is None:
+                continue
+            batch += departure.messages()
+            size += departure.size
+            last[view, start] = departure.number
+            late[view] += departure.slot_ms < slot_ms
+            if len(batch) >= PUBLISHED_AT_ONCE or size >= BYTES_AT_ONCE:
+                yield from self._publish(batch, slot_ms, last)
+                batch, size, last = [], 0, {}
+        if batch:
+            yield from self._publish(batch, slot_ms, last)
+        for view, missed in sorted((+late).items()):
+            yield Increment("releases_late", missed, (("view", view),))
+
+    def _leaving(self, view: str, start: int, slot_ms: int, rows: Rows) -> Departure | None:
+        """What leaves of a window: one departure. What is behind it waits until that one is settled.
+
+        Were both published, a crash before that would let the older revision be published again behind the newer one.
+        """
+        row = stored_window(view, start, rows)
+        behind = self._published.get((view, start), 0)
+        outbox = row.outbox if row is not None else []
+        due = [departure for departure in outbox if departure.number > behind and departure.slot_ms <= slot_ms]
+        leaving = due.pop(0) if due and not behind else None
+        if due:
+            heappush(self._waiting, (due[0].slot_ms, view, start))
+        return leaving
+
+    def _publish(self, batch: list[Message], slot_ms: int, last: dict[tuple[str, int], int]) -> Iterator[Publish]:
+        yield Publish(batch, slot_ms)
+        self._published |= last
+
+    @property
+    def published(self) -> bool:
+        """Whether something was published that still stands in its outbox."""
+        return bool(self._published)
+
+    def settle(self, rows: Rows) -> Step:
+        """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most."""
+        changed: list[tuple[bytes, bytes | None]] = []
+        settled = dict(islice(self._published.items(), SETTLED_AT_ONCE))
+        for (view, start), number in settled.items():
+            row = stored_window(view, start, rows)
+            if row is not None:
+                row.outbox = [departure for departure in row.outbox if departure.number > number]
+                changed.append((window_key(WINDOW, view, start), encode(row)))
+        yield Commit(changed)
+        for window, number in settled.items():
+            if self._published[window] == number:
+                del self._published[window]

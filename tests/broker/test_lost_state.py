@@ -1,0 +1,51 @@
+"""A worker process on Kafka whose changelog and folder are gone says so and ends; only --accept-loss lets it go on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.runtime.topics import RELEASES, Topics
+from stream_dp.testing import application
+from tests.support.losing import delete, publish_minutes
+from tests.support.views import only_view
+
+pytestmark = pytest.mark.broker
+
+
+async def test_worker_that_lost_its_state_ends_and_releases_no_window_a_second_time(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        view = only_view(app)
+        worker = spawn(app, "worker")
+        worker.start()
+        await publish_minutes(app, 0, 1)
+        await app.wait_for_releases(view.name, 2)
+        before = await app.published(view.name)
+        assert worker.terminate() == 0
+        await delete(app, Topics.of(app.plan).changelog(RELEASES))
+        shutil.rmtree(worker.data_dir)
+
+        worker.start()
+        assert worker.wait(60) == 2
+        assert f"error: views.{view.name}: stored state was lost: of 2 windows or more" in worker.said()
+        assert await app.published(view.name) == before
+
+        worker.start("--accept-loss")
+        await publish_minutes(app, 2)
+        await app.wait_for_releases(view.name, 3)
+        after = await app.published(view.name)
+        assert {audience: records[:2] for audience, records in after.items()} == before
+        (ledger,) = (await app.ledgers()).values()
+        assert ledger.spent == view.cost(2) * 2 + view.cost(1)
+        assert worker.terminate() == 0
+
+        worker.start()
+        await publish_minutes(app, 3)
+        await app.wait_for_releases(view.name, 4)
+        assert worker.counters()["windows_lost{view=" + view.name + "}"] == 2

@@ -1,0 +1,53 @@
+"""How the record of a histogram is read: the interval of a key that is shown because its noisy count is large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from stream_dp.kinds.histogram import HistogramRelease
+from stream_dp.lossless.families.discrete_laplace import pmf, tail
+from stream_dp.lossless.levels import noise_parameter
+from stream_dp.records.models import Release
+from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, plan
+
+ENOUGH = Fraction(95, 100)
+LEVELS = {"coarse": COARSE, "middle": MIDDLE, "fine": FINE}
+
+
+def record_at(level: str) -> HistogramRelease:
+    desk = Desk(plan(("public: coarse", f"public: {level}")))
+    desk.give("pages", 0, {"home": 40})
+    record = desk.record("pages", "public", 0)
+    assert isinstance(record, HistogramRelease)
+    return record
+
+
+def covered(record: HistogramRelease, interval: Callable[[int], tuple[int, int]], count: int) -> Fraction:
+    """The chance, given that a key of a true count is shown, that the interval of its noisy count holds that."""
+    a = noise_parameter(plan().views["pages"].levels[LEVELS[record.level.name]].threshold)
+    held = Fraction(0)
+    for noisy in range(record.minimum_count, record.two_sided_from + count + 60):
+        least, most = interval(noisy)
+        held += pmf(a, noisy - count) if least <= count <= most else 0
+    return held / tail(a, record.minimum_count - count)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_true_count_lies_in_the_interval_of_a_shown_key(level: str) -> None:
+    record = record_at(level)
+    assert all(covered(record, record.interval, count) >= ENOUGH for count in range(1, record.two_sided_from + 20))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_plus_or_minus_the_noise_does_not_hold_small_counts_that_are_shown(level: str) -> None:
+    """The mutant: what holds for a key that was named beforehand, and for every key of the other kinds."""
+    record = record_at(level)
+
+    def plain(noisy: int) -> tuple[int, int]:
+        return Release.interval(record, noisy)
+
+    assert covered(record, plain, 1) < ENOUGH
+    assert covered(record, plain, record.two_sided_from + 20) >= ENOUGH

@@ -1,0 +1,201 @@
+"""Any sequence of changed periods, budgets, names and views: every period that began keeps what it promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.accounting import Cost, Ledger
+from stream_dp.config import planning
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.records.codec import AnyRecord, decode
+from stream_dp.records.models import Refusal
+from stream_dp.records.statement import caps
+from stream_dp.releases.accounts import Accounts
+from stream_dp.windows.shape import Stretch
+from tests.support.shapes import HOME, Shape, opened, stored
+
+
+@pytest.fixture(autouse=True, scope="module")
+def caps_are_worked_out_once() -> Iterator[None]:
+    """Those of a part take a tenth of a second, and here are hundreds of plans with few parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "_CAPS", {part: cache(inverse) for part, inverse in planning._CAPS.items()})
+        yield
+
+
+@dataclass
+class Book:
+    """What the records say was paid, kept as (period, window, cost), and what that leaves."""
+
+    begun: dict[Stretch, Cost] = field(default_factory=dict)
+    """The caps of every period that a release was charged to."""
+    paid: list[tuple[Stretch, Stretch, Cost]] = field(default_factory=list)
+    refused: int = 0
+    changed: int = 0
+    """Releases that were paid by a period of another shape than the configured one."""
+    exact: bool = True
+    """Whether to ask more than that every promise is kept: that what is charged fits, and what is refused does not."""
+    finest: dict[tuple[str, Stretch], Cost] = field(default_factory=dict)
+    """By view and window: what the finest release of it has cost."""
+
+    def counted(self, period: Stretch) -> Cost:
+        return sum((cost for payer, _, cost in self.paid if payer.overlaps(period)), Cost.ZERO)
+
+    def inside(self, period: Stretch) -> Cost:
+        """What the windows have cost that have a moment in a period, whichever period paid."""
+        return sum((cost for _, window, cost in self.paid if window.overlaps(period)), Cost.ZERO)
+
+    def fits(self, payer: Stretch, budget: Cost, window: Stretch, cost: Cost) -> bool:
+        """Whether a window may be charged: entry by entry under all that have begun, and in whole where one begins."""
+        if payer not in self.begun and not self.counted(payer) + cost <= budget:
+            return False
+        bound = {period: most for period, most in self.begun.items() if period.overlaps(window)}
+        return all(
+            not asked or have + asked <= most
+            for period, limit in bound.items()
+            for have, asked, most in zip(self.counted(period), cost, limit, strict=True)
+        )
+
+    def take(self, plan: Plan, record: AnyRecord) -> None:
+        """Check a record against what was paid before, and write down what it charged."""
+        window = Stretch(record.window.start_ms, record.window.end_ms)
+        payer = Stretch(record.ledger.period.start_ms, record.ledger.period.end_ms)
+        (ledger,) = plan.ledgers.values()
+        today = ledger.periods.stretch(window.start_ms)
+        begun = sorted(self.begun, key=lambda period: (period.start_ms, period.end_ms))
+        paying = today if today in self.begun else next((each for each in begun if each.holds(window)), today)
+        assert payer == paying, "another period paid than the one that has begun"
+        budget = self.begun.get(payer, ledger.budget)
+        assert caps(record.ledger) == budget, "a record says another budget than its period began with"
+        if isinstance(record, Refusal):
+            self.refused += 1
+            fits = self.fits(payer, budget, window, record.asked.cost)
+            assert not fits, "a window was refused that is affordable"
+            return
+        former, held = self.finest.get((record.view, window), Cost.ZERO), record.held.cost
+        self.finest[record.view, window] = former.most(held)
+        cost = former.most(held) - former
+        fits = self.fits(payer, budget, window, cost)
+        self.begun[payer] = budget
+        self.paid.append((payer, window, cost))
+        self.changed += payer != today
+        for period, limit in self.begun.items():
+            assert self.inside(period) <= limit, "a period does not keep what it promised"
+        assert fits or not self.exact, "a window was charged that does not fit"
+
+    def agree(self, ledgers: Mapping[Stretch, Ledger]) -> None:
+        """What is stored is what was paid, no more and no less."""
+        assert ledgers.keys() == self.begun.keys()
+        for period, ledger in ledgers.items():
+            paid = [cost for payer, _, cost in self.paid if payer == period]
+            assert (ledger.spent, ledger.budget) == (sum(paid, Cost.ZERO), self.begun[period])
+            assert not ledger.reserved
+
+
+Act = Shape | tuple[str, int] | tuple[str, str, str]
+
+
+def run(acts: Iterable[Act], *, parted: bool = False, exact: bool = True) -> Book:
+    """Change the shape, release the next windows of a view, or grant; check everything that is published."""
+    book, seen, following = Book(exact=exact), 0, dict.fromkeys(NAMES, 0)
+    desk = opened(Shape(4, budget=20 if parted else 9, parted=parted))
+    for number, act in enumerate(acts, start=1):
+        match act:
+            case Shape():
+                desk.change(act.plan())
+            case (str(view), int(windows)):
+                for _ in range(windows if view in desk.plan.views else 0):
+                    desk.give(view, following[view], HOME)
+                    following[view] = desk.plan.views[view].window.shape.next(following[view])
+            case (_, str(audience), str(level)):
+                desk.grant(number, audience, level)
+        news, seen = desk.machine.sent[seen:], len(desk.machine.sent)
+        records = [decode(message.value or b"") for message in news if message.topic.startswith("releases.")]
+        for record in sorted(records, key=lambda record: list(desk.plan.views).index(record.view)):  # as it is charged
+            book.take(desk.plan, record)
+        book.agree(stored(desk))
+    return book
+
+
+NAMES = ("pages", "others", "wide")
+
+
+@st.composite
+def shapes(draw: st.DrawFn, *, parted: bool) -> Shape:
+    period, start = draw(st.integers(2, 9)), draw(st.integers(0, 8))
+    views = NAMES if period % 2 == start % 2 == 0 else NAMES[:2]
+    gone = draw(st.sampled_from(["", "", "", *views]))
+    ledger = draw(st.sampled_from(["visitors", "readers"]))
+    budget = draw(st.sampled_from([20, 26] if parted else [9, 14, 20]))
+    return Shape(period, start, budget, ledger, views=tuple(name for name in views if name != gone), parted=parted)
+
+
+def acts(*, parted: bool) -> st.SearchStrategy[list[Act]]:
+    """Some changes, between any two of which windows are released."""
+    windows = st.tuples(st.sampled_from(NAMES), st.integers(1, 5))
+    grants = st.tuples(
+        st.just("grant"), st.sampled_from(["public", "staff"]), st.sampled_from(["coarse", "middle", "fine"])
+    )
+    stretch = st.tuples(shapes(parted=parted), windows, windows, windows | grants).map(list)
+    return st.lists(stretch, min_size=2, max_size=5).map(lambda found: [act for acts in found for act in acts])
+
+
+@given(found=acts(parted=False))
+@settings(derandomize=True, max_examples=100, deadline=None)
+def test_every_period_that_began_keeps_its_promise_however_the_shape_is_changed(found: list[Act]) -> None:
+    run(found)
+
+
+@given(found=acts(parted=True))
+@settings(derandomize=True, max_examples=40, deadline=None)
+def test_every_part_of_every_period_that_began_keeps_its_promise(found: list[Act]) -> None:
+    run(found, parted=True)
+
+
+def history(*, parted: bool) -> list[Act]:
+    some, more = (20, 26) if parted else (9, 14)
+    return [
+        ("pages", 2),
+        Shape(3, 1, some, views=("others", "pages"), parted=parted),
+        ("pages", 4),
+        ("others", 4),
+        ("grant", "staff", "fine"),
+        Shape(6, 2, more, "readers", views=("others", "pages", "wide"), parted=parted),
+        ("wide", 5),
+        ("pages", 4),
+        ("others", 5),
+        Shape(5, 0, more, views=("others", "pages"), parted=parted),
+        ("others", 10),
+        ("pages", 12),
+    ]
+
+
+@pytest.mark.parametrize("parted", [False, True])
+def test_a_history_of_changes_has_what_the_oracle_looks_at(parted: bool) -> None:
+    book = run(history(parted=parted), parted=parted)
+    assert book.refused
+    assert book.changed
+    assert len(book.begun) > 3
+
+
+def test_spending_that_is_not_carried_over_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accounts, "_overlapping", lambda *_: [])
+    with pytest.raises(AssertionError, match="a period does not keep what it promised"):
+        run([("pages", 4), Shape(3), ("pages", 3)], exact=False)
+
+
+def test_a_former_period_that_is_not_asked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Today's period has begun and pays; the window is in a former one as well."""
+
+    def alone(self: Accounts, view: ViewPlan, start_ms: int) -> Cost:
+        return self._rest(*self.of(view, start_ms))
+
+    monkeypatch.setattr(Accounts, "left", alone)
+    with pytest.raises(AssertionError, match="a period does not keep what it promised"):
+        run([("pages", 4), Shape(4, 2, budget=40, views=("others", "pages")), ("pages", 1), ("others", 4)], exact=False)

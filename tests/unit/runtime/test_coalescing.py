@@ -1,0 +1,157 @@
+"""The consumer of chunks: what it asks Faust's consumer for, what it holds back, and what becomes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from stream_dp.runtime.coalescing import MAX_WAIT_SECONDS, Batch, CoalescingConsumer
+from stream_dp.runtime.memory import LogRecord
+from stream_dp.runtime.ordering import Tick
+from stream_dp.windows.keys import encode
+
+TICKS, SOURCE, ORDERS, CHANGELOG = (TP(topic, 0) for topic in ("ticks", "visits", "orders", "changelog"))
+ALL = {TICKS, SOURCE, ORDERS, CHANGELOG}
+
+
+class Driver:
+    """What Faust's consumer is to ours: it brings what the test lays out, once, of the partitions it is asked for."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.laid_out: dict[TP, list[LogRecord]] = {}
+        self.asked: list[tuple[set[TP], float]] = []
+        self.positions: dict[TP, int] = {}
+        self.committed: dict[TP, int | None] = {}
+        self.seeks: list[tuple[TP, int]] = []
+
+    async def _getmany(self, active: set[TP], seconds: float) -> Mapping[TP, Sequence[Any]]:
+        self.asked.append((active, seconds))
+        found = {tp: self.laid_out.pop(tp) for tp in sorted(active) if tp in self.laid_out}
+        self.positions |= {tp: records[-1].offset + 1 for tp, records in found.items() if records}
+        return found
+
+    def fetched_to(self, tp: TP) -> int | None:
+        return self.positions.get(tp)
+
+    async def seek_to_committed(self) -> Mapping[TP, int | None]:
+        return self.committed
+
+    async def _seek(self, tp: TP, offset: int) -> None:
+        self.seeks.append((tp, offset))
+
+
+class Consumer(CoalescingConsumer, Driver):
+    pass
+
+
+def record(tp: TP, offset: int, value: bytes = b"x") -> LogRecord:
+    return LogRecord(tp.topic, tp.partition, offset, None, value, 0)
+
+
+def tick(offset: int, now_ms: int, end: int) -> LogRecord:
+    return record(TICKS, offset, encode(Tick(now_ms, {"visits": end})))
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    app = SimpleNamespace(rebalancing=False, ticks="ticks", sources={"visits"}, coalesced={"ticks", "visits", "orders"})
+    return Consumer(app)
+
+
+async def fetch(consumer: Consumer, active: set[TP] = ALL, **records: list[LogRecord]) -> dict[str, Any]:
+    """One round: what is laid out, by topic; what comes of it, by topic."""
+    consumer.laid_out |= {TP(topic, 0): found for topic, found in records.items()}
+    return {tp.topic: found for tp, found in (await consumer._getmany(active, 1.0)).items()}
+
+
+async def test_what_no_tick_is_about_goes_on_at_once_in_one_piece_and_changelogs_as_they_are(
+    consumer: Consumer,
+) -> None:
+    orders, rows = [record(ORDERS, 0), record(ORDERS, 1)], [record(CHANGELOG, 7), record(CHANGELOG, 8)]
+
+    assert await fetch(consumer, orders=orders, changelog=rows) == {
+        "orders": [Batch(orders, None, 0)],
+        "changelog": rows,
+    }
+    assert await fetch(consumer, orders=[record(ORDERS, 5)]) == {"orders": [Batch([record(ORDERS, 5)], 1, 0)]}
+
+
+async def test_records_of_a_source_go_on_with_the_tick_behind_them_and_each_names_its_predecessor(
+    consumer: Consumer,
+) -> None:
+    events = [record(SOURCE, at) for at in range(4)]
+    assert await fetch(consumer, visits=events) == {}
+    said = [tick(0, 10, 3), tick(1, 20, 4)]
+    assert await fetch(consumer, ticks=said) == {"visits": [Batch(events[:3], None, 10)]}
+    assert await fetch(consumer) == {"ticks": [Batch(said[:1], None, 10)]}
+    assert await fetch(consumer) == {"visits": [Batch(events[3:], 2, 20)]}
+    assert await fetch(consumer) == {"ticks": [Batch(said[1:], 0, 20)]}
+    assert await fetch(consumer) == {}
+
+
+async def test_nothing_is_fetched_of_a_partition_that_holds_something_and_nobody_waits_while_something_is_due(
+    consumer: Consumer,
+) -> None:
+    """So a source that runs ahead of its ticks fills no memory, and a backlog is counted without a pause."""
+    await fetch(consumer, visits=[record(SOURCE, 0), record(SOURCE, 1)])
+    await fetch(consumer, ticks=[tick(0, 10, 1)])
+    await fetch(consumer)
+    await fetch(consumer)
+
+    assert consumer.asked == [
+        (ALL, MAX_WAIT_SECONDS),
+        (ALL - {SOURCE}, MAX_WAIT_SECONDS),
+        (ALL - {SOURCE, TICKS}, 0),  # the tick is due, the second event is held
+        (ALL - {SOURCE}, MAX_WAIT_SECONDS),
+    ]
+
+
+async def test_where_everything_is_held_nothing_is_asked_for(consumer: Consumer) -> None:
+    """To ask aiokafka for no partition is to ask it for all."""
+    await fetch(consumer, {SOURCE}, visits=[record(SOURCE, 0)])
+    assert await fetch(consumer, {SOURCE}) == {}
+    assert await fetch(consumer, set()) == {}
+    assert len(consumer.asked) == 1
+
+
+async def test_nothing_coalesced_is_fetched_or_handed_on_during_a_rebalance(consumer: Consumer) -> None:
+    await fetch(consumer, visits=[record(SOURCE, 0)], ticks=[tick(0, 10, 0)])
+    consumer.app.rebalancing = True
+
+    assert await fetch(consumer, orders=[record(ORDERS, 0)]) == {}
+    assert consumer.asked[-1][0] == {CHANGELOG}
+
+
+async def test_what_a_fetch_brings_that_a_rebalance_has_overtaken_is_not_handed_on(consumer: Consumer) -> None:
+    events = [record(SOURCE, 5)]
+    consumer.laid_out = {SOURCE: events, TICKS: [tick(0, 10, 9)]}
+    fetching = consumer._getmany(ALL, 1.0)
+    getmany = Driver._getmany
+
+    async def overtaken(self: Driver, active: set[TP], seconds: float) -> Mapping[TP, Sequence[Any]]:
+        self.app.rebalancing = True
+        return await getmany(self, active, seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Driver, "_getmany", overtaken)
+        assert await fetching == {}
+
+
+@pytest.mark.parametrize(("committed", "seeks"), [(3, []), (None, [(SOURCE, 5)]), (0, [(SOURCE, 5)])])
+async def test_what_was_held_is_fetched_again_after_a_seek_though_nothing_was_committed(
+    consumer: Consumer, committed: int | None, seeks: list[tuple[TP, int]]
+) -> None:
+    """Faust seeks back to what was committed; where that is nothing, what was held would be gone."""
+    consumer.committed = {SOURCE: committed}
+    await fetch(consumer, visits=[record(SOURCE, 5), record(SOURCE, 6)])
+
+    assert await consumer.seek_to_committed() == consumer.committed
+
+    assert consumer.seeks == seeks
+    again = [record(SOURCE, at) for at in (5, 6, 7)]
+    assert await fetch(consumer, visits=again, ticks=[tick(0, 10, 8)]) == {"visits": [Batch(again, None, 10)]}

@@ -1,0 +1,60 @@
+"""What is said of computing times; that a machine is fast is not tested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stream_dp.runtime import computing
+from stream_dp.runtime.computing import RARE, Computing, measure
+from stream_dp.windows.slots import Slots
+from tests.kinds.cases import CASES
+from tests.support.releasing import plan
+
+
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_every_kind_is_timed(kind: str) -> None:
+    (found,) = measure(CASES[kind].plan(), seconds=0)
+    assert found.keys_in_time > 0
+    assert found.shown_keys_in_time > 0
+
+
+def test_every_view_is_timed_by_itself() -> None:
+    assert [found.view for found in measure(plan(), seconds=0)] == ["pages", "tops"]
+
+
+@pytest.fixture
+def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that takes 100 ms for a window, 1 us for a rare key and 5 us for a shown one."""
+
+    def timed(_plan: object, _view: object, keys: int, count: int) -> float:
+        return 0.1 + keys * (1e-6 if count == RARE else 5e-6)
+
+    monkeypatch.setattr(computing, "_timed", timed)
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize(("offset_ms", "keys", "shown"), [(2000, 900_000, 180_000), (200, 0, 0), (0, 0, 0)])
+def test_half_of_the_offset_is_for_computing(offset_ms: int, keys: int, shown: int) -> None:
+    (found, _) = measure(replace(plan(), slots=Slots(1000, offset_ms)))
+    assert found.milliseconds_a_window == 100
+    assert (found.microseconds_a_key, found.microseconds_a_shown_key) == (1, 5)
+    assert found.keys_in_time == pytest.approx(keys, abs=2)
+    assert found.shown_keys_in_time == pytest.approx(shown, abs=2)
+    assert found.advised is (keys > 100_000)
+
+
+def test_what_is_said_has_all_the_numbers() -> None:
+    found = Computing(
+        view="pages",
+        milliseconds_a_window=1.234,
+        microseconds_a_key=4.321,
+        microseconds_a_shown_key=20.1,
+        keys_in_time=230_000,
+        shown_keys_in_time=49_000,
+    )
+    assert found.words("2s") == (
+        "On this machine a window of pages takes 1.23 ms, 4.32 us for every key and 20.1 us for one that is shown: "
+        "half of the offset of 2s covers 230000 keys, or 49000 that are all shown"
+    )

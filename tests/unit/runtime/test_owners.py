@@ -1,0 +1,353 @@
+"""A topic belongs to one application: another one is told so before it writes anything, however they race."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from faust.types import TP
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.runtime.client import MemoryClient, Outgoing
+from stream_dp.runtime.memory import LogRecord, MemoryLog
+from stream_dp.runtime.owners import OWNERS, Claim, create_owned
+from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.testing import plan_from
+from tests.support.phases import PHASES
+from tests.support.releasing import plan_of
+
+KEY, OTHER_KEY = b"key one.", b"key two."
+SHOP = """\
+name: shop
+broker: memory://
+data_dir: state
+key_file: key
+sources:
+  visits: {topic: visits, partitions: 1}
+ledgers:
+  visitors: {population: visitors, epsilon: "40", delta: "1/5", period: 4s}
+ladders:
+  one: [{level: coarse, epsilon: "1"}]
+audiences: {public: coarse, staff: coarse}
+views:
+  pages:
+    source: visits
+    item: page
+    kind: histogram
+    items_per_user: 1
+    window: {size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}
+    delta: "1/100"
+    ledger: visitors
+    ladder: one
+"""
+SHOP_PLAN = plan_of(SHOP)
+MARKET = plan_of(SHOP.replace("name: shop", "name: market"))
+FAIR = plan_of(SHOP.replace("name: shop", "name: fair"))
+RELEASED = ["releases.pages.public", "releases.pages.staff"]
+SHARED = [*RELEASED, "visits.dlq"]
+"""The topics that all three name."""
+GONE = "or delete what is left of that one if it is gone"
+
+
+def names(plan: Plan) -> set[str]:
+    return {spec.name for spec in Topics.of(plan).all(plan)}
+
+
+def remove(log: MemoryLog, topics: Iterable[str]) -> None:
+    """Delete topics, as an operator does."""
+    for topic in topics:
+        partitions = log.partitions.pop(topic)
+        for partition in range(partitions):
+            log.records.pop(TP(topic, partition), None)
+
+
+def standing(log: MemoryLog) -> list[Claim]:
+    """The claims in their topic that were not withdrawn, in its order."""
+    withdrawn = {record.key for record in claim_records(log) if record.value is None}
+    return [decoded(record) for record in claim_records(log) if record.key not in withdrawn]
+
+
+def claim_records(log: MemoryLog) -> list[LogRecord]:
+    return log.records[TP(OWNERS.name, 0)]
+
+
+def decoded(record: LogRecord) -> Claim:
+    return msgspec.json.decode(record.value or b"", type=Claim)
+
+
+async def create(log: MemoryLog, plan: Plan, key_id: bytes = KEY) -> None:
+    await create_owned(plan, MemoryClient(log), key_id)
+
+
+async def refused(log: MemoryLog, plan: Plan, key_id: bytes = KEY) -> tuple[Fault, ...]:
+    """The faults by which an application is refused; nothing was created, and its claims are withdrawn."""
+    before, claims = dict(log.partitions), standing(log)
+    with pytest.raises(ConfigError) as caught:
+        await create(log, plan, key_id)
+    assert log.partitions == before
+    assert standing(log) == claims
+    return caught.value.faults
+
+
+# -- one after another ----------------------------------------------------------------------------------------------
+
+
+async def test_every_topic_but_the_sources_is_created_and_claimed_in_one_record() -> None:
+    log = MemoryLog()
+    await create(log, SHOP_PLAN)
+    assert log.partitions.keys() == names(SHOP_PLAN) | {OWNERS.name}
+    assert standing(log) == [Claim("shop", KEY.hex(), tuple(sorted(names(SHOP_PLAN))), -1)]
+
+
+async def test_the_claims_of_an_application_do_not_pile_up_while_its_workers_come_and_go() -> None:
+    log = MemoryLog()
+    for _ in range(5):
+        await create(log, SHOP_PLAN)
+    assert len(standing(log)) == 1
+
+
+async def test_an_application_with_the_same_views_and_source_is_refused_and_told_of_every_topic_at_once() -> None:
+    log = MemoryLog()
+    await create(log, SHOP_PLAN)
+    assert await refused(log, MARKET) == (
+        Fault(
+            "views.pages",
+            f"topics {', '.join(RELEASED)} belong to application 'shop'; give the view another name, {GONE}",
+        ),
+        Fault(
+            "sources.visits.dead_letter_topic",
+            f"topic visits.dlq belongs to application 'shop'; choose another topic, {GONE}",
+        ),
+    )
+
+
+async def test_applications_that_share_a_source_and_no_other_topic_run_side_by_side() -> None:
+    log = MemoryLog()
+    changed = SHOP.replace("pages", "views").replace("partitions: 1}", "partitions: 1, dead_letter_topic: letters}")
+    other = plan_of(changed.replace("name: shop", "name: market"))
+    for plan in (SHOP_PLAN, other, SHOP_PLAN, other):
+        await create(log, plan)
+    assert {claim.application: {*claim.topics} for claim in standing(log)} == {
+        "shop": names(SHOP_PLAN),
+        "market": names(other),
+    }
+
+
+async def test_an_application_of_the_same_name_with_another_key_file_is_refused() -> None:
+    log = MemoryLog()
+    await create(log, SHOP_PLAN)
+    name, view, source = await refused(log, SHOP_PLAN, OTHER_KEY)
+    assert (name.path, view.path, source.path) == ("name", "views.pages", "sources.visits.dead_letter_topic")
+    assert name.message.startswith("topics shop-ticks, shop-partials, shop-merged, shop-control, shop-orders, shop-")
+    assert name.message.endswith(
+        "belong to application 'shop', started with another key file; give this application another name, use that "
+        f"key file if it is the same application, {GONE}"
+    )
+
+
+async def test_topics_of_views_that_were_taken_out_stay_the_applications() -> None:
+    log = MemoryLog()
+    more = replace(SHOP_PLAN, views={**SHOP_PLAN.views, "more": replace(SHOP_PLAN.views["pages"], name="more")})
+    for plan in (SHOP_PLAN, more, SHOP_PLAN, SHOP_PLAN):
+        await create(log, plan)
+    (claim,) = standing(log)
+    assert {*claim.topics} == names(more)
+
+
+async def test_topics_that_were_deleted_are_anybodys() -> None:
+    log = MemoryLog()
+    await create(log, SHOP_PLAN)
+    remove(log, SHARED)
+    await create(log, MARKET)
+    paths = [fault.path for fault in await refused(log, SHOP_PLAN)]
+    assert paths == ["views.pages", "sources.visits.dead_letter_topic"]
+    await create(log, MARKET)
+
+
+async def test_topics_of_which_one_was_left_are_not() -> None:
+    log = MemoryLog()
+    await create(log, SHOP_PLAN)
+    remove(log, SHARED[1:])
+    (fault,) = await refused(log, MARKET)
+    assert fault.message.startswith(f"topic {RELEASED[0]} belongs to application 'shop'")
+
+
+async def test_topics_that_nobody_claimed_belong_to_whoever_comes_first() -> None:
+    log = MemoryLog()
+    log.create("visits.dlq", 1)
+    await create(log, SHOP_PLAN)
+    assert "visits.dlq" in standing(log)[0].topics
+
+
+async def test_a_record_that_is_no_claim_is_an_error() -> None:
+    log = MemoryLog()
+    log.create(OWNERS.name, 1)
+    log.append(OWNERS.name, 0, b"key", b"[]")
+    with pytest.raises(StateError, match="stream-dp-owners holds a record that is no claim"):
+        await create(log, SHOP_PLAN)
+
+
+@pytest.mark.parametrize("key", ["topic", "dead_letter_topic"])
+def test_the_topic_of_claims_is_nobodys_source_and_no_dead_letter_topic(
+    visits: Callable[..., str], tmp_path: Path, key: str
+) -> None:
+    changes = {
+        "topic": ("topic: NAME.visits", "topic: stream-dp-owners"),
+        "dead_letter_topic": ("partitions: 3", "partitions: 3, dead_letter_topic: stream-dp-owners"),
+    }
+    with pytest.raises(ConfigError) as caught:
+        plan_from(visits(changes[key]), tmp_path)
+    assert caught.value.faults == (
+        Fault(f"sources.visits.{key}", "'stream-dp-owners' is the topic in which applications claim theirs"),
+    )
+
+
+# -- at once --------------------------------------------------------------------------------------------------------
+
+
+class _Turn:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class SteppingClient(MemoryClient):
+    """Waits for its turn before everything it asks of the log."""
+
+    async def partitions(self, topic: str) -> int | None:
+        await _Turn()
+        return await super().partitions(topic)
+
+    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+        for topic in topics:
+            await _Turn()
+            await super().create([topic])
+
+    async def publish(self, records: Iterable[Outgoing]) -> None:
+        for record in records:
+            await _Turn()
+            await super().publish([record])
+
+    async def follow(self, topics: Sequence[str], **options: Any) -> AsyncIterator[Any]:
+        await _Turn()
+        async for record in super().follow(topics, **options):
+            yield record
+
+
+def race(log: MemoryLog, plans: Sequence[Plan], turns: Iterable[tuple[int, int]] = ()) -> list[bool]:
+    """Start workers at once, each for some steps when it is its turn; who gets through."""
+    running: dict[int, Coroutine[Any, Any, None]] = {
+        at: create_owned(plan, SteppingClient(log), KEY) for at, plan in enumerate(plans)
+    }
+    through = [False] * len(plans)
+    for who, steps in [*turns, *((at, 10_000) for at in range(len(plans)))]:
+        for _ in range(steps if who in running else 0):
+            try:
+                running[who].send(None)
+            except StopIteration:
+                through[who] = True
+            except ConfigError:
+                pass
+            else:
+                continue
+            del running[who]
+            break
+    return through
+
+
+def one_by_one(log: MemoryLog, plans: Sequence[Plan]) -> list[bool]:
+    return [race(log, [plan])[0] for plan in plans]
+
+
+TURNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 45)), max_size=12)
+"""Who goes on, for how many steps; an attempt has about 40."""
+
+
+@pytest.mark.parametrize("former", [(), ("fair",)], ids=["a new cluster", "topics of another one were deleted"])
+@settings(max_examples=150, phases=PHASES)
+@given(turns=TURNS)
+def test_of_applications_that_start_at_once_exactly_one_gets_through(
+    former: tuple[str, ...], turns: list[tuple[int, int]]
+) -> None:
+    log = MemoryLog()
+    if former:
+        race(log, [FAIR])
+        remove(log, names(FAIR))
+    plans = [SHOP_PLAN, MARKET, FAIR]
+    through = race(log, plans, turns)
+    assert sum(through) == 1
+    assert one_by_one(log, plans) == through
+    assert one_by_one(log, plans) == through
+    if not former:
+        assert [claim.application for claim in standing(log)] == [plans[through.index(True)].name]
+
+
+@settings(max_examples=150, phases=PHASES)
+@given(turns=TURNS)
+def test_an_application_that_comes_back_to_deleted_topics_and_one_that_takes_them_do_not_both_get_through(
+    turns: list[tuple[int, int]],
+) -> None:
+    log = MemoryLog()
+    race(log, [SHOP_PLAN])
+    remove(log, SHARED)
+    first, second, other = through = race(log, [SHOP_PLAN, SHOP_PLAN, MARKET], turns)
+    assert (first or second) != other
+    assert one_by_one(log, [SHOP_PLAN, SHOP_PLAN, MARKET]) == [not other, not other, other], through
+
+
+def test_a_worker_finds_that_another_one_took_the_topics_of_a_former_application_while_it_looked_for_them() -> None:
+    log = MemoryLog()
+    race(log, [MARKET])
+    remove(log, names(MARKET))
+    read_the_claims = 3
+    assert race(log, [SHOP_PLAN, SHOP_PLAN], [(0, read_the_claims), (1, 10_000)]) == [True, True]
+
+
+async def test_a_claim_stays_while_a_rival_that_does_not_count_because_of_it_may_not_know_that_yet() -> None:
+    log = MemoryLog()
+    await create(log, SHOP_PLAN)
+    (first,) = standing(log)
+    rival = Claim("market", KEY.hex(), tuple(SHARED), -1)
+    log.append(OWNERS.name, 0, b"rival", msgspec.json.encode(rival))
+    await create(log, SHOP_PLAN)
+    assert standing(log)[:2] == [first, rival]
+    log.append(OWNERS.name, 0, b"rival", None)
+    await create(log, SHOP_PLAN)
+    assert [claim.application for claim in standing(log)] == ["shop"]
+
+
+@settings(max_examples=150, phases=PHASES)
+@given(turns=TURNS)
+def test_workers_of_one_application_that_start_at_once_all_get_through(turns: list[tuple[int, int]]) -> None:
+    log = MemoryLog()
+    assert race(log, [SHOP_PLAN] * 3, turns) == [True] * 3
+    assert one_by_one(log, [SHOP_PLAN, MARKET]) == [True, False]
+    assert len(standing(log)) == 1
+
+
+@settings(max_examples=150, phases=PHASES)
+@given(before=st.integers(0, 60), turns=TURNS)
+def test_a_worker_that_dies_while_it_starts_leaves_nothing_that_lets_two_through(
+    before: int, turns: list[tuple[int, int]]
+) -> None:
+    """It dies after some steps, and is not started again."""
+    log = MemoryLog()
+    dying = create_owned(FAIR, SteppingClient(log), KEY)
+    try:
+        for _ in range(before):
+            dying.send(None)
+    except StopIteration:
+        pass
+    dying.close()
+    through = race(log, [SHOP_PLAN, MARKET], [(who % 2, steps) for who, steps in turns])
+    assert sum(through) <= 1
+    plans = [SHOP_PLAN, MARKET, FAIR]
+    again = one_by_one(log, plans)
+    assert sum(again) == 1
+    assert again[:2] == through or not any(through)

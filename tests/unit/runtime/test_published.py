@@ -1,0 +1,73 @@
+"""What is read of the public topics when a worker loads its state."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_dp.errors import StateError
+from stream_dp.records.codec import encode, topic_key
+from stream_dp.records.models import Refusal
+from stream_dp.releases.losses import Shown
+from stream_dp.runtime.client import MemoryClient
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.published import NEWEST, read_published
+from tests.support.releasing import ONLY_PAGES, Desk, plan, release_topic
+
+POOR = plan(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "5"'))
+(PAGES,) = POOR.views.values()
+
+
+def log_of(desk: Desk) -> MemoryLog:
+    """The public topics with what was published."""
+    log = MemoryLog()
+    for audience in PAGES.audiences:
+        log.create(release_topic("pages", audience), 1)
+        for record in desk.records("pages", audience):
+            log.append(release_topic("pages", audience), 0, topic_key(record), encode(record))
+    return log
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """Two releases, two refusals, a release of the next period, for each of three audiences."""
+    desk = Desk(POOR)
+    for start in range(0, 5000, 1000):
+        desk.give("pages", start, {"home": 40})
+    return desk
+
+
+async def test_releases_and_refusals_are_told_apart(desk: Desk) -> None:
+    found = await read_published(MemoryClient(log_of(desk)), [PAGES], whole=True)
+    assert found == {
+        "pages": {
+            Shown(audience, start, 1, refused=start in (2000, 3000))
+            for audience in PAGES.audiences
+            for start in range(0, 5000, 1000)
+        }
+    }
+    assert {isinstance(record, Refusal) for record in desk.records("pages", "staff")} == {True, False}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_the_newest_records_are_read_unless_all_are_needed(desk: Desk, whole: bool) -> None:
+    log, topic = log_of(desk), release_topic("pages", "staff")
+    (first, *_, newest) = desk.records("pages", "staff")
+    for _ in range(NEWEST - 1):
+        log.append(topic, 0, topic_key(newest), encode(newest))
+    log.append(topic, 0, b"withdrawn", None)
+    found = await read_published(MemoryClient(log), [PAGES], whole=whole)
+    staff = {one.start_ms for one in found["pages"] if one.audience == "staff"}
+    assert staff == ({*range(0, 5000, 1000)} if whole else {newest.window.start_ms})
+    assert {one.start_ms for one in found["pages"] if one.audience == "public"} == {*range(0, 5000, 1000)}
+    assert first.window.start_ms == 0
+
+
+async def test_nothing_is_asked_for_where_no_ledger_lives() -> None:
+    assert await read_published(MemoryClient(MemoryLog()), [], whole=False) == {}
+
+
+async def test_a_record_of_somebody_else_is_an_error_that_names_its_place(desk: Desk) -> None:
+    log = log_of(desk)
+    log.append(release_topic("pages", "staff"), 0, b"key", b"{}")
+    with pytest.raises(StateError, match=r"topic releases\.pages\.staff, offset 5: not a release record"):
+        await read_published(MemoryClient(log), [PAGES], whole=False)
