@@ -134,8 +134,10 @@ def stop_in(trap: Path) -> None:
         self.keys = [*getattr(self, "keys", ()), key]
         return append(self, key=key, **row)
 
-    async def trapped_send(self: Any, topic: str, value: Any = None, key: bytes | None = None, **options: Any) -> Any:
-        sent = await send(self, topic, value, key, **options)
+    async def trapped_send(
+        self: Any, topic: str, value: Any = None, key: bytes | None = None, *rest: Any, **options: Any
+    ) -> Any:
+        sent = await send(self, topic, value, key, *rest, **options)
         check(topic, [key])
         return sent
 
