@@ -39,7 +39,12 @@ broker: kafka://{broker}
 data_dir: {folder}/state
 key_file: {folder}/secret.key
 sources:
-  sales: {{topic: {topic}, partitions: {partitions}, user: user, time: {{field: ts, unit: ms}}}}
+  sales:
+    topic: {topic}
+    dead_letter_topic: {name}.dlq
+    partitions: {partitions}
+    user: user
+    time: {{field: ts, unit: ms}}
 ledgers:
   customers: {{population: customers of the shop, epsilon: "100", delta: "1/1000", period: 366d}}
 ladders:
@@ -49,7 +54,7 @@ ladders:
     - {{level: detailed, epsilon: "4"}}
 audiences: {{public: overview, partner: standard, internal: detailed}}
 views:
-  sales:
+  {name}:
     source: sales
     item: item
     kind: histogram
@@ -118,7 +123,10 @@ class TimedHost(Host):
 
 
 def product_plan(broker: str, topic: str, folder: Path) -> Plan:
-    """A view with every guard on: bounding, placement of users, user field, event clock, three audiences."""
+    """A view with every guard on: bounding, placement of users, user field, event clock, three audiences.
+
+    It has a name of its own: a topic belongs to one application.
+    """
     file = folder / "app.yaml"
     text = _CONFIG.format(
         name=f"bench-{uuid.uuid4().hex[:8]}",
@@ -174,7 +182,7 @@ async def product(broker: str, topic: str, events: int, folder: Path) -> dict[st
         "released_s": await host.until_released(),
         "chunks": len(host.chunk_sizes),
         "longest_chunk": max(host.chunk_sizes),
-        "counters": host.counters.lines(),
+        "counters": {line.replace(plan.name, "sales"): count for line, count in host.counters.lines().items()},
     }
 
 

@@ -118,6 +118,7 @@ async def test_a_tick_closes_windows_where_the_source_ended_when_it_was_made_not
         made = [encode_row(Tick(now_ms, {source: at})) for at in ends]
         await app.client.publish(Outgoing(ticks, partition, None, value) for partition, value in enumerate(made))
         await app.publish([Event("u1", "/late", start + 2)])
+    clock.now_ms = start + 2 * MINUTE + 10_000
     worker = await app.start(clock_ms=clock)
     found = await app.wait_for_releases(view.name, 2)
 
