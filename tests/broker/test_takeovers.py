@@ -97,7 +97,7 @@ WRITES = {
     "counts": ("counts-changelog", 2),
     "merges": ("merges-changelog", 2),
     "counts that wait": ("releases-changelog/b..*-pages", 1),
-    "reservation": ("releases-changelog/r.visitors", 1),
+    "reservation": ("releases-changelog/r.*-pages", 1),
     "window": ("releases-changelog/t..*-pages", 1),
     "emptied outbox": ("releases-changelog/w..*-pages", 2),
     "partials": ("-partials", 5),
@@ -156,7 +156,7 @@ async def test_what_was_on_its_way_from_a_former_owner_does_no_harm_when_it_arri
 
 
 GRANTED = {
-    "reservation": ("releases-changelog/r.visitors", 2),
+    "reservation": ("releases-changelog/r.*-pages", 2),
     "windows": ("releases-changelog/w..*-pages", 2),
     "records": ("-pages.public", 3),
     "orders": ("-orders", 2),

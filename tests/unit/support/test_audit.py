@@ -37,7 +37,7 @@ WITNESS = (
 )
 SHOP = plan(
     WITNESS,
-    ("ledgers:\n", 'ledgers:\n  witnesses: {population: visitors, epsilon: "1000", delta: "0", period: 4s}\n'),
+    ("ledgers:\n", 'ledgers:\n  witnesses: {population: witnesses, epsilon: "1000", delta: "0", period: 4s}\n'),
     ("ladders:\n", 'ladders:\n  plain: [{level: coarse, epsilon: "40"}]\n'),
 )
 COUNTS = [{"a": 120 + start, "b": 80, "d": 3} for start in range(3)]
