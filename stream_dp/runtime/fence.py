@@ -9,7 +9,7 @@ comes after it.
 
 A commit is one batch, which a broker appends whole or not at all, as long as it fits into `BATCH_BYTES`; a larger one
 is several, in order, and none of them after one that failed. It is no transaction. That would fence in the same way,
-but takes two to three times as long (`tests/bench/fence.py`), leaves rows that readers have to wait for, and ends in a
+but takes more than twice as long (`tests/bench/fence.py`), leaves rows that readers have to wait for, and ends in a
 marker that takes an offset. Transactions serve only to keep the name: a broker forgets one that none has used for
 `transactional.id.expiration.ms` (7 days), and the next owner would begin under another, which fences nobody.
 `Writer.renew` uses it; a former owner is refused that as well.

@@ -69,6 +69,14 @@ async def test_commit_reaches_changelog_and_database_in_order_and_moves_the_offs
     assert table.rows(1).get(b"b") == b"2"
 
 
+async def test_recovery_ends_with_the_row_of_the_claim(table: DurableTable) -> None:
+    """It was written before recovery asked where the changelog ends: what others wrote before it is read."""
+    for partition in range(3):
+        assert [row.key for row in table.app.memory_log.records[changelog_of(table, partition)]] == [CLAIM]
+        assert table.rows(partition).get(CLAIM) is not None
+        assert offset(table, partition) == 0
+
+
 async def test_commit_of_nothing_changes_nothing(table: DurableTable) -> None:
     await commit(table, 0, [(b"a", b"1")])
     await commit(table, 0, [])
