@@ -7,6 +7,8 @@ partition *claims* it before its recovery asks where the changelog ends: it take
 under it. What stands before that row is all that former owners ever got in, recovery reads it, and nothing of theirs
 comes after it.
 
+The same producer publishes what was committed, under the same epoch, so that the rule holds in the release topics too.
+
 A commit is one batch, which a broker appends whole or not at all, as long as it fits into `BATCH_BYTES`; a larger one
 is several, in order, and none of them after one that failed. It is no transaction. That would fence in the same way,
 but takes more than twice as long (`tests/bench/fence.py`), leaves rows that readers have to wait for, and ends in a
@@ -23,6 +25,7 @@ from typing import Protocol
 from faust.types import TP
 
 from stream_dp.errors import StreamDPError
+from stream_dp.windows.effects import Message
 
 BATCH_BYTES = 7 << 20
 """Of rows, uncompressed; a larger row makes a batch of its own. Changelogs admit 8 MiB."""
@@ -47,6 +50,17 @@ class Writer(Protocol):
             PartitionLostError: the partition was claimed by another since; the row that it names and those behind it
                 were not appended.
             KafkaError: the broker refused them for another reason; this writer appends nothing more.
+        """
+
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
+        """Append records to other topics, and wait for every acknowledgement.
+
+        There, too, nothing of a former owner comes behind the first record of its successor: a repeated record does
+        not stand behind a newer one that bears its key.
+
+        Raises:
+            PartitionLostError: a successor has published to one of the topics.
+            KafkaError: the broker refused a record for another reason.
         """
 
     async def renew(self) -> None:

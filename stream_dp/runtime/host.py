@@ -229,14 +229,21 @@ class Host:
                 case Increment():
                     self.counters.add(effect)
 
-    async def send(self, messages: Sequence[Message], *, timestamp_ms: int | None = None) -> None:
-        """Send messages and wait for every acknowledgement; without a timestamp they bear the time of sending."""
-        producer, seconds = self._app.producer, None if timestamp_ms is None else timestamp_ms / 1000
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Send messages and wait for every acknowledgement."""
+        producer = self._app.producer
         sent = [
-            await producer.send(m.topic, m.key, m.value, m.partition, seconds, list(m.headers.items()))
-            for m in messages
+            await producer.send(m.topic, m.key, m.value, m.partition, None, list(m.headers.items())) for m in messages
         ]
         await asyncio.gather(*sent)
+
+    async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
+        """Publish records as the owner of the partition that stored them, with the time of their slot.
+
+        Raises:
+            PartitionLostError: a successor has published to one of their topics.
+        """
+        await owner.publish(messages, slot_ms)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""

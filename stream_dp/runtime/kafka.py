@@ -14,6 +14,7 @@ from faust.types import TP
 
 from stream_dp.runtime.coalescing import CoalescingConsumer
 from stream_dp.runtime.fence import BATCH_BYTES, Row, lost
+from stream_dp.windows.effects import Message
 
 SCHEME = "stream-dp-kafka"
 CLOSE_SECONDS = 5.0
@@ -66,6 +67,7 @@ class KafkaWriter:
             bootstrap_servers=servers,
             enable_idempotence=True,
             max_batch_size=BATCH_BYTES,
+            max_request_size=8 << 20,
             linger_ms=0,
             compression_type="lz4",
         )
@@ -82,12 +84,23 @@ class KafkaWriter:
                 batch = self._producer.create_batch()
                 batch.append(timestamp=None, key=key, value=value)
         sent.append(await self._send(batch))
+        results = await self._acknowledged(sent)
+        return int(results[-1].offset) + int(batch.record_count()) - 1
+
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
+        """See `Writer`."""
+        sent = [
+            await self._producer.send(m.topic, m.value, m.key, m.partition, timestamp_ms, list(m.headers.items()))
+            for m in messages
+        ]
+        await self._acknowledged(sent)
+
+    async def _acknowledged(self, sent: Sequence[asyncio.Future[Any]]) -> list[Any]:
         await asyncio.wait(sent)  # all of them, so that no failure behind the first one goes unread
         try:
-            offsets = [one.result().offset for one in sent]
+            return [one.result() for one in sent]
         except _FENCED as error:
             raise lost(self._tp) from error
-        return int(offsets[-1]) + int(batch.record_count()) - 1
 
     async def _send(self, batch: Any) -> asyncio.Future[Any]:
         batch.close()

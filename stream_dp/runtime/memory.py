@@ -20,6 +20,7 @@ from faust.types import TP, ConsumerMessage, RecordMetadata
 from stream_dp.errors import BrokerError
 from stream_dp.runtime.coalescing import CoalescingConsumer
 from stream_dp.runtime.fence import Row, lost
+from stream_dp.windows.effects import Message
 
 SCHEME = "stream-dp-memory"
 
@@ -50,8 +51,8 @@ class MemoryLog:
     committed: dict[TP, int] = field(default_factory=dict)
     claimed: dict[TP, int] = field(default_factory=lambda: defaultdict(int))
     """The epoch of a partition that was given out last."""
-    written: dict[TP, int] = field(default_factory=lambda: defaultdict(int))
-    """The highest epoch that a record of a partition bears; 0 where none bears one."""
+    written: dict[tuple[TP, TP], int] = field(default_factory=lambda: defaultdict(int))
+    """By partition, and partition that its writer owned: the highest epoch that a record there bears."""
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic; an existing one stays as it is."""
@@ -66,21 +67,22 @@ class MemoryLog:
         *,
         timestamp_ms: int | None = None,
         headers: Sequence[tuple[str, bytes]] = (),
-        epoch: int | None = None,
+        writer: tuple[TP, int] | None = None,
     ) -> int:
         """Append a record and return its offset.
 
         Raises:
             BrokerError: there is no such topic or partition.
-            PartitionLostError: it bears an epoch, and the partition has a record of a higher one.
+            PartitionLostError: it bears the epoch of a writer, and there is a record of a higher one.
         """
         if not 0 <= partition < self.partitions.get(topic, 0):
             raise BrokerError(f"the embedded log has no partition {partition} of topic {topic}")
         tp = TP(topic, partition)
-        if epoch is not None:
-            if epoch < self.written[tp]:
-                raise lost(tp)
-            self.written[tp] = epoch
+        if writer is not None:
+            owned, epoch = writer
+            if epoch < self.written[tp, owned]:
+                raise lost(owned)
+            self.written[tp, owned] = epoch
         log = self.records[tp]
         now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         log.append(LogRecord(topic, partition, len(log), key, value, now, headers))
@@ -108,8 +110,21 @@ class MemoryWriter:
     async def write(self, rows: Sequence[Row]) -> int:
         """See `Writer`."""
         for key, value in rows:
-            self._log.append(self._tp.topic, self._tp.partition, key, value, epoch=self._epoch)
+            self._log.append(self._tp.topic, self._tp.partition, key, value, writer=(self._tp, self._epoch))
         return self._log.end(self._tp) - 1
+
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
+        """See `Writer`."""
+        for m in messages:
+            self._log.append(
+                m.topic,
+                m.partition,
+                m.key,
+                m.value,
+                timestamp_ms=timestamp_ms,
+                headers=list(m.headers.items()),
+                writer=(self._tp, self._epoch),
+            )
 
     async def renew(self) -> None:
         """See `Writer`."""

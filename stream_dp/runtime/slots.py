@@ -94,7 +94,7 @@ class Publisher:
                 return
             match effect:
                 case Publish(messages):
-                    await host.send(messages, timestamp_ms=slot_ms)
+                    await host.publish(messages, owner, slot_ms)
                 case Increment():
                     host.counters.add(effect)
         self._app.add_future(host.settle(partition, owner))  # it may have to wait for the engine

@@ -29,6 +29,7 @@ from stream_dp.runtime import kafka, worker
 from stream_dp.runtime.fence import Row
 from stream_dp.runtime.host import Chunk, Host
 from stream_dp.runtime.running import run_worker
+from stream_dp.windows.effects import Message
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
 
 ITEMS_PER_USER = 20
@@ -213,6 +214,12 @@ class UnfencedWriter:
         assert self._producer is not None
         sent = [await self._producer.send(self._tp.topic, value, key, self._tp.partition) for key, value in rows]
         return max(int(record.offset) for record in await asyncio.gather(*sent))
+
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
+        """Send the records and wait for every acknowledgement."""
+        assert self._producer is not None
+        sent = [await self._producer.send(m.topic, m.value, m.key, m.partition, timestamp_ms) for m in messages]
+        await asyncio.gather(*sent)
 
     async def renew(self) -> None:
         """Nothing is claimed."""

@@ -82,7 +82,7 @@ def die_before(what: str, number: str) -> None:
         if act == what and done[act] == int(number):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    commit, erase, send = DurableTable.commit, DurableTable.erase, Host.send
+    commit, erase, send, publish = DurableTable.commit, DurableTable.erase, Host.send, Host.publish
 
     async def dying_commit(self: DurableTable, partition: int, rows: Sequence[Row], writer: Writer) -> None:
         about_to(f"commit {self.name}")
@@ -92,16 +92,22 @@ def die_before(what: str, number: str) -> None:
         about_to(f"erase {self.name} {partition}")
         erase(self, partition, first, last)
 
-    async def dying_send(self: Host, messages: Sequence[Message], **options: Any) -> None:
+    async def dying_send(self: Host, messages: Sequence[Message]) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):
-            kind = "release" if topic.startswith("releases.") else topic.removeprefix(f"{self.plan.name}-")
+            kind = topic.removeprefix(f"{self.plan.name}-")
             if kind not in ("partials", "merged") or any(m.value is not None for m in messages if m.topic == topic):
                 about_to(f"send {kind}")
-        await send(self, messages, **options)
+        await send(self, messages)
+
+    async def dying_publish(self: Host, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
+        for topic in dict.fromkeys(message.topic for message in messages):
+            about_to("send release" if topic.startswith("releases.") else "send accounts")
+        await publish(self, messages, owner, slot_ms)
 
     DurableTable.commit = dying_commit  # type: ignore[method-assign]
     DurableTable.erase = dying_erase  # type: ignore[method-assign]
     Host.send = dying_send  # type: ignore[method-assign]
+    Host.publish = dying_publish  # type: ignore[method-assign]
 
 
 def stop_in(trap: Path) -> None:

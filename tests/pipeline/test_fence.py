@@ -12,6 +12,8 @@ from stream_dp.runtime.application import claims
 from stream_dp.runtime.fence import BATCH_BYTES, CLAIM, PartitionLostError, Row
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application
+from stream_dp.windows.effects import Message
+from tests.support.views import only_view
 
 Launch = Callable[..., Awaitable[Application]]
 
@@ -46,6 +48,32 @@ async def test_former_owner_is_refused_from_the_first_row_of_its_successor_on(la
 
     expected: list[Row] = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (CLAIM, b"successor"), (b"d", None), (b"e", b"5")]
     assert await rows_of(app, tp) == expected
+    await asyncio.gather(former.close(), successor.close())
+
+
+async def test_former_owner_publishes_nothing_behind_its_successor(launch: Launch) -> None:
+    """Else what it repeats could stand behind a newer record of the same key, and compaction would keep that."""
+    app, tp = await with_changelogs(launch)
+    claim = claims(app.plan.broker, app.log)
+    view = only_view(app).name
+    public, partner = Topics.release(view, "public"), Topics.release(view, "partner")
+
+    def message(topic: str, text: bytes) -> Message:
+        return Message(topic, b"window", text)
+
+    former = await claim(tp)
+    await former.write([(b"a", b"1")])
+    successor = await claim(tp)
+    await successor.write([(b"b", b"2")])
+    await former.publish([message(public, b"1"), message(partner, b"1")], 1_700_000_000_000)
+    await successor.publish([message(public, b"1"), message(public, b"2")], 1_700_000_001_000)
+
+    with pytest.raises(PartitionLostError, match=rf"partition 1 of {tp.topic} was taken over"):
+        await former.publish([message(public, b"1")], 1_700_000_002_000)
+
+    read = [record async for record in app.client.follow([public], until_end=True)]
+    assert [record.value for record in read] == [b"1", b"1", b"2"]
+    assert [record.timestamp for record in read] == [1_700_000_000_000, 1_700_000_001_000, 1_700_000_001_000]
     await asyncio.gather(former.close(), successor.close())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.host import Host
-from stream_dp.runtime.memory import LogRecord
+from stream_dp.runtime.memory import LogRecord, MemoryWriter
 from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.runtime.worker import Worker
@@ -270,14 +270,14 @@ async def test_a_rebalance_between_two_parts_of_a_slot_keeps_the_second_back(
 ) -> None:
     monkeypatch.setattr(outboxes, "PUBLISHED_AT_ONCE", 1)
     stand = Stand.at(worker, ManualClock(NOON))
-    send: Callable[..., Awaitable[Any]] = worker.app.producer.send
+    publish = MemoryWriter.publish
 
-    async def losing(topic: str, *rest: Any) -> Any:
+    async def losing(self: MemoryWriter, *rest: Any) -> None:
         given_away(worker)
-        return await send(topic, *rest)
+        await publish(self, *rest)
 
     await stand.store((NOON, "first"), (NOON, "second"))
-    monkeypatch.setattr(worker.app.producer, "send", losing)
+    monkeypatch.setattr(MemoryWriter, "publish", losing)
     async with stand.publishing():
         await until(stand.sent)
         for _ in range(10):  # until the publisher has looked again
