@@ -119,6 +119,8 @@ def stop_in(trap: Path) -> None:
             wanted = trap.read_text()
         except FileNotFoundError:
             return
+        if wanted.count(" ") != 2:  # it has sprung meanwhile: who opened it before reads what stands there now
+            return
         place, number, _ = wanted.split()
         end, _, key = place.partition("/")
         form = re.compile(key.encode(), re.DOTALL)
