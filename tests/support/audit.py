@@ -29,6 +29,9 @@ from stream_dp.windows.keys import decode as decode_row
 from stream_dp.windows.keys import window_key
 from tests.support.releasing import shown_cost
 
+FIRST = ("different", "redrawn", "lost", "wrong", "undercharged")
+"""The kinds of fault that a report always has a number of."""
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -87,9 +90,9 @@ class Report:
 
     def __str__(self) -> str:
         figures = ", ".join(f"{count} {name}" for name, count in self.figures.items())
-        counted = [f"{count} {kind}" for kind, count in sorted(self.kinds.items())]
+        counted = [f"{self.kinds[kind]} {kind}" for kind in dict.fromkeys([*FIRST, *sorted(self.kinds)])]
         told = [f"  {kind}: {where}" for kind, where in self.faults[:40]]
-        return "\n".join([figures, f"faults: {', '.join(counted) or 'none'}", *told])
+        return "\n".join([figures, f"faults: {', '.join(counted)}", *told])
 
     def assert_clean(self, *, but: Collection[str] = ()) -> None:
         """Fail on any fault that is not of a kind that the test allows."""
