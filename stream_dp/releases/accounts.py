@@ -113,8 +113,7 @@ class Accounts:
 
     def reserved_rows(self, view: ViewPlan, key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
         """What a reservation changes; the first of a period fixes what the period promises."""
-        first = [] if key in self._begun else [promise_row(key, view.ledger)]
-        return [*first, *reserved_rows(key, ledger, call)]
+        return [*self._promise(view, key), *reserved_rows(key, ledger, call)]
 
     def keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
         """Go on with a ledger as it is after a step."""
@@ -127,9 +126,13 @@ class Accounts:
         """Spend what was paid in the period of a window and is forgotten, at worst: the rows that this changes."""
         key, ledger = self.of(view, start_ms)
         paid = write_off(ledger, cost)
-        first = [] if key in self._begun else [promise_row(key, view.ledger)]
+        changed = [*self._promise(view, key), (key, encode(paid))]
         self.keep(view, key, paid)
-        return [*first, (key, encode(paid))]
+        return changed
+
+    def _promise(self, view: ViewPlan, key: bytes) -> list[tuple[bytes, bytes | None]]:
+        """What a period that begins with this charge or reservation promises; nothing where it has begun."""
+        return [] if key in self._begun else [promise_row(key, view.ledger)]
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""

@@ -63,7 +63,7 @@ class DurableTable(Table):
         """
         writer = self._owned.get(partition)
         if writer is None:
-            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
+            raise self._lost(partition)
         return writer
 
     def is_owner(self, partition: int, writer: Writer) -> bool:
@@ -77,7 +77,10 @@ class DurableTable(Table):
             PartitionLostError: there was a rebalance, and the partition may have been changed by others in between.
         """
         if not self.is_owner(partition, writer):
-            raise lost(TP(self.changelog_topic.get_topic_name(), partition))
+            raise self._lost(partition)
+
+    def _lost(self, partition: int) -> PartitionLostError:
+        return lost(TP(self.changelog_topic.get_topic_name(), partition))
 
     async def renew(self) -> None:
         """Keep the claims known to the broker and to the partitions' leaders, which forget within a day or a week.
