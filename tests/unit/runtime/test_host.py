@@ -205,7 +205,7 @@ def given_away(worker: Worker) -> None:
     worker.tables[COUNTS]._owned.clear()
 
 
-async def test_a_step_that_outlived_its_generation_does_nothing_more(worker: Worker) -> None:
+async def test_a_step_that_outlived_its_ownership_does_nothing_more(worker: Worker) -> None:
     host = at_time(worker, 1000)
     topic = worker.host.topics.orders
     done: list[str] = []
