@@ -199,8 +199,8 @@ class KafkaClient:
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now, as their leaders say.
 
-        Not asked on a connection that fetches: there the answer waits for the fetch, which the broker holds back for
-        up to 1.5 s while there is nothing new.
+        Not asked on a connection that fetches: there the answer waits for the fetch, which the broker holds back while
+        there is nothing new.
 
         Raises:
             BrokerError: not every leader answered in time.

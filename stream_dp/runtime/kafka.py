@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
@@ -18,11 +18,26 @@ from stream_dp.windows.effects import Message
 
 SCHEME = "stream-dp-kafka"
 CLOSE_SECONDS = 5.0
+FETCH_WAIT_MS = 100
+"""How long a broker holds back an answer while there is nothing new. On the same connection everything else waits
+behind it: where partitions end and begin, which recovery asks for again and again."""
 _FENCED = (ProducerFenced, InvalidProducerEpoch)
+
+
+class _ConsumerThread(driver.AIOKafkaConsumerThread):
+    """Faust's consumer, which it lets wait for 1.5 s."""
+
+    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        return consumer
 
 
 class Consumer(CoalescingConsumer, driver.Consumer):
     """A Kafka consumer that delivers chunks."""
+
+    def _new_consumer_thread(self) -> _ConsumerThread:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def fetched_to(self, tp: TP) -> int | None:
         """The offset the next fetch starts at: behind every record and transaction marker read so far."""

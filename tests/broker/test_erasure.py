@@ -25,8 +25,8 @@ UNSEEN = ('delta: "1e-4"', 'delta: "1e-9"')
 """With this delta a page of three users is shown or sealed with a chance below 1e-6: that would be a false alarm."""
 AT_ONCE_SECONDS = 3
 """The release is published while the agents before it may still be compacting their last rows."""
-FILES_SECONDS = 5
-"""An old segment is renamed when it is cleaned, and its file deleted a second or two later."""
+FILES_SECONDS = 60
+"""An old segment is renamed when it is cleaned; its file is deleted a second later, or when the broker comes to it."""
 
 
 def files_with(folder: Path, secrets: Iterable[bytes]) -> set[str]:

@@ -9,7 +9,9 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
+from stream_dp.runtime import application
 from stream_dp.testing import Application, Event, Watermark
+from tests.support.processes import SESSION_SECONDS
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -55,7 +57,10 @@ async def test_a_second_application_is_told_whose_the_topics_are(
     await app.wait_for_releases(view.name, 1)
 
 
-async def test_a_second_worker_of_the_same_application_is_welcome(launch: Launch) -> None:
+async def test_a_second_worker_of_the_same_application_is_welcome(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "SESSION_SECONDS", SESSION_SECONDS)  # the group waits so long for the first one
     app = await launch()
     await app.start()
     await app.stop()
