@@ -19,6 +19,9 @@ RELEASE_PREFIX = "releases."
 KAFKA_PREFIX = "__"
 OWNERS_TOPIC = "stream-dp-owners"
 """The topic of a cluster in which applications claim theirs."""
+MOST_AUDIENCES = 100
+MOST_RELEASE_TOPICS = 2000
+"""Of an application. Where its audiences, its views or its topics stand in one row or record, that is no large one."""
 _REFERENCES = {"source": "sources", "ledger": "ledgers", "ladder": "ladders"}
 
 
@@ -28,7 +31,7 @@ def cross_check(sections: Sections) -> list[Fault]:
     References are checked even of entries that are wrong elsewhere; a reference to an entry that is there but
     wrong is no fault of its own.
     """
-    faults = [*_sources(sections), *_populations(sections)]
+    faults = [*_sources(sections), *_populations(sections), *_many(sections)]
     for name, ladder in sections.ladders.items():
         faults += _ladder(join("ladders", name), ladder)
     views = sections.raw.get("views")
@@ -105,6 +108,21 @@ def _populations(sections: Sections) -> Iterator[Fault]:
                 "other people, say who they are in other words",
             )
         ledgers.setdefault(ledger.population, name)
+
+
+def _many(sections: Sections) -> Iterator[Fault]:
+    """More audiences or views than one application can have."""
+    if len(sections.audiences) > MOST_AUDIENCES:
+        yield Fault(
+            "audiences", f"an application has at most {MOST_AUDIENCES}, not {len(sections.audiences)}; split it in two"
+        )
+    topics = sum(len(readers(sections, view)) for view in sections.views.values())
+    if topics > MOST_RELEASE_TOPICS:
+        yield Fault(
+            "views",
+            f"an application has at most {MOST_RELEASE_TOPICS} release topics, one for each audience of each view, "
+            f"not {topics}; split it in two",
+        )
 
 
 def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:

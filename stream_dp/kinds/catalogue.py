@@ -15,19 +15,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
-from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
-from stream_dp.kinds.lists import KeyList, ListField, TopicSettings, load_list
+from stream_dp.kinds.lists import KeyList, ListField, TopicSettings, check_keys, load_list
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
 from stream_dp.kinds.settings import Section
 from stream_dp.records.models import ItemCount, PublicRecord, Release
-
-MOST_BYTES = 6 << 20
-"""Of the keys and counts of one record, so that it fits a record of 8 MiB."""
-
-_BYTES_PER_ENTRY = 48
-"""Around a key: its field names, its count, and its place in the outbox."""
 
 
 class CatalogueSettings(Section):
@@ -110,9 +103,9 @@ class CataloguePlan(KindPlan):
         return {item: count for item, count in counts.items() if item in self.members}
 
     def check_lists(self, lists: Mapping[str, KeyList]) -> None:
-        """Refuse a list in a topic that has no key or is too large for one record."""
+        """Refuse a list in a topic that has no key, too many keys or one that no event can have."""
         for topic in self.topics:
-            _check_size(lists[topic], "catalogue.topic")
+            check_keys(lists[topic].keys, "catalogue.topic")
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Noise the count of every key of the list, 0 where nobody had it (`lossless 6.4`)."""
@@ -155,14 +148,6 @@ def _ordered(table: SealedTable, column: Sequence[int]) -> tuple[CatalogueCount,
     return tuple([CatalogueCount(item=item, count=count) for item, count in rows])
 
 
-def _check_size(listed: KeyList, path: str) -> None:
-    size = sum(len(key.encode()) + _BYTES_PER_ENTRY for key in listed.keys)
-    if not listed.keys:
-        raise ConfigError([Fault(path, "the list has no key yet; write it before a worker starts")])
-    if size > MOST_BYTES:
-        raise ConfigError([Fault(path, f"a release of its {len(listed.keys)} keys would not fit one record")])
-
-
 def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePlan:
     """Read the list, and compute the noise of every level.
 
@@ -173,7 +158,6 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
         levels = noise_levels(basis.ladder, basis.items_per_user)
         return CataloguePlan(levels, basis.items_per_user, None, (settings.catalogue.topic,))
     listed = load_list(settings.catalogue, "catalogue", basis.folder)
-    _check_size(listed, "catalogue")
     sensitivity = min(basis.items_per_user, len(listed.keys))
     return CataloguePlan(noise_levels(basis.ladder, sensitivity), sensitivity, listed, members=frozenset(listed.keys))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -13,8 +13,10 @@ from pydantic import PlainValidator
 
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.settings import Section, Text, Topic, check_topic
+from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_KEYS = 1_000_000
+"""Of a list; a release of so many is published in parts."""
 VERSION_BYTES = 8
 
 
@@ -84,15 +86,34 @@ def load_list(settings: WrittenList, path: str, folder: Path) -> KeyList:
         folder: what a file is relative to.
 
     Raises:
-        ConfigError: the file cannot be read, a key stands twice, or there are too many or none.
+        ConfigError: the file cannot be read, a key stands twice or is too long, or there are too many or none.
     """
     keys = _lines(folder.joinpath(settings.file), f"{path}.file") if isinstance(settings, FileSettings) else settings
     faults = [Fault(path, f"{key!r} stands twice") for key, times in Counter(keys).items() if times > 1]
-    if not 0 < len(keys) <= MOST_KEYS:
-        faults.append(Fault(path, f"must have between 1 and {MOST_KEYS} keys, not {len(keys)}"))
     if faults:
         raise ConfigError(faults)
+    check_keys(keys, path)
     return KeyList.of(keys)
+
+
+def check_keys(keys: Sequence[str], path: str) -> None:
+    """Refuse a list of keys that nothing can be released for.
+
+    Args:
+        keys: what the list has.
+        path: of the setting, for faults.
+
+    Raises:
+        ConfigError: there are too many keys or none, or one is too long for an event to have it.
+    """
+    faults = []
+    if not 0 < len(keys) <= MOST_KEYS:
+        faults.append(Fault(path, f"the list must have between 1 and {MOST_KEYS} keys, not {len(keys)}"))
+    if long := [key for key in keys if len(key.encode()) > MAX_ITEM_BYTES]:
+        sizes = f"{long[0][:40]!r}... has {len(long[0].encode())} bytes in UTF-8"
+        faults.append(Fault(path, f"{sizes}; a key has {MAX_ITEM_BYTES} at most, and {len(long)} of them have more"))
+    if faults:
+        raise ConfigError(faults)
 
 
 def _lines(file: Path, path: str) -> list[str]:

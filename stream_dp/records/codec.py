@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,7 +14,8 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from stream_dp.errors import StateError
 from stream_dp.kinds.registry import KINDS
 from stream_dp.records.entries import Entry
-from stream_dp.records.models import SCHEMA_VERSION, Refusal, Release
+from stream_dp.records.models import SCHEMA_VERSION, Part, Refusal, Release
+from stream_dp.windows.sizes import cut
 
 T = TypeVar("T")
 
@@ -43,7 +44,35 @@ SCHEMA_NAMES = tuple(_SCHEMAS)
 
 def encode(record: AnyRecord | Entry) -> bytes:
     """A record or an entry as it is published: JSON in UTF-8, compact, keys sorted. Equal ones give equal bytes."""
+    return _json(record.model_dump(mode="json", exclude_none=True))
+
+
+def encode_parts(record: AnyRecord, most: int) -> Sequence[tuple[bytes, bytes]]:
+    """A record with its key, as `encode` and `topic_key` have them; in several parts where it is large.
+
+    Args:
+        record: the record.
+        most: bytes of a part, key and value together.
+
+    Returns:
+        (key, value) of the record, or of its parts in their order.
+    """
     data = record.model_dump(mode="json", exclude_none=True)
+    key, whole = topic_key(record), _json(data)
+    if len(key) + len(whole) <= most or not isinstance(record, Release):
+        return [(key, whole)]
+    frame = record.model_copy(update={"items": (), "part": Part(number=len(whole), of=len(whole))})
+    room = most - len(topic_key(frame)) - len(encode(frame))
+    parts = list(cut(data["items"], lambda item: len(_json(item)) + len(","), room))
+    if len(parts) < 2:
+        return [(key, whole)]
+    return [
+        (part_key(key, number), _json(data | {"items": items, "part": {"number": number, "of": len(parts)}}))
+        for number, items in enumerate(parts, start=1)
+    ]
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -102,10 +131,18 @@ def outline(data: bytes) -> Outline:
 def topic_key(record: AnyRecord) -> bytes:
     """The Kafka key of a record: compaction keeps the newest release of a window, and the newest refusal beside it.
 
-    A refusal has a key of its own: it must not displace the release that readers already have.
+    A refusal has a key of its own: it must not displace the release that readers already have. So has each part of a
+    release behind the first.
     """
     key = f"{record.view}/{record.audience}/{record.window.start_ms}"
-    return (key if record.type == "release" else f"{key}/refusal").encode()
+    if isinstance(record, Refusal):
+        return f"{key}/refusal".encode()
+    return part_key(key.encode(), record.part.number if record.part is not None else 1)
+
+
+def part_key(release: bytes, number: int) -> bytes:
+    """The Kafka key of a part of a release, by that of the release."""
+    return release if number == 1 else b"%s/%d" % (release, number)
 
 
 def entry_key(entry: Entry) -> bytes:

@@ -10,6 +10,7 @@ from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import parse_exact
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Price, Refusal, Release
+from stream_dp.records.parts import Joiner
 
 
 @dataclass(slots=True)
@@ -47,14 +48,18 @@ class History:
     seen: dict[tuple[str, str], dict[int, Seen]] = field(default_factory=dict)
     newest: AnyRecord | None = None
     """The record that was taken last."""
+    _joiner: Joiner = field(default_factory=Joiner)
 
     def take(self, record: AnyRecord) -> Seen | None:
-        """Add a record; None if it is an old one."""
-        windows = self.seen.setdefault((record.view, record.audience), {})
-        seen = windows.setdefault(record.window.start_ms, Seen())
-        if not seen.take(record):
+        """Add a record; None if it is an old one, or a part of a release of which others are missing."""
+        whole = self._joiner.take(record)
+        if whole is None:
             return None
-        self.newest = record
+        windows = self.seen.setdefault((whole.view, whole.audience), {})
+        seen = windows.setdefault(whole.window.start_ms, Seen())
+        if not seen.take(whole):
+            return None
+        self.newest = whole
         return seen
 
     def windows(self, view: str, audience: str) -> dict[int, Seen]:

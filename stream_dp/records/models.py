@@ -182,6 +182,13 @@ class Publication(PublicRecord):
     )
 
 
+class Part(PublicRecord):
+    """Which part of a release a record is."""
+
+    number: int = Field(ge=1, description="Number of the part, 1 first.")
+    of: int = Field(ge=2, description="How many parts the release has.")
+
+
 class Release(Publication):
     """What every release says; a kind adds its own fields, and describes its items."""
 
@@ -196,6 +203,14 @@ class Release(Publication):
         "says how to read them.",
     )
     held: Price = Field(description="What this audience, alone, has now been told about the window.")
+    part: Part | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=absent,
+        description="Of a release that is too large for one record: which part of it this is. The parts of a release "
+        "have the view, audience, window and revision in common, and differ in this field and in their items: put "
+        "together in the order of the parts, these are the items of the release. It counts when all its parts are "
+        "there. Compaction may leave parts of a lower revision, but not all of them.",
+    )
     items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
 
     def interval(self, count: int) -> tuple[int, int]:

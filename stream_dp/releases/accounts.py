@@ -30,6 +30,7 @@ from functools import reduce
 
 from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
 from stream_dp.config.plan import LedgerPlan, ViewPlan
+from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import (
     LEDGER,
@@ -45,7 +46,6 @@ from stream_dp.releases.rows import (
     reservation_key,
     reserved_rows,
     stored_promise,
-    stored_table,
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Rows

@@ -5,10 +5,11 @@ Every method is a step (see `stream_dp.windows.effects`). What a crash leaves be
 * before the reservation is stored: nothing happened; if it is the first of its period, what the period promises may
   stand alone, and is written again, as it is configured then;
 * after it: nothing was stored or shown; `load` drops the reservation, and the next attempt draws anew;
-* inside the commit that stores a window: the window's row is the commit point. Before it, as above. After it the
-  ledger may still hold the reservation; `load` finds the row and turns it into the charge. The charge and the end of
-  the reservation are two rows; the charge names its call, so that it is not made twice;
-* after the commit: the records stand in the row's outbox until they have left (`releases.outboxes`). Releasing ends
+* inside the commit that stores a window: the window's row is the commit point. Before it, as above; rows of the table
+  and of records that stand already are deleted by `load` (`releases.pieces`). After it the ledger may still hold the
+  reservation; `load` finds the row and turns it into the charge. The charge and the end of the reservation are two
+  rows; the charge names its call, so that it is not made twice;
+* after the commit: the records stand in the window's outbox until they have left (`releases.outboxes`). Releasing ends
   here: a window's records leave at its slot, and a slot is not waited for.
 
 So what was charged always covers what was published, a window is drawn once, and every window leaves at its turn,
@@ -27,13 +28,27 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.losses import UNPUBLISHED, Published, lost_costs, lost_state, lost_windows
+from stream_dp.releases.outboxes import BYTES_AT_ONCE
+from stream_dp.releases.pieces import (
+    Addressed,
+    Change,
+    forgotten_window,
+    leftovers,
+    outdated,
+    record_rows,
+    stored_buckets,
+    stored_table,
+    table_rows,
+)
 from stream_dp.releases.pricing import difference, price
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import (
     BUCKET,
     NOTHING,
+    OUTBOX,
     TABLE,
     VIEW,
     WINDOW,
@@ -43,14 +58,11 @@ from stream_dp.releases.rows import (
     ViewRow,
     WindowRow,
     charged_rows,
-    deletes,
-    outdated,
-    stored_buckets,
-    stored_table,
+    merged_key,
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Leave, Message, Rows, Send, Step
-from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key, window_start
+from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.merging import drop_except, summed
 from stream_dp.windows.slots import Slots
@@ -58,7 +70,7 @@ from stream_dp.windows.slots import Slots
 RELEASED_AT_ONCE = 8
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
 SHARPENED_AT_ONCE = 8
-"""Windows that one step sharpens, in one commit."""
+"""Windows that one step sharpens, in one commit; fewer, if their rows come to `BYTES_AT_ONCE`."""
 
 
 class ReleaseEngine:
@@ -109,7 +121,7 @@ class ReleaseEngine:
         self._publisher = Publisher(topic, accounts, prf_key)
         self._withdrawal = withdrawal
         self._clearances = Clearances(self._views)
-        self._waiting: dict[tuple[str, int], set[int]] = {}
+        self._arrivals = Arrivals()
         self._accounts = Accounts(self._views)
 
     @property
@@ -164,7 +176,7 @@ class ReleaseEngine:
         ]
         half = [start for start in lost if stored_window(view.name, start, rows) is not None]
         mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
-        forgotten = [(window_key(kind, view.name, start), None) for start in half for kind in (WINDOW, TABLE)]
+        forgotten = [row for start in half for row in forgotten_window(view.name, start, rows)]
         yield Commit([*charged, *forgotten, self._view_row(view.name)])
         yield Increment("windows_lost", len(lost), (("view", view.name),))
 
@@ -172,21 +184,24 @@ class ReleaseEngine:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
-        leaving: list[Leave] = []
+        departures = []
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
             mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
             self._last_slots[view.name] = max(row.slot_ms, self._last_slots.get(view.name, row.slot_ms))
-            leaving += [Leave(view.name, start, departure.slot_ms) for departure in row.outbox]
+            departures += [(start, departure) for departure in row.outbox]
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
-        left = [decode(MergedBucket, value) for _, value in rows.scan(buckets, due)]
-        if left:
-            yield Commit([self._view_row(view.name), *deletes(left)])
-        yield from leaving
+        if counted := [(key, None) for key, _ in rows.scan(buckets, due)]:
+            yield Commit([self._view_row(view.name), *counted])
+        if left := leftovers(view.name, mark.next_ms, departures, rows):
+            yield Commit(left)
+            for kind in (TABLE, OUTBOX):
+                yield Erase(kind + text(view.name), after(kind + text(view.name)))
+        for start, departure in departures:
+            yield Leave(view.name, start, departure.slot_ms)
         for _, value in rows.scan(due, after(buckets)):
-            bucket = decode(MergedBucket, value)
-            self._waiting.setdefault((view.name, bucket.start_ms), set()).add(bucket.bucket)
+            self._arrivals.take(decode(MergedBucket, value))
 
     # -- releasing --------------------------------------------------------------------------------------------
 
@@ -199,12 +214,14 @@ class ReleaseEngine:
         """
         taken = [decode(MergedBucket, value) for value in values if value is not None]
         awaited = [b for b in taken if b.view in self._marks and b.start_ms >= self._marks[b.view].next_ms]
-        if awaited:
-            yield Commit([(bucket_key(BUCKET, b.view, b.start_ms, b.bucket), encode(b)) for b in awaited])
+        changed: list[Change] = []
+        for bucket in awaited:
+            changed += [(merged_key(void), None) for void in self._arrivals.take(bucket)]
+            changed.append((merged_key(bucket), encode(bucket)))
+        if changed:
+            yield Commit(changed)
         if taken:
             yield Send([self._withdrawal(bucket) for bucket in taken])
-        for bucket in awaited:
-            self._waiting.setdefault((bucket.view, bucket.start_ms), set()).add(bucket.bucket)
 
     @property
     def waits(self) -> bool:
@@ -226,7 +243,7 @@ class ReleaseEngine:
                 left -= 1
 
     def _is_due(self, view: ViewPlan) -> bool:
-        return len(self._waiting.get((view.name, self._marks[view.name].next_ms), ())) == view.buckets
+        return self._arrivals.complete(view.name, self._marks[view.name].next_ms) == view.buckets
 
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
@@ -240,8 +257,9 @@ class ReleaseEngine:
         if isinstance(reserved, Overdraft):
             row = WindowRow(refused=True, slot_ms=slot)
             refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, reserved.asked)
-            row.add(slot, self._publisher.refusals(view, start, levels, 1, reserved.asked, refused))
-            yield from self._store(view, start, row, buckets, [], [], rows)
+            leaving = self._publisher.refusals(view, start, levels, 1, reserved.asked, refused)
+            before = _leave(view, start, row, slot, leaving)
+            yield from self._store(view, start, row, before, [], rows)
             yield Increment("windows_refused", 1, (("view", view.name),))
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
@@ -255,9 +273,9 @@ class ReleaseEngine:
         self._accounts.keep(view, key, paid)
         left = self._accounts.left(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, view.cost(finest), shares)
-        row.add(slot, self._publisher.releases(view, start, table, row.given, levels, -1, booking))
-        sealed = [(window_key(TABLE, view.name, start), encode(table))]
-        yield from self._store(view, start, row, buckets, sealed, charged_rows(key, paid), rows)
+        leaving = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
+        before = [*table_rows(view.name, start, table), *_leave(view, start, row, slot, leaving)]
+        yield from self._store(view, start, row, before, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
     def _store(
@@ -265,9 +283,8 @@ class ReleaseEngine:
         view: ViewPlan,
         start: int,
         row: WindowRow,
-        buckets: Sequence[MergedBucket],
-        before: Sequence[tuple[bytes, bytes | None]],
-        behind: Sequence[tuple[bytes, bytes | None]],
+        before: Sequence[Change],
+        behind: Sequence[Change],
         rows: Rows,
     ) -> Iterator[Effect]:
         """Store a window and let it leave; forget its counts, in the table and its files."""
@@ -275,20 +292,20 @@ class ReleaseEngine:
         mark.next_ms = view.window.shape.next(start)
         mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
         self._last_slots[view.name] = row.slot_ms
-        self._waiting.pop((view.name, start), None)
+        self._arrivals.forget(view.name, start)
+        counts = window_key(BUCKET, view.name, start)
         yield Commit(
             [
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
                 self._view_row(view.name),
-                *deletes(buckets),
+                *((key, None) for key, _ in rows.scan(counts, after(counts))),
                 *outdated(view, start, rows),
             ]
         )
         yield Leave(view.name, start, row.slot_ms)
-        prefix = window_key(BUCKET, view.name, start)
-        yield Erase(prefix, after(prefix))
+        yield Erase(counts, after(counts))
 
     # -- sharpening -------------------------------------------------------------------------------------------
 
@@ -312,14 +329,19 @@ class ReleaseEngine:
         """Sharpen some windows of one audience; behind the last one its grant is carried out."""
         audience, windows = next(iter(self._clearances.sharpening.items()))
         clearance = self._clearances.of(audience)
-        changed: list[tuple[bytes, bytes | None]] = []
+        changed: list[Change] = []
         leaving: list[Leave] = []
         tally: Counter[tuple[str, str]] = Counter()
-        for view, start in [windows.popleft() for _ in range(min(SHARPENED_AT_ONCE, len(windows)))]:
+        left, room = SHARPENED_AT_ONCE, BYTES_AT_ONCE
+        while windows and left and room > 0:
+            view, start = windows.popleft()
+            left -= 1
             row = stored_window(view.name, start, rows)
             if row is None or not self._clearances.is_coarser(view, audience, row):
                 continue  # it is no longer retained
-            changed += self._sharpened(view, audience, clearance, start, row, rows)
+            sharpened = self._sharpened(view, audience, clearance, start, row, rows)
+            room -= sum(len(value or b"") for _, value in sharpened)
+            changed += sharpened
             refused = row.turned_down.get(audience) == clearance.number
             leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
             tally["sharpenings_refused" if refused else "windows_sharpened", view.name] += 1
@@ -338,8 +360,8 @@ class ReleaseEngine:
         start: int,
         row: WindowRow,
         rows: Rows,
-    ) -> list[tuple[bytes, bytes | None]]:
-        """The rows that give one audience one window at a finer level: reservation, window, charge, in this order."""
+    ) -> list[Change]:
+        """The rows that give one audience one window at a finer level: reservation, records, window, charge."""
         level, slot = self._clearances.level(view, audience), clearance.slot_ms
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
@@ -353,9 +375,9 @@ class ReleaseEngine:
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
             revision = given.revision + 1
-            row.add(slot, self._publisher.refusals(view, start, {audience: level}, revision, own, refused))
+            leaving = self._publisher.refusals(view, start, {audience: level}, revision, own, refused)
             row.turned_down[audience] = clearance.number
-            return [(at, encode(row))]
+            return [*_leave(view, start, row, slot, leaving), (at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
@@ -363,8 +385,14 @@ class ReleaseEngine:
         row.given[audience] = Given(given.revision + 1, level)
         left = self._accounts.left(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
-        row.add(slot, self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking))
+        leaving = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
+        before += _leave(view, start, row, slot, leaving)
         return [*before, (at, encode(row)), *charged_rows(key, paid)]
 
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])
+
+
+def _leave(view: ViewPlan, start: int, row: WindowRow, slot_ms: int, records: Sequence[Addressed]) -> list[Change]:
+    """Let records leave at a slot or later: a departure of the window's row, and the rows that go before it."""
+    return record_rows(view.name, start, row.add(slot_ms, len(records)), records)

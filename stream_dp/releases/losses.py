@@ -14,8 +14,9 @@ from typing import NamedTuple
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import difference
-from stream_dp.releases.rows import NOTHING, ViewRow, stored_table, stored_window
+from stream_dp.releases.rows import NOTHING, ViewRow, stored_window
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.effects import Rows
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
+from stream_dp.releases.pieces import Change, forgotten_records, waiting_records
 from stream_dp.releases.rows import WINDOW, Departure, stored_window
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
 from stream_dp.windows.keys import encode, window_key
@@ -14,6 +15,7 @@ from stream_dp.windows.keys import encode, window_key
 PUBLISHED_AT_ONCE = 500
 """Records that are published together: behind so many, the runtime looks whether the partition is still its own."""
 BYTES_AT_ONCE = 16 << 20
+"""Of such records: a release of many parts is published in several goes."""
 SETTLED_AT_ONCE = 64
 """Windows whose outboxes one commit empties."""
 
@@ -22,8 +24,9 @@ class Outboxes:
     """The outboxes of one partition's windows that are not empty. Memory holds windows and slots, no records.
 
     `publish` reads stored rows only, so it may run between any two effects of the release engine; `settle` rewrites
-    them, so it may not. What a crash leaves behind: an outbox that was published and not emptied is published again,
-    byte for byte.
+    them, so it may not. What a crash leaves behind: an outbox that was published, in part or as a whole, and not
+    emptied is published again from its start, byte for byte; records whose departure was settled and that were not
+    deleted yet, which `ReleaseEngine.load` deletes.
     """
 
     def __init__(self) -> None:
@@ -64,15 +67,15 @@ class Outboxes:
             departure = self._leaving(view, start, slot_ms, rows)
             if departure is None:
                 continue
-            batch += departure.messages()
-            size += departure.size
+            for message in waiting_records(view, start, departure, rows):
+                if len(batch) >= PUBLISHED_AT_ONCE or size >= BYTES_AT_ONCE:
+                    yield from self._publish(batch, slot_ms, last)
+                    batch, size, last = [], 0, {}
+                batch.append(message)
+                size += len(message.value or b"")
             last[view, start] = departure.number
             late[view] += departure.slot_ms < slot_ms
-            if len(batch) >= PUBLISHED_AT_ONCE or size >= BYTES_AT_ONCE:
-                yield from self._publish(batch, slot_ms, last)
-                batch, size, last = [], 0, {}
-        if batch:
-            yield from self._publish(batch, slot_ms, last)
+        yield from self._publish(batch, slot_ms, last)
         for view, missed in sorted((+late).items()):
             yield Increment("releases_late", missed, (("view", view),))
 
@@ -91,7 +94,9 @@ class Outboxes:
         return leaving
 
     def _publish(self, batch: list[Message], slot_ms: int, last: dict[tuple[str, int], int]) -> Iterator[Publish]:
-        yield Publish(batch, slot_ms)
+        """Publish some records, and note the departures that are whole with them."""
+        if batch:
+            yield Publish(batch, slot_ms)
         self._published |= last
 
     @property
@@ -101,14 +106,17 @@ class Outboxes:
 
     def settle(self, rows: Rows) -> Step:
         """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most."""
-        changed: list[tuple[bytes, bytes | None]] = []
+        changed: list[Change] = []
+        left: list[Change] = []
         settled = dict(islice(self._published.items(), SETTLED_AT_ONCE))
         for (view, start), number in settled.items():
             row = stored_window(view, start, rows)
             if row is not None:
+                for departure in row.outbox:
+                    left += forgotten_records(view, start, departure) if departure.number <= number else []
                 row.outbox = [departure for departure in row.outbox if departure.number > number]
                 changed.append((window_key(WINDOW, view, start), encode(row)))
-        yield Commit(changed)
+        yield Commit([*changed, *left])  # in this order: no outbox stands without its records
         for window, number in settled.items():
             if self._published[window] == number:
                 del self._published[window]

@@ -10,7 +10,7 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
-from stream_dp.records.codec import AnyRecord, encode, entry_key, topic_key
+from stream_dp.records.codec import AnyRecord, encode, encode_parts, entry_key
 from stream_dp.records.entries import Entry, Reader
 from stream_dp.records.models import (
     NEIGHBOURS,
@@ -25,13 +25,12 @@ from stream_dp.records.models import (
     Refusal,
     Release,
 )
+from stream_dp.releases.pieces import RECORD_BYTES, Addressed
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.rows import Given
 from stream_dp.version import __version__
 from stream_dp.windows.shape import Tiling
 
-Addressed = tuple[str, bytes, bytes]
-"""Topic, key and bytes of a record or an entry, as they stand in an outbox."""
 Outcome = Literal["charge", "refusal"]
 
 
@@ -83,7 +82,7 @@ class Publisher:
         finest: int,
         booking: Booking,
     ) -> list[Addressed]:
-        """One record per audience, coarse to fine, and the entry of what was charged.
+        """One record per audience, coarse to fine, in parts if it is large; and the entry of what was charged.
 
         Args:
             view: the view.
@@ -114,7 +113,7 @@ class Publisher:
             charged = difference(view, table, finest, max(finest, level))
             readers.append(reader(view, audience, level, revision, charged, booking.shares[audience]))
             finest = max(finest, level)
-            records.append(self._addressed(record))
+            records += self._addressed(record)
         return [*records, self._entry(view, start_ms, "charge", readers, booking)]
 
     def refusals(
@@ -149,11 +148,12 @@ class Publisher:
                 ledger=face,
             )
             readers.append(reader(view, audience, levels[audience], revision, Cost.ZERO, Cost.ZERO))
-            records.append(self._addressed(record))
+            records += self._addressed(record)
         return [*records, self._entry(view, start_ms, "refusal", readers, booking)]
 
-    def _addressed(self, record: AnyRecord) -> Addressed:
-        return self._topic(record.view, record.audience), topic_key(record), encode(record)
+    def _addressed(self, record: AnyRecord) -> list[Addressed]:
+        topic = self._topic(record.view, record.audience)
+        return [(topic, key, value) for key, value in encode_parts(record, RECORD_BYTES)]
 
     def _entry(
         self, view: ViewPlan, start_ms: int, outcome: Outcome, readers: Sequence[Reader], booking: Booking

@@ -2,10 +2,11 @@
 
 | key | value |
 |---|---|
-| `b` view, start, bucket | `MergedBucket`: exact counts of a window that waits for its turn |
+| `b` view, start, bucket, part | `MergedBucket`: exact counts of a window that waits for its turn |
 | `v` view | `ViewRow`: how far the releases of a view have come |
-| `t` view, start | `SealedTable`: the noisy integers of a released window |
-| `w` view, start | `WindowRow`: who has what of a window, and the records still to be published |
+| `t` view, start, part | `pieces.TableRow`: noisy integers of a released window |
+| `o` view, start, departure, place | `pieces.RecordRow`: a record that is still to be published |
+| `w` view, start | `WindowRow`: who has what of a window, and how many records are still to be published |
 | `p` population, period | `PromiseRow`: the budget that the period began with |
 | `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` population, period, call | what is reserved for a `Call` |
@@ -17,7 +18,7 @@ what it is, however ledgers and views are called and whatever periods are config
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
@@ -30,13 +31,13 @@ from stream_dp.accounting import encode as encode_ledger
 from stream_dp.accounting.ledger import Rational
 from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
 from stream_dp.errors import ConfigError, StateError
-from stream_dp.kinds.sealing import SealedTable
-from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.keys import after, bucket_key, decode, encode, moment, moment_at, text, window_key, window_start
+from stream_dp.windows.effects import Rows
+from stream_dp.windows.keys import bucket_key, bucket_number, decode, encode, moment, moment_at, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.shape import Stretch, Tiling
 
-BUCKET, VIEW, TABLE, WINDOW, PROMISE, LEDGER, RESERVATION, CLEARANCE = b"b", b"v", b"t", b"w", b"p", b"l", b"r", b"c"
+BUCKET, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"v", b"t", b"o", b"w"
+PROMISE, LEDGER, RESERVATION, CLEARANCE = b"p", b"l", b"r", b"c"
 
 _PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
 _END_AT = _PERIOD_AT + len(moment(0))
@@ -88,21 +89,15 @@ class Departure(msgspec.Struct, array_like=True):
     """The first of a window is 1."""
     slot_ms: int
     """When they leave; later, if they miss it."""
-    records: list[tuple[str, bytes, bytes]]
-    """(topic, key, record)."""
-
-    @property
-    def size(self) -> int:
-        """How many bytes the records have."""
-        return sum(len(record) for _, _, record in self.records)
-
-    def messages(self) -> list[Message]:
-        """The records as messages."""
-        return [Message(topic, key, value) for topic, key, value in self.records]
+    records: int
+    """How many; each stands in a row of its own."""
 
 
 class WindowRow(msgspec.Struct, array_like=True):
-    """A window that was released or refused: once this row is stored, its noise is never drawn again."""
+    """A window that was released or refused: once this row is stored, its noise is never drawn again.
+
+    It has two entries for an audience at most, and its table and records stand in rows of their own.
+    """
 
     refused: bool
     slot_ms: int
@@ -120,20 +115,16 @@ class WindowRow(msgspec.Struct, array_like=True):
         """Index of the finest level that any audience has, -1 if none has any."""
         return max((given.level for given in self.given.values()), default=-1)
 
-    def add(self, slot_ms: int, records: list[tuple[str, bytes, bytes]]) -> int:
-        """Let records leave behind those that wait already, at a slot or later.
-
-        Returns:
-            The slot at which they leave.
-        """
+    def add(self, slot_ms: int, records: int) -> Departure:
+        """Let so many records leave behind those that wait already, at a slot or later."""
         slot = max([slot_ms, *(departure.slot_ms for departure in self.outbox)])
         self.departures += 1
         self.outbox.append(Departure(self.departures, slot, records))
-        return slot
+        return self.outbox[-1]
 
 
 class ClearanceRow(msgspec.Struct, array_like=True):
-    """The newest grant of an audience."""
+    """The newest grant of an audience. It names each level of the ladders at most once."""
 
     number: int
     """Its offset in the control topic: a grant that is read again is known by it."""
@@ -197,6 +188,11 @@ class Call:
         if row is None or row.refused:
             return False
         return not self.audience or row.given.get(self.audience, NOTHING).level >= self.level
+
+
+def merged_key(bucket: MergedBucket) -> bytes:
+    """The row of a part of a merged bucket, and its key in the topic that it comes from."""
+    return bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket) + bucket_number(bucket.part)
 
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
@@ -297,30 +293,3 @@ def stored_window(view: str, start: int, rows: Rows) -> WindowRow | None:
     """The row of a window, None before it is released or refused."""
     stored = rows.get(window_key(WINDOW, view, start))
     return None if stored is None else decode(WindowRow, stored)
-
-
-def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
-    """The sealed table of a released window."""
-    return decode(SealedTable, rows.get(window_key(TABLE, view, start)) or b"")
-
-
-def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:
-    """The exact counts of a window that waits, as far as they have come."""
-    prefix = window_key(BUCKET, view, start)
-    return [decode(MergedBucket, value) for _, value in rows.scan(prefix, after(prefix))]
-
-
-def deletes(buckets: Sequence[MergedBucket]) -> list[tuple[bytes, None]]:
-    """Rows that forget the counts of a window."""
-    return [(bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket), None) for bucket in buckets]
-
-
-def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[tuple[bytes, None]]:
-    """Windows so old that they are no longer sharpened, but for those that still have to be published."""
-    name, horizon = view.name, start - view.window.retention_ms
-    windows = rows.scan(WINDOW + text(name), window_key(WINDOW, name, horizon))
-    waiting = {window_start(WINDOW, name, key) for key, value in windows if decode(WindowRow, value).outbox}
-    for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened
-        for key, _ in rows.scan(kind + text(name), window_key(kind, name, horizon)):
-            if window_start(kind, name, key) not in waiting:
-                yield key, None

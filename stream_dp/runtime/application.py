@@ -19,6 +19,7 @@ from stream_dp.runtime.coalescing import ChunkSchema
 from stream_dp.runtime.fence import Claim
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+from stream_dp.windows.sizes import BATCH_BYTES
 
 CHUNK_RECORDS = 10_000
 BUFFERED_CHUNKS = 16
@@ -71,7 +72,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
         stream_buffer_maxsize=BUFFERED_CHUNKS,
         producer_linger=0.0,
         producer_max_batch_size=1 << 18,
-        producer_max_request_size=8 << 20,
+        producer_max_request_size=BATCH_BYTES,
         producer_compression_type="lz4" if plan.broker != MEMORY else None,
         table_standby_replicas=0,
         web_enabled=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -14,8 +14,9 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.lists import KeyList
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.lists import read_lists
-from stream_dp.runtime.owners import create_owned
+from stream_dp.runtime.owners import OWNERS, create_owned
 from stream_dp.runtime.topics import Topics
+from stream_dp.windows.sizes import BROKER_BYTES
 
 ORIGIN = b"origin/"
 """Control records under such a key tell when a view began; the first in the log holds for every worker, for ever."""
@@ -61,7 +62,7 @@ async def prepare(
 
     Raises:
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
-            cannot be used, or topics belong to another application.
+            cannot be used, or topics belong to another application or do not take what is written to them.
         BrokerError: the cluster refused something.
     """
     lists, faults = await read_lists(plan, client)
@@ -69,6 +70,7 @@ async def prepare(
         raise ConfigError(faults)
     topics = Topics.of(plan)
     await create_owned(plan, client, key_id, replication=replication)
+    await _check_sizes([OWNERS.name, *(spec.name for spec in topics.all(plan))], client)
     starts = {view.name: view.window.first_ms for view in plan.views.values()}
     open_views = [name for name, start in starts.items() if start is None]
     known = await _origins(client, topics) if open_views else {}
@@ -89,6 +91,22 @@ async def _origins(client: Client, topics: Topics) -> dict[str, int]:
             origin = msgspec.json.decode(record.value, type=Origin)
             found.setdefault(origin.view, origin.start_ms)
     return found
+
+
+async def _check_sizes(topics: Collection[str], client: Client) -> None:
+    """Make sure that topics that were there already take the batches that are sent to them.
+
+    Raises:
+        ConfigError: some do not; every one is named.
+    """
+    small = [(topic, most) for topic, most in (await client.most_bytes(topics)).items() if most < BROKER_BYTES]
+    if small:
+        raise ConfigError(
+            [
+                Fault(f"topic {topic}", f"it takes {most} bytes at once; set its max.message.bytes to {BROKER_BYTES}")
+                for topic, most in small
+            ]
+        )
 
 
 async def _wrong_sources(plan: Plan, client: Client) -> list[Fault]:

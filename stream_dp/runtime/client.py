@@ -11,14 +11,17 @@ from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 from faust.types import TP
 
 from stream_dp.errors import BrokerError
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import TopicSpec
+from stream_dp.windows.sizes import BATCH_BYTES, BROKER_BYTES
 
 MEMORY = "memory://"
+_LIMIT = "max.message.bytes"
 _POLL_SECONDS = 0.2
 _VISIBLE_SECONDS = 20.0
 ENDS_SECONDS = 5.0
@@ -44,6 +47,9 @@ class Client(Protocol):
 
     async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
         """Create the topics that do not exist yet."""
+
+    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
+        """What existing topics take of a batch, in bytes: their `max.message.bytes`."""
 
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records, each partition's in the given order, and wait for every acknowledgement."""
@@ -73,6 +79,10 @@ class MemoryClient:
         """Create the topics that do not exist yet."""
         for topic in topics:
             self._log.create(topic.name, topic.partitions)
+
+    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
+        """What topics take, which is the same for all."""
+        return dict.fromkeys(topics, BROKER_BYTES)
 
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Append the records."""
@@ -140,6 +150,25 @@ class KafkaClient:
                 if time.monotonic() > until:
                     raise BrokerError(f"topic {topic.name} was created, but the cluster does not show it")
                 await asyncio.sleep(0.05)
+
+    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
+        """What existing topics take of a batch, in bytes.
+
+        Raises:
+            BrokerError: the cluster does not say.
+        """
+        wanted = {_LIMIT: None}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, topic, configs=wanted) for topic in topics]
+        with self._answering():
+            answers = await self._admin.describe_configs(resources)
+        found: dict[str, int] = {}
+        for code, _, _, topic, entries in (one for answer in answers for one in answer.resources):
+            limits = [int(entry[1]) for entry in entries if entry[0] == _LIMIT]
+            if code or not limits:
+                reason = for_code(code).__name__ if code else "no answer"
+                raise BrokerError(f"the cluster at {self._address} does not tell {_LIMIT} of topic {topic}: {reason}")
+            found[topic] = limits[0]
+        return found
 
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records and wait for every acknowledgement."""
@@ -244,7 +273,7 @@ async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Cl
         bootstrap_servers=address,
         acks="all",  # what is acknowledged is read back at once: claims and origins depend on it
         linger_ms=5,
-        max_request_size=8 << 20,
+        max_request_size=BATCH_BYTES,
         max_batch_size=1 << 18,
     )
     admin = AIOKafkaAdminClient(bootstrap_servers=address)

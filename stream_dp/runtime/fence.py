@@ -9,12 +9,12 @@ comes after it.
 
 The same producer publishes what was committed, under the same epoch, so that the rule holds in the release topics too.
 
-A commit is one batch, which a broker appends whole or not at all, as long as it fits into `BATCH_BYTES`; a larger one
-is several, in order, and none of them after one that failed. It is no transaction. That would fence in the same way,
-but takes more than twice as long (`tests/bench/fence.py`), leaves rows that readers have to wait for, and ends in a
-marker that takes an offset. Transactions serve only to keep the name: a broker forgets one that none has used for
-`transactional.id.expiration.ms` (7 days), and the next owner would begin under another, which fences nobody.
-`Writer.renew` uses it; a former owner is refused that as well.
+A commit is cut into batches of at most `sizes.BATCH_BYTES`, each of which a broker appends whole or not at all, in
+order, and none of them after one that failed: what a crash leaves is a prefix of the rows. It is no transaction. That
+would fence in the same way, but takes more than twice as long (`tests/bench/fence.py`), leaves rows that readers have
+to wait for, and ends in a marker that takes an offset. Transactions serve only to keep the name: a broker forgets one
+that none has used for `transactional.id.expiration.ms` (7 days), and the next owner would begin under another, which
+fences nobody. `Writer.renew` uses it; a former owner is refused that as well.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from faust.types import TP
 from stream_dp.errors import StreamDPError
 from stream_dp.windows.effects import Message
 
-BATCH_BYTES = 7 << 20
-"""Of rows, uncompressed; a larger row makes a batch of its own. Changelogs admit 8 MiB."""
 RENEWAL_SECONDS = 3600.0
 CLAIM = b"\x00claim"
 """Key of the row that a claim writes; nobody reads it."""
@@ -45,6 +43,8 @@ class Writer(Protocol):
 
     async def write(self, rows: Sequence[Row]) -> int:
         """Append rows, in order, and return the offset of the last one; one call at a time.
+
+        Where it fails a prefix of the rows may have been appended.
 
         Raises:
             PartitionLostError: the partition was claimed by another since; the row that it names and those behind it

@@ -13,8 +13,9 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from stream_dp.runtime.coalescing import CoalescingConsumer
-from stream_dp.runtime.fence import BATCH_BYTES, Row, lost
+from stream_dp.runtime.fence import Row, lost
 from stream_dp.windows.effects import Message
+from stream_dp.windows.sizes import BATCH_BYTES
 
 SCHEME = "stream-dp-kafka"
 CLOSE_SECONDS = 5.0
@@ -82,7 +83,7 @@ class KafkaWriter:
             bootstrap_servers=servers,
             enable_idempotence=True,
             max_batch_size=BATCH_BYTES,
-            max_request_size=8 << 20,
+            max_request_size=BATCH_BYTES,
             linger_ms=0,
             compression_type="lz4",
         )

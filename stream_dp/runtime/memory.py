@@ -23,6 +23,8 @@ from stream_dp.runtime.fence import Row, lost
 from stream_dp.windows.effects import Message
 
 SCHEME = "stream-dp-memory"
+MOST_BYTES = 1 << 20
+"""Of a record, with its key and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class LogRecord:
 class MemoryLog:
     """Topics, their records and the committed offsets: what outlives a worker that is killed in a test.
 
-    A topic has to be created before it is used, as on a broker that creates none by itself.
+    A topic has to be created before it is used, as on a broker that creates none by itself; and takes what topics take
+    where nobody has set anything.
     """
 
     partitions: dict[str, int] = field(default_factory=dict)
@@ -72,11 +75,14 @@ class MemoryLog:
         """Append a record and return its offset.
 
         Raises:
-            BrokerError: there is no such topic or partition.
+            BrokerError: there is no such topic or partition, or the record is too large for a broker.
             PartitionLostError: it bears the epoch of a writer, and there is a record of a higher one.
         """
         if not 0 <= partition < self.partitions.get(topic, 0):
             raise BrokerError(f"the embedded log has no partition {partition} of topic {topic}")
+        size = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
+        if size > MOST_BYTES:
+            raise BrokerError(f"a record of {size} bytes for topic {topic} is larger than the {MOST_BYTES} of a broker")
         tp = TP(topic, partition)
         if writer is not None:
             owned, epoch = writer

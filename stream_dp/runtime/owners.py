@@ -26,9 +26,10 @@ from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.runtime.client import Client, Outgoing
-from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.runtime.topics import SIZE, Topics, TopicSpec
+from stream_dp.windows.sizes import MESSAGE_BYTES
 
-OWNERS = TopicSpec(OWNERS_TOPIC, 1, {"cleanup.policy": "compact"})
+OWNERS = TopicSpec(OWNERS_TOPIC, 1, {"cleanup.policy": "compact", **SIZE})
 
 
 class Owner(NamedTuple):
@@ -73,7 +74,7 @@ async def create_owned(plan: Plan, client: Client, key_id: bytes, *, replication
         replication: copies of every created topic.
 
     Raises:
-        ConfigError: topics belong to another application; every one is named.
+        ConfigError: topics belong to another application; every one is named. Or they are too many for one claim.
         BrokerError: the cluster refused something.
         StateError: the topic of the claims holds something else.
     """
@@ -95,11 +96,16 @@ async def create_owned(plan: Plan, client: Client, key_id: bytes, *, replication
             continue  # a topic that was missing was created and claimed since the claims were read
         await client.create(specs, replication)
         topics = {spec.name for spec in specs} | {topic for topic, one in held.items() if one.claim.owner == owner}
-        claim = Claim(*owner, tuple(sorted(topics)), seen)
-        await client.publish([Outgoing(OWNERS.name, 0, key, msgspec.json.encode(claim))])
+        claim = msgspec.json.encode(Claim(*owner, tuple(sorted(topics)), seen))
+        if len(claim) > MESSAGE_BYTES:
+            raise ConfigError(
+                f"application {plan.name!r} has had {len(topics)} topics, more than one claim can name; give it "
+                "another name, or take views out of it"
+            )
+        await client.publish([Outgoing(OWNERS.name, 0, key, claim)])
         log, _ = await _read(client)
         held = _holders(log)
-        if all(topic in held and held[topic].claim.owner == owner for topic in claim.topics):
+        if all(topic in held and held[topic].claim.owner == owner for topic in topics):
             await _withdraw(client, _superseded(log, key))
             return
         await _withdraw(client, [key])

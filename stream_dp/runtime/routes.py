@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stream_dp.config.plan import Plan, SourcePlan
-from stream_dp.releases.rows import BUCKET
+from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.effects import Message
-from stream_dp.windows.keys import bucket_key, encode
+from stream_dp.windows.keys import encode
 from stream_dp.windows.merge_rows import MergedBucket, Partial, partial_key
 
 
@@ -40,8 +40,7 @@ class Routes:
         return Message(self._topics.partials, key, value, at)
 
     def _merged(self, bucket: MergedBucket, partition: int, value: bytes | None) -> Message:
-        key = bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket)
-        return Message(self._topics.merged, key, value, partition)
+        return Message(self._topics.merged, merged_key(bucket), value, partition)
 
 
 def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str) -> Message:

@@ -111,6 +111,8 @@ class DurableTable(Table):
     async def commit(self, partition: int, rows: Sequence[Row], writer: Writer) -> None:
         """Carry out a `Commit`: changelog, acknowledgement, RocksDB.
 
+        If it fails the changelog may have a prefix of the rows, which the next owner recovers.
+
         Args:
             partition: the partition.
             rows: what to store; a value of None deletes.

@@ -7,16 +7,17 @@ may read them). Without data: control, orders.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan
 from stream_dp.windows.keys import moment, text
+from stream_dp.windows.sizes import BROKER_BYTES
 
 COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
 """The tables of the ingest, merge and release agents."""
-
-_LARGE = {"max.message.bytes": str(8 << 20)}
+SIZE = {"max.message.bytes": str(BROKER_BYTES)}
+"""Of every topic that the application writes to; a cluster may have less where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,6 @@ class Topics:
             "min.cleanable.dirty.ratio": "0.01",
             "delete.retention.ms": "86400000",
             "file.delete.delay.ms": "1000",
-            **_LARGE,
         }
 
     def all(self, plan: Plan) -> list[TopicSpec]:
@@ -122,11 +122,11 @@ class Topics:
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
         specs += [TopicSpec(name, everywhere) for name in letters]
         specs += [
-            TopicSpec(self.release(view.name, audience), 1, {"cleanup.policy": "compact", **_LARGE})
+            TopicSpec(self.release(view.name, audience), 1, {"cleanup.policy": "compact"})
             for view in plan.views.values()
             for audience in view.audiences
         ]
-        return specs
+        return [replace(spec, config={**spec.config, **SIZE}) for spec in specs]
 
 
 def sources_of(plan: Plan) -> dict[str, SourcePlan]:

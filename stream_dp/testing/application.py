@@ -18,6 +18,7 @@ from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode
+from stream_dp.records.parts import Joiner
 from stream_dp.releases.rows import read_ledgers
 from stream_dp.runtime.client import MEMORY, Client, connect
 from stream_dp.runtime.grants import write_grant
@@ -152,9 +153,11 @@ class Application:
         return found
 
     async def releases(self, view: str) -> dict[str, list[AnyRecord]]:
-        """What `published` has, decoded."""
+        """What `published` has, decoded, and releases in parts put together."""
+        joiner = Joiner()
         return {
-            audience: [decode(value) for value in values] for audience, values in (await self.published(view)).items()
+            audience: [whole for value in values if (whole := joiner.take(decode(value))) is not None]
+            for audience, values in (await self.published(view)).items()
         }
 
     async def wait_for_releases(self, view: str, count: int) -> dict[str, list[AnyRecord]]:

@@ -15,8 +15,8 @@ from typing import Protocol
 class Commit:
     """Store rows durably in one partition of the agent's table; a value of None deletes the row.
 
-    The rows reach the changelog in the order given, so after a crash a prefix of them is there. Locally they appear
-    all at once, and only after the changelog has acknowledged every one.
+    The rows reach the changelog in the order given, in one batch or in several, so after a crash a prefix of them is
+    there, of any length. Locally they appear all at once, and only after the changelog has acknowledged every one.
     """
 
     rows: Sequence[tuple[bytes, bytes | None]]

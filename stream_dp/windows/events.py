@@ -12,8 +12,11 @@ import msgspec
 WATERMARK_HEADER = "stream-dp-watermark"
 """A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
 
-MAX_ITEM_LENGTH = 1024
+MAX_ITEM_BYTES = 1024
+"""Of an item, in UTF-8."""
 MAX_KEY_BYTES = 1024
+_SURELY_FITS = MAX_ITEM_BYTES // 4
+"""Characters; none has more than 4 bytes."""
 
 TimeUnit = Literal["ms", "s", "iso"]
 Partitioner = Callable[[bytes], int]
@@ -111,7 +114,7 @@ class EventDecoder:
         for index, item in enumerate(items):
             if item.__class__ is not str:
                 items[index] = str(item)
-            if len(items[index]) > MAX_ITEM_LENGTH:
+            if len(items[index]) > _SURELY_FITS and len(items[index].encode()) > MAX_ITEM_BYTES:
                 raise _RefusedError("item_too_long")
         time = self._time(event, record)
         out.offsets.append(record.offset)

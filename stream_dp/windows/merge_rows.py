@@ -35,11 +35,15 @@ class Partial(msgspec.Struct, array_like=True):
 
 
 class MergedBucket(msgspec.Struct, array_like=True):
-    """The exact counts of one bucket of a window, summed over all partitions of the source."""
+    """Exact counts of one bucket of a window, summed over all partitions of the source: all of them, or a part."""
 
     view: str
     start_ms: int
     bucket: int
     closed_ms: int
     """The wall time at which the last of the partitions closed the window."""
+    part: int
+    """Number of the part, from 0."""
+    parts: int
+    """How many parts the bucket has; no item is in two of them."""
     counts: dict[str, int]

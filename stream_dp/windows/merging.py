@@ -108,7 +108,7 @@ class BucketMerger:
             view = self._views[first.view]
             counts = dict(view.needed(summed([partial.counts for partial in found])))
             closed = max(partial.closed_ms for partial in found)
-            messages.append(self._outlet(MergedBucket(first.view, first.start_ms, first.bucket, closed, counts)))
+            messages.append(self._outlet(MergedBucket(first.view, first.start_ms, first.bucket, closed, 0, 1, counts)))
             puts.append((bucket_key(FINISHED, first.view, first.start_ms, first.bucket), b""))
             deletes += [(partial_key(p.view, p.start_ms, p.bucket, p.partition), None) for p in found]
             windows[first.view, first.start_ms] = None

@@ -18,15 +18,13 @@ from stream_dp.cli.check import check
 from stream_dp.cli.tail.board import record_line
 from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.kinds.registry import KINDS
-from stream_dp.kinds.sealing import SealedTable
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, schema
+from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts, schema
 from stream_dp.records.models import Refusal, Release
+from stream_dp.releases import pieces, publication
 from stream_dp.releases.publication import account, release_record
-from stream_dp.releases.rows import RESERVATION, TABLE
+from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from stream_dp.windows.effects import Commit, Erase, Increment, Send, Step
-from stream_dp.windows.keys import decode as decode_row
-from stream_dp.windows.keys import window_key
 from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, VIEW, Case, outcome
 from tests.support.chance import pooled_p_value
 from tests.support.machine import Machine
@@ -232,6 +230,37 @@ def test_a_cut_at_every_effect_changes_nothing_that_was_shown(case: Case) -> Non
         finished(scenario(case, cuts=(cut,)))
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and records so small that a window takes many: a key or a few in each."""
+
+    def in_parts(record: Release | Refusal, _most: int) -> Sequence[tuple[bytes, bytes]]:
+        return encode_parts(record, len(encode(record.model_copy(update={"items": ()}))) + 60)
+
+    monkeypatch.setattr(pieces, "RECORD_BYTES", 200)
+    monkeypatch.setattr(publication, "encode_parts", in_parts)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("most", [60, pytest.param(10**6, marks=pytest.mark.slow)])
+def test_a_cut_at_any_row_of_a_release_in_parts_changes_nothing_that_was_shown(case: Case, most: int) -> None:
+    """No table is made of two draws, every record is a reading of the stored one, and no row is left over."""
+    whole = scenario(case)
+    finished(whole)
+    assert any((message.key or b"").endswith(b"/2") for message in whole.published())
+    for cut in range(0, whole.machine.points, 1 + whole.machine.points // most):
+        desk = scenario(case, cuts=(cut,), back=cut % 3)
+        finished(desk)
+        for start in (0, SECOND):
+            table = desk.table(VIEW, start)
+            for audience, given in desk.row(VIEW, start).given.items():
+                (reading,) = read_window(desk.plan.views[VIEW], start, table, [given.level], KEY)
+                record = desk.record(VIEW, audience, start)
+                assert all(getattr(record, name) == value for name, value in reading.fields.items())
+        assert not [key for key in desk.machine.rows if key.startswith(OUTBOX)]
+        assert desk.machine.unerased(TABLE) == []
+
+
 def test_messages_that_come_again_after_a_crash_change_nothing(case: Case) -> None:
     points = scenario(case).machine.points
     for cut in range(0, points, 3):
@@ -241,7 +270,7 @@ def test_messages_that_come_again_after_a_crash_change_nothing(case: Case) -> No
 def test_a_sealed_table_is_read_back_as_it_was_stored(case: Case) -> None:
     desk = desk_of(case)
     desk.give(VIEW, 0, case.counts)
-    stored = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, VIEW, 0)])
+    stored = desk.table(VIEW, 0)
     fresh = seal_window(desk.plan.views[VIEW], 0, case.counts, prf_key=KEY, entropy=keyed, lists=case.lists)
     assert stored == fresh
     assert len(stored.items) == len(stored.values)
@@ -269,7 +298,7 @@ def test_a_grant_publishes_the_sealed_window_sharper_for_the_difference(case: Ca
     first, sharper = desk.records(VIEW, "public")
     assert isinstance(sharper, Release)
     assert (first.revision, sharper.revision, sharper.level.name) == (1, 2, "fine")
-    table = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, VIEW, 0)])
+    table = desk.table(VIEW, 0)
     (reading,) = read_window(view, 0, table, [FINE], KEY)
     assert all(getattr(sharper, name) == value for name, value in reading.fields.items())
     assert desk.charged(VIEW, "public", 0) == view.counts(FINE) - view.counts(MIDDLE)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 import pytest
 from faust.types import TP
 
 from stream_dp.runtime.application import claims
-from stream_dp.runtime.fence import BATCH_BYTES, CLAIM, PartitionLostError, Row
+from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application
 from stream_dp.windows.effects import Message
+from stream_dp.windows.sizes import BATCH_BYTES, MESSAGE_BYTES
 from tests.support.views import only_view
 
 Launch = Callable[..., Awaitable[Application]]
@@ -114,8 +116,9 @@ async def test_claim_is_renewed_by_its_owner_and_by_nobody_else(launch: Launch) 
 
 async def test_commit_that_is_larger_than_a_batch_arrives_in_order(launch: Launch) -> None:
     app, tp = await with_changelogs(launch)
-    rows: list[Row] = [(b"%d" % number, bytes((number,)) * (BATCH_BYTES // 4)) for number in range(10)]
-    rows += [(b"large", b"l" * (BATCH_BYTES + 1)), (b"last", b"1")]
+    rows: list[Row] = [(b"%d" % number, os.urandom(BATCH_BYTES // 4)) for number in range(10)]  # it does not compress
+    rows += [(b"large %d" % number, os.urandom(MESSAGE_BYTES)) for number in range(3)]
+    rows += [(b"batch", os.urandom(BATCH_BYTES - 100)), (b"last", b"1")]
     writer = await claims(app.plan.broker, app.log)(tp)
 
     last = await writer.write(rows)

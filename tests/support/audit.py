@@ -11,22 +11,25 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import count, takewhile
 from operator import add
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.kinds.topk import TopKRelease
-from stream_dp.records.codec import AnyRecord, decode, topic_key
-from stream_dp.records.models import Refusal, Release
-from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, ledger_key, read_ledgers
+from stream_dp.records.codec import AnyRecord, decode, encode, topic_key
+from stream_dp.records.models import Release
+from stream_dp.records.parts import Joiner
+from stream_dp.releases.pieces import stored_table, table_key
+from stream_dp.releases.rows import LEDGER, RESERVATION, ledger_key, read_ledgers
 from stream_dp.runtime.client import kafka_address
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.testing import Application
-from stream_dp.windows.keys import decode as decode_row
-from stream_dp.windows.keys import window_key
+from tests.support.machine import Machine
 from tests.support.releasing import shown_cost
 
 FIRST = ("different", "redrawn", "lost", "wrong", "undercharged")
@@ -56,6 +59,15 @@ class Evidence:
     rows: Mapping[bytes, bytes]
     """The rows of the releases table, as somebody who takes it over would find them."""
     prf_key: bytes
+
+    def table(self, view: str, start: int) -> SealedTable | None:
+        """What is stored of a window, None if that is not whole."""
+        keys = (table_key(view, start, part) for part in count())
+        found = {key: self.rows[key] for key in takewhile(self.rows.__contains__, keys)}
+        try:
+            return stored_table(view, start, Machine(found))
+        except StateError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -104,7 +116,8 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
 
     The kinds of fault:
 
-    * different: a revision was published with more than one content, byte for byte;
+    * different: a revision, or a part of it, was published with more than one content, byte for byte;
+    * torn: parts of a revision are missing;
     * redrawn: a record is not what the stored table of its window says at its level;
     * lost, refused, unasked: a window has no release, was refused, or has a release that it should not have;
     * hole, blunt, coarse: a revision is missing, is not sharper than the one before, or the last is not at the level;
@@ -135,26 +148,34 @@ def _check_audience(
     view: ViewPlan, audience: str, records: Sequence[Shown], expected: Expected, report: Report
 ) -> None:
     """Each revision has one content, none is missing, the last one is the sharpest and stands last."""
-    contents: defaultdict[tuple[int, str, int], dict[bytes, list[Shown]]] = defaultdict(dict)
+    contents: defaultdict[tuple[int, str, int, int], dict[bytes, list[Shown]]] = defaultdict(dict)
     last: dict[bytes, int] = {}
     names, refused = [level.name for level in view.levels], set(expected.refused.get(view.name, ()))
     for one in records:
         record = one.record
-        contents[record.window.start_ms, record.type, record.revision].setdefault(one.value, []).append(one)
+        part, _ = _part(record)
+        contents[record.window.start_ms, record.type, record.revision, part].setdefault(one.value, []).append(one)
         last[one.key] = record.revision
         if one.key != topic_key(record):
             report.fault("unasked", f"{view.name}/{audience}: a record of {record.window.start_ms} has another key")
     report.figures["records"] += len(records)
-    report.figures["revisions"] += len(contents)
+    report.figures["revisions"] += len({place[:3] for place in contents})
     revisions: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    for (start, kind, revision), found in contents.items():
-        where = f"{view.name}/{audience}/{start} {kind} {revision}"
+    for (start, kind, revision, part), found in contents.items():
+        where = f"{view.name}/{audience}/{start} {kind} {revision}" + (f" part {part}" if part > 1 else "")
         report.figures["repeats"] += sum(len(places) - 1 for places in found.values())
         if len(found) > 1:
             places = [f"offset {one.offset} at {one.timestamp_ms}" for places in found.values() for one in places]
             report.fault("different", f"{where}: {len(found)} contents, {', '.join(places)}")
         record = next(iter(found.values()))[0].record
-        if isinstance(record, Release):
+        _, parts = _part(record)
+        if part == 1 and any((start, kind, revision, other) not in contents for other in range(1, parts + 1)):
+            report.fault("torn", where)
+        if part == 1 and parts == 1 and (start, kind, revision, 2) in contents:
+            report.fault("different", f"{where}: it is whole, and in parts")
+        if (start, kind, revision, 1) not in contents:
+            report.fault("torn", where)
+        elif isinstance(record, Release):
             revisions[start][revision] = names.index(record.level.name)
         elif start not in refused:
             report.fault("refused", where)
@@ -182,12 +203,13 @@ def _check_window(
     view: ViewPlan, start: int, records: Sequence[Shown], evidence: Evidence, expected: Expected, report: Report
 ) -> Cost:
     """Everybody reads the one stored table; what that costs, each draw that was shown by itself."""
-    releases = [(one, one.record) for one in records if not isinstance(one.record, Refusal)]
+    joiner = Joiner()
+    whole = [(one, joiner.take(one.record)) for one in records]
+    releases = [(one, record) for one, record in whole if isinstance(record, Release)]
     if not releases:
         return Cost.ZERO
     names = [level.name for level in view.levels]
-    stored = evidence.rows.get(window_key(TABLE, view.name, start))
-    table = decode_row(SealedTable, stored) if stored is not None else None
+    table = evidence.table(view.name, start)
     noise = WindowNoise(view.noise_name(start), evidence.prf_key)
     contents: defaultdict[tuple[str, int], set[bytes]] = defaultdict(set)
     costs = []
@@ -201,11 +223,17 @@ def _check_window(
         counts = {entry.item: entry.count for entry in record.items if entry.count}
         if exact is not None and counts != exact.get(start, {}):
             report.fault("wrong", where)
-        contents[record.audience, record.revision].add(one.value)
+        contents[record.audience, record.revision].add(encode(record))
         draws = len(record.items) + (not record.complete) if isinstance(record, TopKRelease) else 0
         costs.append((level, shown_cost(view, level, draws)))
     finest = max(costs, key=lambda cost: cost[0])[1]
     return reduce(add, [finest] * max(map(len, contents.values())))
+
+
+def _part(record: AnyRecord) -> tuple[int, int]:
+    """Which part of how many."""
+    part = record.part if isinstance(record, Release) else None
+    return (1, 1) if part is None else (part.number, part.of)
 
 
 def _check_ledgers(evidence: Evidence, shown: Mapping[bytes, Cost], report: Report) -> None:

@@ -14,16 +14,18 @@ from stream_dp.config.planning import build_plan
 from stream_dp.control.grants import Order
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.kinds.topk import TopKPlan, TopKRelease
-from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline
+from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline, topic_key
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.entries import Entry
 from stream_dp.records.models import Refusal, Release
+from stream_dp.records.parts import Joiner
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
 from stream_dp.releases.outboxes import Outboxes
+from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.rows import (
-    BUCKET,
     LEDGER,
     PROMISE,
     RESERVATION,
@@ -32,12 +34,14 @@ from stream_dp.releases.rows import (
     PromiseRow,
     WindowRow,
     ledger_key,
+    merged_key,
     promise_key,
     read_ledgers,
 )
 from stream_dp.windows.effects import Leave, Message, Rows, Step
-from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode, window_key
+from stream_dp.windows.keys import bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
+from stream_dp.windows.sizes import MESSAGE_BYTES
 from tests.support.machine import Machine
 from tests.support.topics import TopicReader
 
@@ -130,12 +134,16 @@ def buckets_of(view: ViewPlan, start: int, counts: Mapping[str, int], closed_ms:
     parts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for item, count in counts.items():
         parts[bucket_of(item, view.buckets)][item] = count
-    return [_message(MergedBucket(view.name, start, at, closed_ms, part), erase=False) for at, part in enumerate(parts)]
+    return [merged_message(MergedBucket(view.name, start, at, closed_ms, 0, 1, part)) for at, part in enumerate(parts)]
+
+
+def merged_message(bucket: MergedBucket) -> Message:
+    """A part of a merged bucket as it stands in its topic."""
+    return _message(bucket, erase=False)
 
 
 def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
-    key = bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket)
-    return Message(MERGED, key, None if erase else encode(bucket))
+    return Message(MERGED, merged_key(bucket), None if erase else encode(bucket))
 
 
 class WholeEngine(ReleaseEngine):
@@ -273,9 +281,10 @@ class Desk:
     # -- what came out ----------------------------------------------------------------------------------------
 
     def records(self, view: str, audience: str) -> list[AnyRecord]:
-        """Everything published, in order."""
-        topic = release_topic(view, audience)
-        return [decode_record(message.value or b"") for message in self.machine.sent if message.topic == topic]
+        """Everything published, in order; releases in parts put together."""
+        topic, joiner = release_topic(view, audience), Joiner()
+        sent = [decode_record(message.value or b"") for message in self.machine.sent if message.topic == topic]
+        return [whole for record in sent if (whole := joiner.take(record)) is not None]
 
     def record(self, view: str, audience: str, start: int) -> Release:
         """The newest release of a window."""
@@ -305,6 +314,10 @@ class Desk:
         """The ledger of the period of a window."""
         stored = read_ledgers(self.machine.rows.items()).get(ledger_key(self.plan.views[view], start))
         return Ledger(self.plan.views[view].ledger.budget) if stored is None else stored
+
+    def table(self, view: str, start: int) -> SealedTable:
+        """What is stored of a released window."""
+        return stored_table(view, start, self.machine)
 
     def row(self, view: str, start: int) -> WindowRow:
         return decode(WindowRow, self.machine.rows[window_key(WINDOW, view, start)])
@@ -359,7 +372,9 @@ class Auditor:
     """By view, window and audience: its level."""
     bytes_of: dict[tuple[str, bytes, int], bytes] = field(default_factory=dict)
     """By topic, key and revision: the record."""
-    revisions: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    revisions: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """By topic, type of record and window: the newest."""
+    joiner: Joiner = field(default_factory=Joiner)
     shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
     """By ledger: what each window costs at the finest level that was published of it."""
     promised: dict[bytes, PromiseRow] = field(default_factory=dict)
@@ -404,9 +419,12 @@ class Auditor:
         assert message.value is not None
         record = decode_record(message.value)
         same = (message.topic, message.key, record.revision)
+        assert message.key == topic_key(record)
+        assert len(message.key) + len(message.value) <= MESSAGE_BYTES
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
-        assert record.revision >= self.revisions.get(same[:2], 0), "an older revision was published behind a newer one"
-        self.revisions[same[:2]] = record.revision
+        place = message.topic, record.type, record.window.start_ms
+        assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
+        self.revisions[place] = record.revision
         reader = ledger_key(self.desk.plan.views[record.view], record.window.start_ms), record.audience
         self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
         if isinstance(record, Refusal):
@@ -417,7 +435,9 @@ class Auditor:
         self.finest[window] = max(level, self.finest.get(window, -1))
         self.held[*window, record.audience] = level
         if isinstance(record, TopKRelease):
-            self.draws[window] = len(record.items) + (not record.complete)
+            whole = self.joiner.take(record)
+            if isinstance(whole, TopKRelease):
+                self.draws[window] = len(whole.items) + (not whole.complete)
         key, said = ledger_key(self.desk.plan.views[record.view], window[1]), promise_of(record)
         self.shown.setdefault(key, {})[window] = self.cost(*window, self.finest[window])
         assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"

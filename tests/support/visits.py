@@ -103,7 +103,7 @@ class Stream:
         for view in self.views:
             for audience in view.audiences:
                 rows = await self.app.read(Topics.release(view.name, audience))
-                seen.append(len({key.removesuffix(b"/refusal") for key, _ in rows if key is not None}))
+                seen.append(len({key.split(b"/")[2] for key, _ in rows if key is not None}))
         return min(seen)
 
     async def wait_until_shown(self, windows: int | None = None, within_s: float = 60) -> None:

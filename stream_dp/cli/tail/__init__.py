@@ -19,6 +19,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode
+from stream_dp.records.parts import Joiner
 from stream_dp.runtime.client import connect
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.durations import parse_time
@@ -52,7 +53,8 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
 
     On a terminal: a table of one window, the newest if no other is asked for, with the 95 % interval of every count,
     and the windows before it. The interval of a key that its noise alone may have shown begins at 1. A sharper revision
-    takes the place of the one before. Into a pipe: a line per record.
+    takes the place of the one before. Into a pipe: a line per release or refusal. A release in several records is shown
+    when it is whole.
 
     Exit codes: 0 done, or ended with Ctrl-C; 1 the broker or the topic is not there; 2 no such view or audience.
     """
@@ -91,7 +93,14 @@ async def _each(plan: Plan, topic: str, sink: Callable[[bytes], Any], *, until_e
 async def _show(plan: Plan, view: ViewPlan, topic: str, board: Board, *, until_end: bool) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
-        await _each(plan, topic, lambda value: click.echo(record_line(decode(value))), until_end=until_end)
+        joiner = Joiner()
+
+        def line(value: bytes) -> None:
+            whole = joiner.take(decode(value))
+            if whole is not None:
+                click.echo(record_line(whole))
+
+        await _each(plan, topic, line, until_end=until_end)
         return
     if until_end:
         await _each(plan, topic, lambda value: board.take(decode(value)), until_end=True)

@@ -13,8 +13,9 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.kinds.catalogue import MOST_BYTES, CatalogueCount, CataloguePlan
-from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.catalogue import CataloguePlan
+from stream_dp.kinds.lists import MOST_KEYS, KeyList
+from stream_dp.windows.events import MAX_ITEM_BYTES
 from tests.support.sealing import Reading, read_window, seal_window
 
 Planner = Callable[..., Plan]
@@ -120,13 +121,17 @@ def test_a_list_that_cannot_be_used_is_a_fault(view: Callable[..., ViewPlan], wr
     assert [str(one)[: len(fault)] for one in caught.value.faults] == [fault]
 
 
-def test_a_list_that_does_not_fit_a_record_is_refused(view: Callable[..., ViewPlan]) -> None:
-    listed = view("{topic: places}")
-    large = KeyList.of(f"key {n:020}" for n in range(MOST_BYTES // 72 + 1))
-    with pytest.raises(ConfigError, match=r"catalogue\.topic: a release of its 87382 keys would not fit"):
-        listed.kind.check_lists({"places": large})
-    with pytest.raises(ConfigError, match="the list has no key yet"):
-        listed.kind.check_lists({"places": KeyList.of([])})
-    listed.kind.check_lists({"places": KeyList.of(large.keys[:-1])})
-    entry = CatalogueCount(item=large.keys[0], count=-123_456_789)
-    assert len(entry.model_dump_json()) < len(large.keys[0]) + 48, "the estimate is on the safe side"
+def test_a_list_that_cannot_be_released_is_refused_wherever_it_stands(view: Callable[..., ViewPlan]) -> None:
+    listed, most = view("{topic: places}"), range(MOST_KEYS)
+    longest = "x" * (MAX_ITEM_BYTES - 2) + "é"
+    listed.kind.check_lists({"places": KeyList.of([longest])})
+    listed.kind.check_lists({"places": KeyList(tuple(map(str, most)), "0" * 16)})
+    for keys, fault in (
+        ((), "the list must have between 1 and 1000000 keys, not 0"),
+        (tuple(map(str, (*most, MOST_KEYS))), "the list must have between 1 and 1000000 keys, not 1000001"),
+        ((longest + "x",), "has 1025 bytes in UTF-8; a key has 1024 at most, and 1 of them have more"),
+    ):
+        with pytest.raises(ConfigError, match=fault):
+            listed.kind.check_lists({"places": KeyList(keys, "0" * 16)})
+    with pytest.raises(ConfigError, match="has 1025 bytes in UTF-8"):
+        view(f"[{longest}x]")

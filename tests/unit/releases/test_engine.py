@@ -15,16 +15,15 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.histogram import HistogramPlan, HistogramRelease
 from stream_dp.kinds.noise import CONFIDENCE
-from stream_dp.kinds.sealing import SealedTable
 from stream_dp.kinds.topk import TopKRelease
 from stream_dp.lossless.discovery import two_sided_from
 from stream_dp.records.codec import decode, topic_key
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine
+from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import BUCKET, LEDGER, PROMISE, TABLE, VIEW, WINDOW, ledger_key, read_ledgers
 from stream_dp.windows.effects import Commit, Publish, Step
-from stream_dp.windows.keys import decode as decode_row
-from stream_dp.windows.keys import window_key
+from stream_dp.windows.keys import text, window_key
 from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan
 from tests.support.sealing import minimum_counts
 
@@ -330,10 +329,9 @@ def test_windows_older_than_the_retention_are_deleted() -> None:
         desk.give("pages", start, HOME)
         desk.give("tops", start, HOME)
     for view, kept in (("pages", (3000, 4000, 5000)), ("tops", range(0, 6000, 1000))):
-        for kind in (TABLE, WINDOW):
-            assert {key for key in desk.machine.rows if key.startswith(kind + bytes((len(view),)) + view.encode())} == {
-                window_key(kind, view, start) for start in kept
-            }
+        prefixes = tuple(kind + text(view) for kind in (TABLE, WINDOW))
+        rows = {key for key in desk.machine.rows if key.startswith(prefixes)}
+        assert rows == {key for start in kept for key in (table_key(view, start, 0), window_key(WINDOW, view, start))}
 
 
 # -- what is in the state and in the records --------------------------------------------------------------------------
@@ -350,7 +348,7 @@ def test_a_count_that_no_level_shows_is_in_no_row_that_survives() -> None:
         assert b"cellar" not in key + value
     for message in desk.machine.sent:
         assert b"cellar" not in (message.value or b"")
-    table = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, "pages", 0)])
+    table = desk.table("pages", 0)
     shown = set().union(*(items(desk, "pages", audience) for audience in AUDIENCES))
     assert shown == set(table.items) == CROWD.keys() - {"cellar-door"}
 
@@ -360,7 +358,7 @@ def test_no_row_that_survives_holds_the_exact_counts() -> None:
     noisy = (('middle, epsilon: "2"', 'middle, epsilon: "11/10"'), ('fine, epsilon: "4"', 'fine, epsilon: "6/5"'))
     desk = Desk(plan(ONLY_PAGES, *noisy))
     desk.give("pages", 0, CROWD)
-    table = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, "pages", 0)])
+    table = desk.table("pages", 0)
     noised = dict(zip(table.items, table.values, strict=True))
     assert any(noised[item] != CROWD[item] for item in noised)
     assert {key[:1] for key in desk.machine.rows} == {TABLE, WINDOW, PROMISE, LEDGER, VIEW}
@@ -370,7 +368,7 @@ def test_no_row_that_survives_holds_the_exact_counts() -> None:
 def test_a_release_reads_the_table_at_the_level_of_its_audience() -> None:
     desk = Desk(plan(ONLY_PAGES, ("staff: middle", "staff: fine")))
     desk.give("pages", 0, CROWD)
-    table = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, "pages", 0)])
+    table = desk.table("pages", 0)
     least = minimum_counts(desk.plan.views["pages"])[FINE]
     noised = dict(zip(table.items, table.values, strict=True))
     assert items(desk, "pages", "staff") == {item: value for item, value in noised.items() if value >= least}
@@ -417,7 +415,7 @@ def test_other_counts_are_noised_afresh_at_every_level() -> None:
     for extra in (0, 1):
         desk = Desk(PAGES)
         desk.give("pages", 0, CROWD | {"page 0": 40 + extra})
-        table = decode_row(SealedTable, desk.machine.rows[window_key(TABLE, "pages", 0)])
+        table = desk.table("pages", 0)
         values.append(dict(zip(table.items, table.values, strict=True)))
         coarse.append(items(desk, "pages", "public"))
     added = [{item: row[item] - fine[item] for item in row} for fine, row in zip(values, coarse, strict=True)]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
-from stream_dp.releases.rows import BUCKET, LEDGER, read_ledgers
+from stream_dp.releases.rows import LEDGER, merged_key, read_ledgers
 from stream_dp.windows.effects import Message
-from stream_dp.windows.keys import bucket_key, encode
+from stream_dp.windows.keys import encode
 from stream_dp.windows.merge_rows import partial_key
 from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.views import CountedView
@@ -85,7 +85,7 @@ def merge(sent: list[list[Message]], cuts: list[int], chance: random.Random) -> 
         lambda: BucketMerger(
             {view.name: view for view in VIEWS},
             dict.fromkeys(SHOP.views, 2),
-            outlet=lambda b: Message(MERGED_TOPIC, bucket_key(BUCKET, b.view, b.start_ms, b.bucket), encode(b)),
+            outlet=lambda b: Message(MERGED_TOPIC, merged_key(b), encode(b)),
             withdrawal=lambda p: Message(PARTIALS, partial_key(p.view, p.start_ms, p.bucket, p.partition), None),
         ),
         lambda one, values, rows: one.partials(values, rows),

@@ -16,6 +16,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.bits import BitSource
 from stream_dp.records.models import Refusal
 from stream_dp.releases.losses import Shown
+from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import BUCKET, TABLE, WINDOW, read_ledgers
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import window_key
@@ -68,10 +69,14 @@ class FreshDesk(Desk):
         return {key: ledger.spent for key, ledger in read_ledgers(self.machine.rows.items()).items()}
 
     def versions(self) -> dict[tuple[str, bytes | None], set[bytes | None]]:
-        """The different records of every window and reader; one that is drawn twice is there twice."""
+        """The different releases of every window and reader; one that is drawn twice is there twice.
+
+        A refusal draws nothing, and says anew what the ledger knows.
+        """
         found: dict[tuple[str, bytes | None], set[bytes | None]] = {}
         for message in self.published():
-            found.setdefault((message.topic, message.key), set()).add(message.value)
+            if message.key is not None and not message.key.endswith(b"/refusal"):
+                found.setdefault((message.topic, message.key), set()).add(message.value)
         return found
 
 
@@ -259,7 +264,7 @@ def test_a_lost_sharper_revision_is_charged_up_to_the_finest_level_and_its_windo
     assert desk.ledger().spent == WORST + Cost(Fraction(2), DELTA)
     assert {key for key in desk.machine.rows if key[:1] in (WINDOW, TABLE)} == {
         window_key(WINDOW, "pages", 1000),
-        window_key(TABLE, "pages", 1000),
+        table_key("pages", 1000, 0),
     }
     sent = len(desk.published())
     desk.grant(2, "partner", "fine")

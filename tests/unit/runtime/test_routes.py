@@ -45,7 +45,7 @@ def test_withdrawal_is_the_tombstone_of_the_record_that_was_sent(plan: Plan) -> 
     routes = Routes(plan)
     counts = partial(plan, 2, 5)
     (view,) = plan.views.values()
-    bucket = MergedBucket(view.name, START, 2, START, {"/": 9})
+    bucket = MergedBucket(view.name, START, 2, START, 0, 1, {"/": 9})
     sent = routes.merged(bucket)
 
     assert routes.withdraw_partial(counts) == replace(routes.partial(counts), value=None)
@@ -57,7 +57,7 @@ def test_withdrawal_is_the_tombstone_of_the_record_that_was_sent(plan: Plan) -> 
 
 
 def test_bucket_of_a_view_that_is_gone_is_withdrawn_where_it_was_read(plan: Plan) -> None:
-    bucket = MergedBucket("no longer there", START, 0, START, {})
+    bucket = MergedBucket("no longer there", START, 0, START, 0, 1, {})
 
     assert Routes(plan).withdraw_merged(bucket, 6).partition == 6
 

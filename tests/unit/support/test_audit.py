@@ -13,8 +13,8 @@ from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import encode
-from stream_dp.releases.rows import LEDGER, TABLE, reservation_key
-from stream_dp.windows.keys import window_key
+from stream_dp.releases.pieces import table_key
+from stream_dp.releases.rows import LEDGER, reservation_key
 from tests.support.audit import Evidence, Expected, Shown, audit
 from tests.support.releasing import KEY, ONLY_PAGES, SECOND, Desk, plan
 
@@ -118,12 +118,12 @@ def another_draw_instead() -> Evidence:
 
 
 def another_table() -> Evidence:
-    key = window_key(TABLE, "pages", STARTS[1])
+    key = table_key("pages", STARTS[1], 0)
     return with_rows({key: OTHER.rows[key]})
 
 
 def no_table() -> Evidence:
-    return with_rows({window_key(TABLE, "pages", STARTS[1]): None})
+    return with_rows({table_key("pages", STARTS[1], 0): None})
 
 
 def lost_window() -> Evidence:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.windows.events import (
-    MAX_ITEM_LENGTH,
+    MAX_ITEM_BYTES,
     MAX_KEY_BYTES,
     WATERMARK_HEADER,
     EventDecoder,
@@ -44,8 +44,8 @@ VALUES: dict[str, tuple[bytes, str | None]] = {
     "a number as item": (b'{"page":17,"at":1}', None),
     "an empty item": (b'{"page":"","at":1}', None),
     "a zero byte in the item": (b'{"page":"a\\u0000b","at":1}', None),
-    "the longest item": (b'{"page":"%b","at":1}' % (b"x" * MAX_ITEM_LENGTH), None),
-    "an item too long": (b'{"page":"%b","at":1}' % (b"x" * (MAX_ITEM_LENGTH + 1)), "item_too_long"),
+    "the longest item": (b'{"page":"%b","at":1}' % (b"x" * MAX_ITEM_BYTES), None),
+    "an item too long": (b'{"page":"%b","at":1}' % (b"x" * (MAX_ITEM_BYTES + 1)), "item_too_long"),
     "a number too long as item": (b'{"page":%b,"at":1}' % DIGITS[:2000], "item_too_long"),
     "a negative time": (b'{"page":"a","at":-1}', None),
     "a huge time": (b'{"page":"a","at":%b}' % DIGITS[:400], None),

@@ -1,0 +1,170 @@
+"""What of a window takes several rows, since no row is large: its sealed table, and the records that are to leave.
+
+All of them are stored before the window's row, which is the commit point. What a crash leaves of them without it stands
+at no stored window, or at a departure that no stored window has: `leftovers` finds it, and nothing else is read. Rows
+of two draws never stand together, since a window is drawn again only after they were deleted; every row of a table
+names the draw all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from stream_dp.config.plan import ViewPlan
+from stream_dp.errors import StateError
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, WINDOW, Departure, WindowRow
+from stream_dp.windows.effects import Message, Rows
+from stream_dp.windows.keys import after, bucket_number, decode, encode, text, window_key, window_start
+from stream_dp.windows.merge_rows import MergedBucket
+from stream_dp.windows.sizes import MESSAGE_BYTES, cut
+
+ROW_OVERHEAD = 2048
+"""Bytes of a row around what it is there for: keys, the name of a topic, a digest, numbers."""
+RECORD_BYTES = MESSAGE_BYTES - ROW_OVERHEAD
+"""Of a record that stands in a row."""
+_PLACE_BYTES = 4
+_ENTRY_BYTES = 16
+"""Of an entry of a table beside its key."""
+
+Change = tuple[bytes, bytes | None]
+Addressed = tuple[str, bytes, bytes]
+"""Topic, key and bytes of a record or an entry."""
+
+
+class TableRow(msgspec.Struct, array_like=True):
+    """A part of a sealed table."""
+
+    parts: int
+    """How many there are."""
+    table: SealedTable
+    """The table with some of its keys; what is not about keys stands in every part."""
+
+
+class RecordRow(msgspec.Struct, array_like=True):
+    """A record that waits for its slot; its bytes are fixed before the first attempt to publish it."""
+
+    topic: str
+    key: bytes
+    value: bytes
+
+
+# -- sealed tables ------------------------------------------------------------------------------------------------
+
+
+def table_rows(view: str, start: int, table: SealedTable) -> list[Change]:
+    """The rows of a sealed table."""
+    entries = zip(table.items, table.values, strict=True)
+    cuts = list(cut(entries, lambda entry: len(entry[0].encode()) + _ENTRY_BYTES, RECORD_BYTES)) or [[]]
+    return [
+        (table_key(view, start, number), encode(TableRow(len(cuts), _with(table, part))))
+        for number, part in enumerate(cuts)
+    ]
+
+
+def table_key(view: str, start: int, part: int) -> bytes:
+    """The row of a part of a sealed table."""
+    return window_key(TABLE, view, start) + bucket_number(part)
+
+
+def _with(table: SealedTable, entries: Sequence[tuple[str, int]]) -> SealedTable:
+    items, values = [item for item, _ in entries], [value for _, value in entries]
+    return SealedTable(table.digest, items, values, table.payload)
+
+
+def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
+    """The sealed table of a released window.
+
+    Raises:
+        StateError: it is not there as it was stored.
+    """
+    prefix = window_key(TABLE, view, start)
+    found = [decode(TableRow, value) for _, value in rows.scan(prefix, after(prefix))]
+    if not found or {(row.parts, row.table.digest) for row in found} != {(len(found), found[0].table.digest)}:
+        raise StateError(f"the stored table of a window of view {view} is damaged")
+    entries = [entry for row in found for entry in zip(row.table.items, row.table.values, strict=True)]
+    return _with(found[0].table, entries)
+
+
+# -- records that are to leave ------------------------------------------------------------------------------------
+
+
+def record_rows(view: str, start: int, departure: Departure, records: Sequence[Addressed]) -> list[Change]:
+    """The rows of the records that leave together, in their order."""
+    return [
+        (key, encode(RecordRow(*record)))
+        for key, record in zip(_record_keys(view, start, departure), records, strict=True)
+    ]
+
+
+def waiting_records(view: str, start: int, departure: Departure, rows: Rows) -> Iterator[Message]:
+    """The records of a departure, one at a time.
+
+    Raises:
+        StateError: one is not there.
+    """
+    for key in _record_keys(view, start, departure):
+        row = decode(RecordRow, rows.get(key) or b"")
+        yield Message(row.topic, row.key, row.value)
+
+
+def forgotten_records(view: str, start: int, departure: Departure) -> list[Change]:
+    """What is deleted when the records of a departure have left."""
+    return [(key, None) for key in _record_keys(view, start, departure)]
+
+
+def _record_keys(view: str, start: int, departure: Departure) -> Iterator[bytes]:
+    prefix = _departure_key(view, start, departure)
+    return (prefix + place.to_bytes(_PLACE_BYTES) for place in range(departure.records))
+
+
+def _departure_key(view: str, start: int, departure: Departure) -> bytes:
+    return window_key(OUTBOX, view, start) + departure.number.to_bytes(_PLACE_BYTES)
+
+
+# -- deleting -----------------------------------------------------------------------------------------------------
+
+
+def leftovers(view: str, next_ms: int, waiting: Iterable[tuple[int, Departure]], rows: Rows) -> list[Change]:
+    """What a crash left of tables and records whose window, or departure, was not stored.
+
+    Args:
+        view: the view.
+        next_ms: start of the first window that is not stored as released.
+        waiting: the departures of all its outboxes, with the start of their window.
+        rows: the partition's table.
+    """
+    tables = rows.scan(window_key(TABLE, view, next_ms), after(TABLE + text(view)))
+    records = rows.scan(OUTBOX + text(view), after(OUTBOX + text(view)))
+    kept = {_departure_key(view, start, departure) for start, departure in waiting}
+    left = [key for key, _ in tables]
+    left += [key for key, _ in records if key[:-_PLACE_BYTES] not in kept]
+    return [(key, None) for key in left]
+
+
+def forgotten_window(view: str, start: int, rows: Rows) -> list[Change]:
+    """What is deleted of a window whose state is incomplete, its row first: nothing of it stands without that."""
+    pieces = [window_key(kind, view, start) for kind in (TABLE, OUTBOX)]
+    return [
+        (window_key(WINDOW, view, start), None),
+        *((key, None) for prefix in pieces for key, _ in rows.scan(prefix, after(prefix))),
+    ]
+
+
+def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[Change]:
+    """Windows so old that they are no longer sharpened, but for those that still have to be published."""
+    name, horizon = view.name, start - view.window.retention_ms
+    windows = rows.scan(WINDOW + text(name), window_key(WINDOW, name, horizon))
+    waiting = {window_start(WINDOW, name, key) for key, value in windows if decode(WindowRow, value).outbox}
+    for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened
+        for key, _ in rows.scan(kind + text(name), window_key(kind, name, horizon)):
+            if window_start(kind, name, key) not in waiting:
+                yield key, None
+
+
+def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:
+    """The exact counts of a window that waits, as far as they have come."""
+    prefix = window_key(BUCKET, view, start)
+    return [decode(MergedBucket, value) for _, value in rows.scan(prefix, after(prefix))]

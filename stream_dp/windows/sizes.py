@@ -1,0 +1,43 @@
+"""How large what is stored and sent may get: it fits a broker that is set up as brokers come, with batches of 1 MiB.
+
+What can grow with the data is cut into rows or messages of at most `MESSAGE_BYTES`, and what belongs together says so
+itself. One entry of it is small: a key of a count has `events.MAX_ITEM_BYTES` at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+MESSAGE_BYTES = 512 << 10
+"""Of a row or a message: its key and its value, encoded."""
+BATCH_BYTES = 960 << 10
+"""Of rows or messages that are sent together, uncompressed."""
+BROKER_BYTES = 1_048_588
+"""Of a batch as it is sent: what brokers take where nobody has set anything (`max.message.bytes`)."""
+
+T = TypeVar("T")
+
+
+def cut(entries: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Cut entries, in their order, into lists that are as long as they can be.
+
+    Args:
+        entries: what is cut.
+        size: of an entry, in bytes.
+        most: bytes of a list; an entry that is larger stands alone.
+
+    Returns:
+        The lists; none is empty, and there is none if there are no entries.
+    """
+    taken: list[T] = []
+    room = most
+    for entry in entries:
+        need = size(entry)
+        if taken and need > room:
+            yield taken
+            taken, room = [], most
+        taken.append(entry)
+        room -= need
+    if taken:
+        yield taken
