@@ -20,4 +20,4 @@ async def ingest(stream: Any, host: Host) -> None:
         ticks = [decode(Tick, value or b"") for value in chunk.values]
         for topic, counter in (await host.counters_of(chunk.partition)).items():
             times_ms = [tick.now_ms for tick in ticks if topic in tick.ends]
-            await host.carry_out(counter.ticks(times_ms), table, chunk.partition)
+            await host.carry_out(counter.ticks(times_ms), table, chunk.partition, threaded=True)

@@ -1,8 +1,9 @@
 """One Faust message per fetched chunk of a partition, instead of one per record (streaming.md 4.2).
 
 Faust spends two tasks and a queue slot on every message, which caps a worker at about 25,000 a second. The classes
-here hand an agent the list of records that one fetch brought for one partition. Everything else is Faust's:
-membership, flow control, recovery, commits. Only topics named in `App.coalesced` are touched; changelogs are not.
+here hand an agent the list of records that one fetch brought for one partition, in pieces if it is large. Everything
+else is Faust's: membership, flow control, recovery, commits. Only topics named in `App.coalesced` are touched;
+changelogs are not.
 
 A chunk bears the last offset of the chunk that went before it: an agent that meets a chunk whose predecessor it has not
 seen knows that one was lost on the way. The records of the sources and the ticks are handed on in the order of
@@ -20,6 +21,7 @@ import faust
 from faust.types import TP, ConsumerMessage
 
 from stream_dp.runtime.ordering import TickOrder
+from stream_dp.windows.sizes import CHUNK_BYTES, cut
 
 MAX_WAIT_SECONDS = 0.1
 """A fetch returns at the latest after this, so that a partition whose buffer had been full is not left waiting."""
@@ -72,16 +74,18 @@ class CoalescingConsumer:
             if order.orders(tp.topic):
                 order.hold(tp, records)
             else:
-                out[tp] = [self._batch(tp, records, 0)] if tp.topic in coalesced else records
+                out[tp] = self._batches(tp, records, 0) if tp.topic in coalesced else records
         if not self.app.rebalancing:  # no fetch is under way here, so positions and records belong together
             for tp, (records, now_ms) in order.take(order.due(active, self.fetched_to)).items():
-                out[tp] = [self._batch(tp, records, now_ms)]
+                out[tp] = self._batches(tp, records, now_ms)
         return out
 
-    def _batch(self, tp: TP, records: Sequence[Any], now_ms: int) -> Batch:
-        before = self._last.get(tp)
-        self._last[tp] = records[-1].offset
-        return Batch(records, before, now_ms)
+    def _batches(self, tp: TP, records: Sequence[Any], now_ms: int) -> list[Batch]:
+        batches = []
+        for some in cut(records, _size, CHUNK_BYTES):
+            batches.append(Batch(some, self._last.get(tp), now_ms))
+            self._last[tp] = some[-1].offset
+        return batches
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
         if tp.topic not in self.app.coalesced:
@@ -140,6 +144,10 @@ class CoalescingConsumer:
         acked.clear()
         self._acked_index[tp].clear()
         return int(last) + 1
+
+
+def _size(record: Any) -> int:
+    return len(record.key or b"") + len(record.value or b"")
 
 
 class ChunkSchema(faust.Schema):

@@ -101,7 +101,7 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, count: int) -> float:
     releases.carry_out(engine.load(releases))
     began = time.thread_time()
     partials = [
-        encode(Partial(view.name, start, bucket, partition, 0, {} if partition else part))
+        encode(Partial(view.name, start, bucket, partition, 0, 0, 1, {} if partition else part))
         for bucket, part in enumerate(counts)
         for partition in range(plan.partitions)
     ]

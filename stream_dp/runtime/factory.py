@@ -57,7 +57,7 @@ class Factory:
         )
 
     def merger(self) -> BucketMerger:
-        """The merger of every partition; a partial comes from each partition of a source."""
+        """The merger of a partition; partials of a bucket come from each partition of a source."""
         return BucketMerger(
             self._counted,
             dict.fromkeys(self._counted, self._plan.partitions),

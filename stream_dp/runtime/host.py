@@ -7,6 +7,8 @@ acts: rows into changelog and RocksDB, messages into Kafka.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +29,12 @@ from stream_dp.runtime.published import read_published
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step
+from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Leave, Message, Send, Step
+from stream_dp.windows.merging import BucketMerger
+
+log = logging.getLogger("stream_dp.worker")
+
+PROGRESS_SECONDS = 5.0
 
 T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
@@ -99,15 +106,14 @@ class Host:
         self._sources = list(sources_of(plan))
         self._read: dict[TP, int] = {}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
-        self._merger = factory.merger()
-        self._merging: set[int] = set()
+        self._mergers: dict[int, BucketMerger] = {}
         self._engines: dict[int, ReleaseEngine] = {}
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands."""
         self._counters.clear()
-        self._merging.clear()
+        self._mergers.clear()
         self._engines.clear()
         self.outboxes.clear()
 
@@ -142,7 +148,8 @@ class Host:
         if key not in self._counters:
             counter = self._factory.counter(topic, partition)
             table = self.tables[COUNTS]
-            await self.carry_out(counter.load(table.rows(partition)), table, partition)
+            load = _telling(counter.load(table.rows(partition)), f"the counts of partition {partition} of {topic}")
+            await self.carry_out(load, table, partition, threaded=True)
             self._counters[key] = counter
         return self._counters[key]
 
@@ -152,11 +159,14 @@ class Host:
 
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""
-        table = self.tables[MERGES]
-        if chunk.partition not in self._merging:
-            await self.carry_out(self._merger.load(table.rows(chunk.partition)), table, chunk.partition)
-            self._merging.add(chunk.partition)
-        await self.carry_out(self._merger.partials(chunk.values, table.rows(chunk.partition)), table, chunk.partition)
+        table, partition = self.tables[MERGES], chunk.partition
+        merger = self._mergers.get(partition)
+        if merger is None:
+            merger = self._factory.merger()
+            load = _telling(merger.load(table.rows(partition)), f"the partial counts of partition {partition}")
+            await self.carry_out(load, table, partition, threaded=True)
+            self._mergers[partition] = merger
+        await self.carry_out(merger.partials(chunk.values, table.rows(partition)), table, partition, threaded=True)
 
     async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
         """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
@@ -204,7 +214,7 @@ class Host:
             step: the step.
             table: the agent's table.
             partition: the partition that the step is about.
-            threaded: compute the step off the event loop, for steps that draw or read noise.
+            threaded: compute the step off the event loop, for steps that may take long.
 
         Raises:
             PartitionLostError: the group was rebalanced since the step began, so the partition may have another owner;
@@ -248,3 +258,15 @@ class Host:
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""
         return [Message(self.topics.orders, key, value, partition) for partition in range(self.plan.partitions)]
+
+
+def _telling(load: Step, what: str) -> Step:
+    """Say every few seconds how many rows a load has read back."""
+    said, rows = time.monotonic(), 0
+    for effect in load:
+        if isinstance(effect, Increment) and effect.name == ROWS_LOADED:
+            rows += effect.amount
+            if time.monotonic() >= said + PROGRESS_SECONDS:
+                said = time.monotonic()
+                log.info("reading back %s: %d rows so far", what, rows)
+        yield effect

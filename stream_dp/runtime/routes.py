@@ -7,7 +7,7 @@ from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import encode
-from stream_dp.windows.merge_rows import MergedBucket, Partial, partial_key
+from stream_dp.windows.merge_rows import MergedBucket, Partial, PartialHead
 
 
 class Routes:
@@ -21,7 +21,7 @@ class Routes:
         """A partition's counts of a bucket, to the merge agent."""
         return self._partial(partial, encode(partial))
 
-    def withdraw_partial(self, partial: Partial) -> Message:
+    def withdraw_partial(self, partial: PartialHead) -> Message:
         """The tombstone of a partial."""
         return self._partial(partial, None)
 
@@ -34,10 +34,9 @@ class Routes:
         """The tombstone of a merged bucket that was read from `partition`."""
         return self._merged(bucket, partition, None)
 
-    def _partial(self, partial: Partial, value: bytes | None) -> Message:
-        key = partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
+    def _partial(self, partial: PartialHead, value: bytes | None) -> Message:
         at = self._topics.partial_partition(partial.view, partial.start_ms, partial.bucket)
-        return Message(self._topics.partials, key, value, at)
+        return Message(self._topics.partials, partial.key, value, at)
 
     def _merged(self, bucket: MergedBucket, partition: int, value: bytes | None) -> Message:
         return Message(self._topics.merged, merged_key(bucket), value, partition)

@@ -20,6 +20,7 @@ from faust.tables.table import Table
 from faust.types import TP
 
 from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row, Writer, lost
+from stream_dp.windows.sizes import CHUNK_BYTES, row_size
 
 
 class DurableTable(Table):
@@ -146,8 +147,8 @@ class DurableTable(Table):
             await self.commit(partition, [(key, value)], self.owner(partition))
 
     def rows(self, partition: int) -> PartitionRows:
-        """Read access to a partition."""
-        return PartitionRows(self._database(partition))
+        """Read access to a partition, for as long as it is owned, or not owned, as it is now."""
+        return PartitionRows(self, partition)
 
     def erase(self, partition: int, first: bytes, last: bytes) -> None:
         """Carry out an `Erase`: leave no file of the partition that holds a deleted row of the range.
@@ -166,19 +167,50 @@ class DurableTable(Table):
 
 
 class PartitionRows:
-    """The rows of one partition, as of the last finished commit (`stream_dp.windows.effects.Rows`)."""
+    """The rows of one partition, as of the last finished commit (`stream_dp.windows.effects.Rows`).
 
-    def __init__(self, database: Any) -> None:
-        self._database = database
+    No database is held on to between two reads: it is opened by one owner at a time.
+    """
+
+    def __init__(self, table: DurableTable, partition: int) -> None:
+        self._table = table
+        self._partition = partition
+        self._owner = table._owned.get(partition)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a row, None when there is none."""
-        value: bytes | None = self._database.get(key)
+        """The value of a row, None when there is none.
+
+        Raises:
+            PartitionLostError: the partition has changed hands.
+        """
+        value: bytes | None = self._database().get(key)
         return value
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with `first <= key < last`, in key order; read at once, since the database may be taken away."""
+        """Rows with `first <= key < last`, in key order; about `CHUNK_BYTES` of them are read at once.
+
+        Raises:
+            PartitionLostError: the partition has changed hands.
+        """
+        start: bytes | None = first
+        while start is not None:
+            some, start = self._read(start, last)
+            yield from some
+
+    def _read(self, first: bytes, last: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Some rows, and the key to go on from if there may be more."""
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(last)
-        found: list[tuple[bytes, bytes]] = list(self._database.items(from_key=first, read_opt=options))
-        return iter(found)
+        some: list[tuple[bytes, bytes]] = []
+        room = CHUNK_BYTES
+        for row in self._database().items(from_key=first, read_opt=options):
+            some.append(row)
+            room -= row_size(row)
+            if room < 0:
+                return some, row[0] + b"\0"
+        return some, None
+
+    def _database(self) -> Any:
+        if self._table._owned.get(self._partition) is not self._owner:
+            raise self._table._lost(self._partition)
+        return self._table._database(self._partition)

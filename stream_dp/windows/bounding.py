@@ -9,30 +9,15 @@ contributions, and moves each count by at most 1 and at most `items_per_user` co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stream_dp.windows.count_rows import JournalRow
 from stream_dp.windows.events import Decoded
+from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.views import CountedView
 
 _NO_MORE = (1 << 63, -(1 << 63))
 """Ends a list of watermarks: behind every offset, before every time."""
-
-
-@dataclass(slots=True)
-class OpenWindow:
-    """The counts of a window that still takes events, in memory: the sum of its journal rows."""
-
-    rows: int = 0
-    accepted: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, row: JournalRow) -> None:
-        """Take a stored journal row into the sum."""
-        self.rows += 1
-        for user, item in zip(row.users, row.items, strict=True):
-            self.accepted[user] = (*self.accepted.get(user, ()), item)
-            self.counts[item] = self.counts.get(item, 0) + 1
 
 
 @dataclass(slots=True)
@@ -82,7 +67,8 @@ def bound_chunk(
     marks = iter([*watermarks, _NO_MORE])
     mark_at, mark_ms = next(marks)
     low = high = 0
-    window, row = OpenWindow(), JournalRow(0, [], [])
+    row = JournalRow(0, [], [])
+    accepted, alone, tallies = OpenWindow().tables
     for offset, user, item, time in zip(
         decoded.offsets, decoded.users, decoded.items[column], decoded.times, strict=True
     ):
@@ -99,23 +85,25 @@ def bound_chunk(
         if not low <= time < high:
             low = shape.start_of(time)
             high = shape.end(low)
-            window = windows.setdefault(low, OpenWindow())
+            accepted, alone, tallies = windows.setdefault(low, OpenWindow()).tables
             row = out.added.setdefault(low, JournalRow(0, [], []))
-        held = window.accepted.get(user)
+        held = accepted.get(user)
+        own = alone.get(item)
         if held is None:
             if misplaced is not None and misplaced(user):
                 refuse((offset, "wrong_partition"))
                 continue
-            window.accepted[user] = (item,)
-        elif item in held:
+        elif own is not None and own[0] in held:
             refuse((offset, "duplicate"))
             continue
         elif len(held) >= limit:
             refuse((offset, "clipped"))
             continue
-        else:
-            window.accepted[user] = (*held, item)
-        window.counts[item] = window.counts.get(item, 0) + 1
+        if own is None:
+            own = alone[item] = (len(tallies),)
+            tallies.append(0)
+        accepted[user] = own if held is None else held + own
+        tallies[own[0]] += 1
         row.users.append(user)
         row.items.append(item)
     while mark_at < _NO_MORE[0]:

@@ -3,16 +3,18 @@
 | key | value |
 |---|---|
 | `m` source | `Marker`: how far the source is counted; the commit point of a chunk |
-| `j` view, start, sequence | `JournalRow`: what one chunk added to one window |
+| `j` view, start, sequence | `JournalRow`: what one chunk added to one window, in as many rows as it takes |
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import msgspec
 
-from stream_dp.windows.keys import window_key
+from stream_dp.windows.keys import encode, window_key
+from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
 MARKER, JOURNAL = b"m", b"j"
 
@@ -56,5 +58,21 @@ class JournalRow(msgspec.Struct, array_like=True):
     """What one chunk added to one window: accepted contributions, user and item at the same place of two lists."""
 
     last_offset: int
+    """That of the chunk: as long as it is behind the marker's, no row of the chunk counts."""
     users: list[bytes]
     items: list[str]
+
+    def encoded(self) -> Iterator[bytes]:
+        """The row as bytes; as several rows, in order, if it is too large for one."""
+        value = encode(self)
+        if len(value) <= ENTRIES_BYTES:
+            yield value
+            return
+        for pairs in cut(zip(self.users, self.items, strict=True), _size, ENTRIES_BYTES):
+            users, items = (list(column) for column in zip(*pairs, strict=True))
+            yield encode(JournalRow(self.last_offset, users, items))
+
+
+def _size(contribution: tuple[bytes, str]) -> int:
+    user, item = contribution
+    return len(user) + len(item.encode()) + 6

@@ -1,6 +1,6 @@
 """Bounded exact counts of one partition of a source, each event once whatever crashes.
 
-All state is a journal in the table and its sum in memory. A chunk appends one row per window it adds to, then the
+All state is a journal in the table and its sum in memory. A chunk appends rows for each window it adds to, then the
 marker, whose offset is the commit point: rows behind it are rolled back when the partition is loaded, records up to
 it are skipped when they are read again. Which contribution is kept depends on the user's own earlier events only.
 
@@ -10,17 +10,19 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stream_dp.errors import ConfigError
-from stream_dp.windows.bounding import OpenWindow, bound_chunk
+from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, ViewMark, journal_key
-from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send, Step
+from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import EventDecoder, Partitioner, Record
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import Partial
+from stream_dp.windows.merge_rows import Partial, parts_of
 from stream_dp.windows.merging import drop_except
+from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES, cut, row_size
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 Outlet = Callable[[Partial], Message]
@@ -109,15 +111,17 @@ class PartitionCounter:
                     raise ConfigError(_changed(name))
             prefix = JOURNAL + text(name)
             purging = {start for start, _ in state.mark.purging}
-            for key, value in rows.scan(prefix, after(prefix)):
-                start = window_start(JOURNAL, name, key)
-                if start in purging:
-                    continue
-                row = decode(JournalRow, value)
-                if row.last_offset > self._offset:
-                    rolled_back.append((key, None))
-                else:
-                    state.windows.setdefault(start, OpenWindow()).add(row)
+            for some in cut(rows.scan(prefix, after(prefix)), row_size, CHUNK_BYTES):
+                for key, value in some:
+                    start = window_start(JOURNAL, name, key)
+                    if start in purging:
+                        continue
+                    row = decode(JournalRow, value)
+                    if row.last_offset > self._offset:
+                        rolled_back.append((key, None))
+                    else:
+                        state.windows.setdefault(start, OpenWindow()).add(row)
+                yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
             yield Commit(rolled_back)
         kept = self._configured | {name for name in self._counted_elsewhere(rows) if self._alone}
@@ -176,8 +180,9 @@ class PartitionCounter:
             for start, row in bound.added.items():
                 row.last_offset = last
                 window = state.windows[start]
-                changed.append((journal_key(state.view.name, start, window.rows), encode(row)))
-                window.rows += 1
+                for value in row.encoded():
+                    changed.append((journal_key(state.view.name, start, window.rows), value))
+                    window.rows += 1
         yield from self._refuse(refused)
         self._offset = last
         yield Commit([*changed, self._marker()])
@@ -238,7 +243,9 @@ class PartitionCounter:
             while mark.open_from_ms < mark.closed_until_ms:
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
                 starts = view.windows.starts(mark.open_from_ms, stop)
-                yield Send([message for start in starts for message in self._partials(state, start)])
+                partials = (message for start in starts for message in self._partials(state, start))
+                for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
+                    yield Send(some)
                 mark.purging = [(start, state.windows.pop(start).rows) for start in starts if start in state.windows]
                 mark.open_from_ms = stop
                 yield Commit([self._marker()])
@@ -246,22 +253,24 @@ class PartitionCounter:
                 yield from self._purge(state)
 
     def _partials(self, state: _ViewState, start: int) -> Iterator[Message]:
-        view = state.view
-        counts: Mapping[str, int] = state.windows[start].counts if start in state.windows else {}
-        parts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
-        for item, count in counts.items():
-            parts[bucket_of(item, view.buckets)][item] = count
-        for bucket, part in enumerate(parts):
-            yield self._outlet(Partial(view.name, start, bucket, self._partition, state.mark.closed_ms, part))
+        view, closed = state.view, state.mark.closed_ms
+        tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
+        for item, count in state.windows[start].counts() if start in state.windows else ():
+            tables[bucket_of(item, view.buckets)][item] = count
+        for bucket, table in enumerate(tables):
+            parts = parts_of(table)
+            for part, counts in enumerate(parts):
+                partial = Partial(view.name, start, bucket, self._partition, closed, part, len(parts), counts)
+                yield self._outlet(partial)
 
     def _purge(self, state: _ViewState) -> Iterator[Effect]:
         """Delete the journal of windows that were handed on; once more after a crash."""
         mark, name = state.mark, state.view.name
         if not mark.purging:
             return
-        yield Commit(
-            [(journal_key(name, start, sequence), None) for start, rows in mark.purging for sequence in range(rows)]
-        )
+        keys = (journal_key(name, start, sequence) for start, rows in mark.purging for sequence in range(rows))
+        for some in cut(keys, len, MESSAGE_BYTES):
+            yield Commit([(key, None) for key in some])
         first = window_key(JOURNAL, name, mark.purging[0][0])
         last = after(window_key(JOURNAL, name, mark.purging[-1][0]))
         yield Erase(first, last)

@@ -32,6 +32,11 @@ class Message:
     partition: int = 0
     headers: Mapping[str, bytes] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """Of its key and its value, in bytes."""
+        return len(self.key or b"") + len(self.value or b"")
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -73,6 +78,9 @@ class Increment:
     labels: tuple[tuple[str, str], ...] = ()
 
 
+ROWS_LOADED = "rows_loaded"
+"""The counter of the rows that `load` of a part has read back: how far it has come."""
+
 Effect = Commit | Send | Leave | Erase | Increment
 Step = Iterator[Effect]
 
@@ -84,4 +92,4 @@ class Rows(Protocol):
         """The value of a row, None when there is none."""
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with `first <= key < last`, in key order."""
+        """Rows with `first <= key < last`, in key order; of many, the later ones are read when they are asked for."""

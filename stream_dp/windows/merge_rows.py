@@ -2,7 +2,7 @@
 
 | key | value |
 |---|---|
-| `p` view, start, bucket, partition | `Partial`: what one partition counted in a bucket |
+| `p` view, start, bucket, partition, part | `Partial`: what one partition counted in a bucket, or a part of it |
 | `d` view, start, bucket | empty: the bucket is finished, and was handed on |
 
 A `MergedBucket` is a message here and a row in the table of the release agent (`releases.rows`).
@@ -10,20 +10,18 @@ A `MergedBucket` is a message here and a row in the table of the release agent (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from stream_dp.windows.keys import bucket_key, bucket_number
+from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
 PARTIAL, FINISHED = b"p", b"d"
 
 
-def partial_key(view: str, start_ms: int, bucket: int, partition: int) -> bytes:
-    """The key of what one source partition counted in one bucket of a window."""
-    return bucket_key(PARTIAL, view, start_ms, bucket) + bucket_number(partition)
-
-
-class Partial(msgspec.Struct, array_like=True):
-    """What one source partition counted in one bucket of a window; it replaces any earlier one under its key."""
+class PartialHead(msgspec.Struct, array_like=True):
+    """What a partial says beside its counts; read alone, these are passed over."""
 
     view: str
     start_ms: int
@@ -31,6 +29,20 @@ class Partial(msgspec.Struct, array_like=True):
     partition: int
     closed_ms: int
     """The wall time at which the partition closed the window."""
+    part: int
+    parts: int
+    """What the partition counted in the bucket stands in so many partials; this is number `part`, from 0."""
+
+    @property
+    def key(self) -> bytes:
+        """The key of the partial, as a row and as a message."""
+        place = bucket_key(PARTIAL, self.view, self.start_ms, self.bucket)
+        return place + bucket_number(self.partition) + bucket_number(self.part)
+
+
+class Partial(PartialHead, array_like=True):
+    """What one source partition counted in one bucket of a window; it replaces any earlier one under its key."""
+
     counts: dict[str, int]
 
 
@@ -43,7 +55,15 @@ class MergedBucket(msgspec.Struct, array_like=True):
     closed_ms: int
     """The wall time at which the last of the partitions closed the window."""
     part: int
-    """Number of the part, from 0."""
     parts: int
-    """How many parts the bucket has; no item is in two of them."""
+    """As in a partial."""
     counts: dict[str, int]
+
+
+def parts_of(counts: Mapping[str, int]) -> list[dict[str, int]]:
+    """Counts as parts that each fit a message: the same for the same counts in the same order, and at least one."""
+    return [dict(part) for part in cut(counts.items(), _size, ENTRIES_BYTES)] or [{}]
+
+
+def _size(entry: tuple[str, int]) -> int:
+    return len(entry[0].encode()) + 12

@@ -1,27 +1,46 @@
 """Exact sums of what the partitions of a source counted, one bucket of one window at a time.
 
-Partials replace one another under their key, so delivery in any order and any number of times gives one result. A
-finished bucket leaves a marker in place of its counts: a partial that comes again is dropped, not counted anew.
+Partials replace one another under their key, so delivery in any order and any number of times gives one result. What a
+partition counted may come in parts; a bucket is summed when every partition's have all come. A finished bucket leaves a
+marker in place of its counts: a partial that comes again is dropped, not counted anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
+from typing import NamedTuple
 
-from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send, Step
-from stream_dp.windows.keys import after, bucket_key, decode, encode, text, window_key
-from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, partial_key
+from stream_dp.errors import StateError
+from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
+from stream_dp.windows.keys import after, bucket_key, decode, text, window_key
+from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, PartialHead, parts_of
+from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 Outlet = Callable[[MergedBucket], Message]
 """Addresses a merged bucket to the topic that the release agent reads."""
-Withdrawal = Callable[[Partial], Message]
+Withdrawal = Callable[[PartialHead], Message]
 """The tombstone that erases a partial from its topic; sent as soon as the partial stands in the table."""
 
 
+class _Bucket(NamedTuple):
+    view: str
+    start_ms: int
+    bucket: int
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Of so many parts, those that have not come."""
+
+    of: int
+    parts: set[int]
+
+
 class BucketMerger:
-    """Merges the partials of one partition of the partials topic."""
+    """Merges the partials of one partition of the partials topic; `load` makes it ready."""
 
     def __init__(
         self,
@@ -43,6 +62,8 @@ class BucketMerger:
         self._sources = sources
         self._outlet = outlet
         self._withdrawal = withdrawal
+        self._waiting: dict[_Bucket, dict[int, _Missing]] = {}
+        """What is stored of buckets that are not finished, by partition."""
 
     def load(self, rows: Rows) -> Step:
         """Hand on what is complete; delete counts of finished buckets and of views that are no longer configured.
@@ -50,17 +71,18 @@ class BucketMerger:
         What is stored was withdrawn from its topic and may never come again, so a crash between the two leaves it here.
         """
         left: list[tuple[bytes, None]] = []
-        waiting: dict[tuple[str, int, int], None] = {}
-        for key, value in rows.scan(PARTIAL, after(PARTIAL)):
-            partial = decode(Partial, value)
-            if self._finished(partial, rows):
-                left.append((key, None))
-            else:
-                waiting[partial.view, partial.start_ms, partial.bucket] = None
+        for some in cut(rows.scan(PARTIAL, after(PARTIAL)), row_size, CHUNK_BYTES):
+            for key, value in some:
+                head = decode(PartialHead, value)
+                if self._finished(head, rows):
+                    left.append((key, None))
+                else:
+                    self._note(head)
+            yield Increment(ROWS_LOADED, len(some))
         if left:
             yield Commit(left)
         yield Erase(PARTIAL, after(PARTIAL))
-        yield from self._finish(waiting, rows)
+        yield from self._finish(list(self._waiting), rows)
 
     def partials(self, values: Sequence[bytes | None], rows: Rows) -> Step:
         """Store partials; hand on every bucket that they complete.
@@ -68,55 +90,78 @@ class BucketMerger:
         Args:
             values: encoded partials as consumed; None is a withdrawal and says nothing.
             rows: the partition's table.
+
+        Raises:
+            StateError: a partition cut the same counts in two ways.
         """
-        taken = [decode(Partial, value) for value in values if value is not None]
         stored: dict[bytes, bytes] = {}
-        touched: dict[tuple[str, int, int], None] = {}
-        for partial in taken:
-            if self._finished(partial, rows):
-                continue
-            stored[partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)] = encode(partial)
-            touched[partial.view, partial.start_ms, partial.bucket] = None
+        taken: list[PartialHead] = []
+        fresh: list[PartialHead] = []
+        for value in values:
+            if value is not None:
+                taken.append(head := decode(PartialHead, value))
+                if not self._finished(head, rows):
+                    fresh.append(head)
+                    stored[head.key] = value
         if stored:
             yield Commit(list(stored.items()))
         if taken:
-            yield Send([self._withdrawal(partial) for partial in taken])
+            yield Send([self._withdrawal(head) for head in taken])
         yield Increment("partials_repeated", len(taken) - len(stored))
-        yield from self._finish(touched, rows)
+        yield from self._finish(dict.fromkeys(map(self._note, fresh)), rows)
 
-    def _finished(self, partial: Partial, rows: Rows) -> bool:
-        key = bucket_key(FINISHED, partial.view, partial.start_ms, partial.bucket)
-        return partial.view not in self._views or rows.get(key) is not None
+    def _finished(self, head: PartialHead, rows: Rows) -> bool:
+        key = bucket_key(FINISHED, head.view, head.start_ms, head.bucket)
+        return head.view not in self._views or rows.get(key) is not None
 
-    @staticmethod
-    def _found(view: str, start: int, bucket: int, rows: Rows) -> list[Partial]:
-        prefix = bucket_key(PARTIAL, view, start, bucket)
-        return [decode(Partial, value) for _, value in rows.scan(prefix, after(prefix))]
+    def _note(self, head: PartialHead) -> _Bucket:
+        """Take down that a partial is stored."""
+        bucket = _Bucket(head.view, head.start_ms, head.bucket)
+        partitions = self._waiting.setdefault(bucket, {})
+        missing = partitions.setdefault(head.partition, _Missing(head.parts, set(range(head.parts))))
+        if missing.of != head.parts:
+            raise StateError(
+                f"partition {head.partition} has sent what it counted in a window of view {head.view} in two ways: "
+                "some of it would count twice"
+            )
+        missing.parts.discard(head.part)
+        return bucket
 
-    def _finish(self, buckets: Iterable[tuple[str, int, int]], rows: Rows) -> Iterator[Effect]:
+    def _complete(self, bucket: _Bucket) -> bool:
+        partitions = self._waiting[bucket].values()
+        return len(partitions) == self._sources[bucket.view] and not any(missing.parts for missing in partitions)
+
+    def _finish(self, buckets: Iterable[_Bucket], rows: Rows) -> Iterator[Effect]:
         """Hand on those of the buckets that every partition has counted."""
-        stored = [self._found(view, start, bucket, rows) for view, start, bucket in buckets]
-        complete = [found for found in stored if len(found) == self._sources[found[0].view]]
+        complete = [bucket for bucket in buckets if self._complete(bucket)]
         if not complete:
             return
-        messages: list[Message] = []
-        puts: list[tuple[bytes, bytes | None]] = []
-        deletes: list[tuple[bytes, bytes | None]] = []
-        windows: dict[tuple[str, int], None] = {}
-        for found in complete:
-            first = found[0]
-            view = self._views[first.view]
-            counts = dict(view.needed(summed([partial.counts for partial in found])))
-            closed = max(partial.closed_ms for partial in found)
-            messages.append(self._outlet(MergedBucket(first.view, first.start_ms, first.bucket, closed, 0, 1, counts)))
-            puts.append((bucket_key(FINISHED, first.view, first.start_ms, first.bucket), b""))
-            deletes += [(partial_key(p.view, p.start_ms, p.bucket, p.partition), None) for p in found]
-            windows[first.view, first.start_ms] = None
-        yield Send(messages)
+        deletes: list[tuple[bytes, None]] = []
+        messages = (message for bucket in complete for message in self._merged(bucket, rows, deletes))
+        for some in cut(messages, lambda message: message.size, CHUNK_BYTES):
+            yield Send(some)
+        windows = dict.fromkeys((bucket.view, bucket.start_ms) for bucket in complete)
+        puts = [(bucket_key(FINISHED, *bucket), b"") for bucket in complete]
         yield Commit([*puts, *deletes, *self._outdated(windows, rows)])
-        for view_name, start in windows:
-            prefix = window_key(PARTIAL, view_name, start)
+        for bucket in complete:
+            del self._waiting[bucket]
+        for view, start in windows:
+            prefix = window_key(PARTIAL, view, start)
             yield Erase(prefix, after(prefix))
+
+    def _merged(self, bucket: _Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
+        """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""
+        total: dict[str, int] = {}
+        closed = 0
+        prefix = bucket_key(PARTIAL, *bucket)
+        for key, value in rows.scan(prefix, after(prefix)):
+            partial = decode(Partial, value)
+            add(partial.counts, total)
+            closed = max(closed, partial.closed_ms)
+            deletes.append((key, None))
+        parts = parts_of(self._views[bucket.view].needed(total))
+        for part, counts in enumerate(parts):
+            yield self._outlet(MergedBucket(*bucket, closed, part, len(parts), counts))
 
     def _outdated(self, windows: Mapping[tuple[str, int], None], rows: Rows) -> Iterator[tuple[bytes, None]]:
         """Markers of windows so old that no partial of theirs can come again: a counter repeats one hand-over."""
@@ -144,10 +189,15 @@ def largest(counts: Mapping[str, int], keep: int) -> dict[str, int]:
     return dict(rows)
 
 
-def summed(parts: list[Mapping[str, int]]) -> dict[str, int]:
+def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Exact sum of count tables."""
     total: dict[str, int] = {}
     for part in parts:
-        for item, count in part.items():
-            total[item] = total.get(item, 0) + count
+        add(part, total)
     return total
+
+
+def add(part: Mapping[str, int], total: dict[str, int]) -> None:
+    """Add a count table to a sum."""
+    for item, count in part.items():
+        total[item] = total.get(item, 0) + count

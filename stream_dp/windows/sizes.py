@@ -16,7 +16,17 @@ BATCH_BYTES = 960 << 10
 BROKER_BYTES = 1_048_588
 """Of a batch as it is sent: what brokers take where nobody has set anything (`max.message.bytes`)."""
 
+ENTRIES_BYTES = MESSAGE_BYTES - 1024
+"""Of the entries in a row or a message; the rest is for its key and its other fields, a view's name in each."""
+CHUNK_BYTES = 4 << 20
+"""Of what is read at once, or is encoded before it is sent: more is not held in memory for a single step."""
+
 T = TypeVar("T")
+
+
+def row_size(row: tuple[bytes, bytes]) -> int:
+    """Of a stored row, in bytes."""
+    return len(row[0]) + len(row[1])
 
 
 def cut(entries: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:

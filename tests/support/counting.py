@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
+import pytest
+
+from stream_dp.windows import count_rows, counting, merge_rows, merging
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.keys import decode, encode
-from stream_dp.windows.merge_rows import Partial, partial_key
+from stream_dp.windows.merge_rows import Partial
 from stream_dp.windows.shape import Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
@@ -84,9 +88,7 @@ def counter(
         partition,
         views,
         EventDecoder(form or EventFormat(("page",) * len(views), None, "at", "ms")),
-        outlet=lambda partial: Message(
-            PARTIALS, partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition), encode(partial)
-        ),
+        outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
         dead_letters=lambda at, offset, reason: Message(LETTERS, None, f"{at}/{offset}/{reason}".encode()),
         partitioner=partitioner,
         configured=configured,
@@ -114,14 +116,36 @@ def partials(sent: Sequence[Message]) -> list[Partial]:
 
 
 def handed_on(sent: Sequence[Message]) -> dict[str, dict[int, dict[str, int]]]:
-    """The counts of view and window that the last partial of each bucket adds up to; buckets hold disjoint items."""
-    last = {(p.view, p.start_ms, p.bucket): p.counts for p in partials(sent)}
+    """The counts of view and window that the parts of their buckets add up to; buckets and parts hold disjoint items.
+
+    However often a part was sent, it was the same, and no bucket lacks one.
+    """
+    first: dict[bytes, Partial] = {}
+    parts: dict[tuple[str, int, int], list[int]] = {}
     out: dict[str, dict[int, dict[str, int]]] = {}
-    for (name, start, _), counts in last.items():
-        table = out.setdefault(name, {}).setdefault(start, {})
-        assert not table.keys() & counts.keys()
-        table.update(counts)
+    for p in partials(sent):
+        if p.key in first:
+            assert first[p.key] == p
+            continue
+        first[p.key] = p
+        parts.setdefault((p.view, p.start_ms, p.bucket), [0] * p.parts)[p.part] += 1
+        table = out.setdefault(p.view, {}).setdefault(p.start_ms, {})
+        assert not table.keys() & p.counts.keys()
+        table.update(p.counts)
+    assert all(set(sent) == {1} for sent in parts.values())
     return out
+
+
+@contextmanager
+def small_sizes() -> Iterator[None]:
+    """Cut rows, messages and what is held at once so small that hardly two entries go together."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (count_rows, merge_rows):
+            patch.setattr(module, "ENTRIES_BYTES", 10)
+        for module in (counting, merging):
+            patch.setattr(module, "CHUNK_BYTES", 60)
+        patch.setattr(counting, "MESSAGE_BYTES", 40)
+        yield
 
 
 def letters(sent: Sequence[Message]) -> Counter[tuple[int, str]]:

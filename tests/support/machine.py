@@ -33,6 +33,8 @@ class Machine:
     """Keys that were deleted and whose former rows no `Erase` has yet removed from the files."""
     points: int = 0
     """Points passed so far."""
+    scanned: int = 0
+    """Rows that were read by `scan`."""
     commits: int = 0
     """Commits of which every row was written."""
     cut_after: int | None = None
@@ -44,7 +46,9 @@ class Machine:
         return self.rows.get(key)
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter(sorted((key, value) for key, value in self.rows.items() if first <= key < last))
+        for row in sorted((key, value) for key, value in self.rows.items() if first <= key < last):
+            self.scanned += 1
+            yield row
 
     def carry_out(self, step: Step) -> None:
         """Do what a step asks for.

@@ -15,7 +15,6 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.rows import LEDGER, merged_key, read_ledgers
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import encode
-from stream_dp.windows.merge_rows import partial_key
 from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.views import CountedView
 from tests.support.counting import PARTIALS, Entry, counter, event
@@ -86,7 +85,7 @@ def merge(sent: list[list[Message]], cuts: list[int], chance: random.Random) -> 
             {view.name: view for view in VIEWS},
             dict.fromkeys(SHOP.views, 2),
             outlet=lambda b: Message(MERGED_TOPIC, merged_key(b), encode(b)),
-            withdrawal=lambda p: Message(PARTIALS, partial_key(p.view, p.start_ms, p.bucket, p.partition), None),
+            withdrawal=lambda p: Message(PARTIALS, p.key, None),
         ),
         lambda one, values, rows: one.partials(values, rows),
         cuts=cuts,

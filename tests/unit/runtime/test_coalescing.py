@@ -13,6 +13,7 @@ from stream_dp.runtime.coalescing import MAX_WAIT_SECONDS, Batch, CoalescingCons
 from stream_dp.runtime.memory import LogRecord
 from stream_dp.runtime.ordering import Tick
 from stream_dp.windows.keys import encode
+from stream_dp.windows.sizes import CHUNK_BYTES
 
 TICKS, SOURCE, ORDERS, CHANGELOG = (TP(topic, 0) for topic in ("ticks", "visits", "orders", "changelog"))
 ALL = {TICKS, SOURCE, ORDERS, CHANGELOG}
@@ -155,3 +156,23 @@ async def test_what_was_held_is_fetched_again_after_a_seek_though_nothing_was_co
     assert consumer.seeks == seeks
     again = [record(SOURCE, at) for at in (5, 6, 7)]
     assert await fetch(consumer, visits=again, ticks=[tick(0, 10, 8)]) == {"visits": [Batch(again, None, 10)]}
+
+
+async def test_a_chunk_is_cut_by_bytes_and_every_piece_names_the_one_before(consumer: Consumer) -> None:
+    """Of compressed records a fetch can bring far more than it asked for."""
+    half = bytes(CHUNK_BYTES // 2)
+    events = [record(SOURCE, at, half) for at in range(5)]
+    orders = [record(ORDERS, at, half) for at in (0, 1, 7)]
+    said = [tick(0, 10, 3), tick(1, 20, 5)]
+    assert await fetch(consumer, visits=events, orders=orders, ticks=said) == {
+        "orders": [Batch(orders[:2], None, 0), Batch(orders[2:], 1, 0)],
+        "visits": [Batch(events[:2], None, 10), Batch(events[2:3], 1, 10)],
+    }
+    assert await fetch(consumer) == {"ticks": [Batch(said[:1], None, 10)]}
+    assert await fetch(consumer) == {"visits": [Batch(events[3:], 2, 20)]}
+
+
+async def test_a_record_that_is_larger_than_a_chunk_goes_alone(consumer: Consumer) -> None:
+    events = [record(ORDERS, 0), record(ORDERS, 1, bytes(CHUNK_BYTES + 1)), record(ORDERS, 2)]
+    found = (await fetch(consumer, orders=events))["orders"]
+    assert found == [Batch(events[:1], None, 0), Batch(events[1:2], 0, 0), Batch(events[2:], 1, 0)]

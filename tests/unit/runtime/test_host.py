@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -25,7 +27,9 @@ from stream_dp.runtime.tables import PartitionRows
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.worker import Worker
 from stream_dp.testing import keyed_entropy
-from stream_dp.windows.effects import Commit, Erase, Increment, Message, Send, Step
+from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Message, Send, Step
+from stream_dp.windows.merging import BucketMerger
 
 
 @dataclass
@@ -176,6 +180,35 @@ async def test_counter_is_loaded_once_and_anew_after_a_rebalance(worker: Worker)
     assert await host.counter(topic, 1) is not first
     await worker.app.on_partitions_revoked.send(set())
     assert await host.counter(topic, 0) is not first
+
+
+async def test_what_takes_long_is_read_back_off_the_event_loop_and_says_how_far_it_has_come(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows, not what stands in them: a load of minutes keeps no heartbeat waiting and nobody guessing."""
+    caplog.set_level(logging.INFO, "stream_dp.worker")
+    monkeypatch.setattr("stream_dp.runtime.host.PROGRESS_SECONDS", 0)
+    threads: set[int] = set()
+
+    def load(_part: object, _rows: PartitionRows) -> Step:
+        for _ in range(3):
+            threads.add(threading.get_ident())
+            yield Increment(ROWS_LOADED, 7)
+
+    monkeypatch.setattr(PartitionCounter, "load", load)
+    monkeypatch.setattr(BucketMerger, "load", load)
+    (topic,) = {view.source.topic for view in worker.plan.views.values()}
+    await worker.host.counter(topic, 1)
+    await worker.host.merge(Chunk(worker.host.topics.partials, 2, [], 0))
+
+    assert threads
+    assert threading.get_ident() not in threads
+    assert worker.counters.total(ROWS_LOADED) == 42
+    assert caplog.messages == [
+        f"reading back {what}: {rows} rows so far"
+        for what in (f"the counts of partition 1 of {topic}", "the partial counts of partition 2")
+        for rows in (7, 14, 21)
+    ]
 
 
 async def test_engine_runs_one_step_at_a_time_whoever_asks(worker: Worker) -> None:

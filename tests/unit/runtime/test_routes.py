@@ -26,7 +26,7 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 
 def partial(plan: Plan, bucket: int, partition: int) -> Partial:
     (view,) = plan.views
-    return Partial(view, START, bucket, partition, START, {"/": 3})
+    return Partial(view, START, bucket, partition, START, 1, 2, {"/": 3})
 
 
 def test_partials_of_a_bucket_meet_in_one_partition_under_keys_of_their_own(plan: Plan) -> None:

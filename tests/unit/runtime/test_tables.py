@@ -186,7 +186,9 @@ async def test_slow_commit_is_not_overtaken_by_the_next_one_of_its_partition(
     assert offset(table, 0) == 2
 
 
-async def test_scan_is_ordered_ends_before_its_bound_and_is_of_one_moment(table: DurableTable) -> None:
+async def test_small_scan_is_ordered_ends_before_its_bound_and_is_of_one_moment(
+    table: DurableTable,
+) -> None:
     keys = [bytes((120, number)) for number in (0, 1, 2, 127, 128, 254, 255)]
     await commit(table, 0, [(key, key) for key in reversed(keys)])
 
@@ -198,6 +200,31 @@ async def test_scan_is_ordered_ends_before_its_bound_and_is_of_one_moment(table:
     await commit(table, 0, [(key, None) for key in keys])
     assert [key for key, _ in begun] == keys[1:]
     assert list(table.rows(0).scan(b"x", b"y")) == []
+
+
+async def test_long_scan_reads_every_row_once_a_few_at_a_time(table: DurableTable) -> None:
+    """So that reading back what was counted takes hardly more memory than the counts."""
+    rows = [(b"%04d" % number, bytes(10_000)) for number in range(1000)]
+    await commit(table, 0, rows)
+    assert list(table.rows(0).scan(b"0", b"1")) == rows
+
+    begun = table.rows(0).scan(b"0", b"1")
+    assert next(begun) == rows[0]
+    await commit(table, 0, [(b"0999", None)])
+    assert list(begun) == rows[1:-1]
+
+
+async def test_rows_are_not_read_on_as_an_owner_who_is_one_no_more(table: DurableTable) -> None:
+    """A long scan may be under way when the partition is given away and its database opened by the next owner."""
+    await commit(table, 0, [(b"%04d" % number, bytes(10_000)) for number in range(1000)])
+    rows = table.rows(0)
+    begun = rows.scan(b"0", b"1")
+    next(begun)
+    await table._disown()
+    with pytest.raises(PartitionLostError):
+        list(begun)
+    with pytest.raises(PartitionLostError):
+        rows.get(b"0000")
 
 
 async def test_erased_rows_are_in_no_file_and_other_rows_stay(table: DurableTable) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.windows.bounding import OpenWindow, bound_chunk
+from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.events import Decoded
-from stream_dp.windows.keys import decode, text, window_start
+from stream_dp.windows.keys import decode, encode, text, window_start
+from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.views import CountedView
 from tests.support.counting import Entry, counter, event, handed_on, letters, view, watermark
 from tests.support.feeding import SOURCE, TICKS, Feed
@@ -268,8 +269,25 @@ def test_bounds_go_on_from_what_the_window_holds() -> None:
     chunk = decoded((10, b"u", "c", 1), (11, b"v", "c", 1), (12, b"v", "a", 1))
     out = bound_chunk(view(items_per_user=2), {0: window}, chunk, 0, 0, 100, (), 0, None)
     assert out.refused == [(10, "clipped"), (12, "duplicate")]
-    assert window.counts == {"a": 2, "b": 1, "c": 1}
-    assert (window.rows, window.accepted) == (1, {b"u": ("a", "b"), b"v": ("a", "c")})
+    assert dict(window.counts()) == {"a": 2, "b": 1, "c": 1}
+    assert (window.rows, window.accepted) == (1, {b"u": (0, 1), b"v": (0, 2)})
+
+
+def test_a_window_that_is_read_back_is_the_one_that_was_counted_and_takes_no_more_memory() -> None:
+    """Items are shared by their users, whichever way they came in."""
+    counted, read_back = OpenWindow(), OpenWindow()
+    for offset in range(0, 3000, 100):
+        events = [(at, b"%d" % (at % 2000), str(at * at % 31), 1) for at in range(offset, offset + 100)]
+        out = bound_chunk(view(items_per_user=3), {0: counted}, decoded(*events), 0, 0, 100, (), 0, None)
+        for row in out.added.values():
+            counted.rows += 1
+            read_back.add(decode(JournalRow, encode(row)))
+
+    assert read_back == counted
+    assert list(read_back.counts()) == list(counted.counts())
+    for window in (counted, read_back):
+        single = [id(items) for items in window.accepted.values() if len(items) == 1]
+        assert 0 < len(set(single)) < len(single)
 
 
 def test_a_misplaced_user_adds_nothing_and_no_empty_journal_row() -> None:

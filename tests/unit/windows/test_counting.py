@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +15,7 @@ from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Send, Step
 from stream_dp.windows.keys import bucket_of, decode, text
+from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES
 from stream_dp.windows.views import HANDED_ON_AT_ONCE
 from tests.support.counting import (
     Entry,
@@ -26,6 +28,7 @@ from tests.support.counting import (
     letters,
     loaded,
     partials,
+    small_sizes,
     view,
     watermark,
 )
@@ -114,12 +117,13 @@ def expected(oracle: Oracle) -> dict[str, dict[int, dict[str, int]]]:
 
 
 @settings(derandomize=True, max_examples=150, deadline=None, phases=PHASES)
-@given(scripts())
+@given(scripts(), st.booleans())
 def test_the_two_logs_decide_what_is_counted_and_refused_whatever_is_read_first_cut_or_read_again(
-    script: Script,
+    script: Script, small: bool
 ) -> None:
     oracle = Oracle.of(VIEWS, misplaced).follow(script.entries, script.ticks)
-    machine = play(script, script.cuts)
+    with small_sizes() if small else nullcontext():
+        machine = play(script, script.cuts)
 
     assert handed_on(machine.sent) == expected(oracle)
     assert all(one.closed_windows()[-1] + one.view.windows.length_ms > 60 for one in oracle.views)
@@ -177,8 +181,8 @@ WALL = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1},
 EVENT = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1}}
 
 
-@pytest.mark.parametrize("again", [0, 1, 4])
-def test_a_run_cut_anywhere_hands_on_what_an_uncut_run_does(again: int) -> None:
+def check_every_cut(again: int) -> Machine:
+    """Cut a run at every point; returns the uncut one."""
     whole = day()
     assert handed_on(whole.sent) == {"wall": WALL, "event": EVENT}
 
@@ -189,6 +193,22 @@ def test_a_run_cut_anywhere_hands_on_what_an_uncut_run_does(again: int) -> None:
         assert machine.rows.keys() == {MARKER_KEY}
         assert machine.unerased(JOURNAL) == []
         assert decode(Marker, machine.rows[MARKER_KEY]) == decode(Marker, whole.rows[MARKER_KEY])
+    return whole
+
+
+@pytest.mark.parametrize("again", [0, 1, 4])
+def test_a_run_cut_anywhere_hands_on_what_an_uncut_run_does(again: int) -> None:
+    check_every_cut(again)
+
+
+@pytest.mark.parametrize("again", [0, 4])
+def test_a_run_cut_anywhere_is_as_exact_where_a_chunk_needs_several_rows_and_a_bucket_several_parts(again: int) -> None:
+    """A crash may leave some rows of a chunk without its marker, and some parts of a bucket without the others."""
+    rows = len(day().changelog)
+    with small_sizes():
+        whole = check_every_cut(again)
+    assert len(whole.changelog) > rows
+    assert max(partial.parts for partial in partials(whole.sent)) > 1
 
 
 def test_a_run_whose_recovery_is_cut_as_well_hands_on_what_an_uncut_run_does() -> None:
@@ -224,7 +244,7 @@ def test_records_that_are_counted_are_passed_over_when_they_come_again() -> None
     machine.carry_out(loaded(machine, view()).chunk([*chunk[1:], event(3, "v", "a", 1)], 6))
 
     assert letters(machine.sent) == {(2, "before_start"): 1}
-    assert machine.counts - before == {("events_consumed", ()): 6, ("events_replayed", ()): 5}
+    assert machine.counts - before == {("events_consumed", ()): 6, ("events_replayed", ()): 5, ("rows_loaded", ()): 1}
 
 
 def test_journal_rows_behind_the_commit_point_are_rolled_back() -> None:
@@ -330,3 +350,38 @@ def test_a_journal_row_holds_the_users_and_items_that_one_chunk_added_to_one_win
     machine.carry_out(one.chunk([event(3, "v", "b", 1), event(4, "u", "a", 1), event(5, "w", "b", 1)], 6))
     row = decode(JournalRow, sorted((k, v) for k, v in machine.rows.items() if k.startswith(JOURNAL))[1][1])
     assert row == JournalRow(5, [b"v", b"w"], ["b", "b"])
+
+
+# -- sizes ----------------------------------------------------------------------------------------------------------
+
+LONG = [f"{number:04d}" + "é" * 510 for number in range(2100)]
+
+
+def test_rows_and_messages_fit_however_long_items_are_and_are_sent_a_few_at_a_time() -> None:
+    """2 MB of items in one chunk, and in one bucket: no row, no message and no send is larger than it may be."""
+    machine = Machine()
+    one = loaded(machine, view(buckets=1, items_per_user=9999))
+    sizes = []
+    for step in (one.chunk([event(n, "u", item, 1) for n, item in enumerate(LONG)], 5), one.ticks([13])):
+        for effect in step:
+            match effect:
+                case Commit(rows):
+                    sizes += [len(key) + len(value or b"") for key, value in rows]
+                    assert len({key for key, _ in rows}) == len(rows)
+                case Send(messages):
+                    sizes += [message.size for message in messages]
+                    assert sum(message.size for message in messages) <= CHUNK_BYTES
+                    machine.sent += messages
+    assert MESSAGE_BYTES - 4096 < max(sizes) <= MESSAGE_BYTES
+    assert handed_on(machine.sent) == {"pages": {0: dict.fromkeys(LONG, 1)}}
+    assert [(p.part, p.parts) for p in partials(machine.sent)] == [(part, 5) for part in range(5)]
+
+
+def test_the_journal_of_many_chunks_is_deleted_in_commits_that_fit() -> None:
+    with small_sizes():
+        machine = Machine()
+        one = loaded(machine, view())
+        for n in range(5):
+            machine.carry_out(one.chunk([event(n, f"u{n}", "a", 1)], 5))
+        purges = [e.rows for e in one.ticks([13]) if isinstance(e, Commit) and e.rows[0][0].startswith(JOURNAL)]
+    assert [len(rows) for rows in purges] == [2, 2, 1]

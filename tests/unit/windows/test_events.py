@@ -38,6 +38,7 @@ def refusal(
 
 DIGITS = b"9" * 5000
 DEEP = 100_000
+WIDE = "\U0001f600".encode()
 VALUES: dict[str, tuple[bytes, str | None]] = {
     "an event": (b'{"page":"a","at":1}', None),
     "fields nobody asked for": (b'{"page":"a","at":1,"more":[{}],"page2":null}', None),
@@ -46,6 +47,8 @@ VALUES: dict[str, tuple[bytes, str | None]] = {
     "a zero byte in the item": (b'{"page":"a\\u0000b","at":1}', None),
     "the longest item": (b'{"page":"%b","at":1}' % (b"x" * MAX_ITEM_BYTES), None),
     "an item too long": (b'{"page":"%b","at":1}' % (b"x" * (MAX_ITEM_BYTES + 1)), "item_too_long"),
+    "the longest item of few characters": (b'{"page":"%b","at":1}' % (WIDE * (MAX_ITEM_BYTES // 4)), None),
+    "few characters, but too many bytes": (b'{"page":"%b","at":1}' % (WIDE * 256 + b"x"), "item_too_long"),
     "a number too long as item": (b'{"page":%b,"at":1}' % DIGITS[:2000], "item_too_long"),
     "a negative time": (b'{"page":"a","at":-1}', None),
     "a huge time": (b'{"page":"a","at":%b}' % DIGITS[:400], None),

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dp.errors import StateError
 from stream_dp.select import candidates
 from stream_dp.windows.effects import Commit, Message, Send
-from stream_dp.windows.keys import bucket_key, bucket_of, decode, encode
-from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, partial_key
+from stream_dp.windows.keys import bucket_key, bucket_number, bucket_of, decode, encode
+from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, parts_of
 from stream_dp.windows.merging import BucketMerger, largest
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
-from tests.support.counting import PARTIALS, view
+from tests.support.counting import PARTIALS, small_sizes, view
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
 from tests.support.topics import TopicReader
@@ -32,13 +34,16 @@ def merger(*views: CountedView, partitions: int = PARTITIONS) -> BucketMerger:
     return BucketMerger(
         {one.name: one for one in views},
         {one.name: partitions for one in views},
-        outlet=lambda bucket: Message(SUMS, None, encode(bucket)),
-        withdrawal=lambda partial: Message(PARTIALS, key(partial), None),
+        outlet=lambda b: Message(
+            SUMS, bucket_key(b"", b.view, b.start_ms, b.bucket) + bucket_number(b.part), encode(b)
+        ),
+        withdrawal=lambda partial: Message(PARTIALS, partial.key, None),
     )
 
 
-def key(partial: Partial) -> bytes:
-    return partial_key(partial.view, partial.start_ms, partial.bucket, partial.partition)
+def whole(view_name: str, start: int, bucket: int, partition: int, closed: int, counts: dict[str, int]) -> Partial:
+    """A partial that is the only part."""
+    return Partial(view_name, start, bucket, partition, closed, 0, 1, counts)
 
 
 def reader(*views: CountedView, partitions: int = PARTITIONS, **how: object) -> TopicReader[BucketMerger]:
@@ -51,32 +56,35 @@ def reader(*views: CountedView, partitions: int = PARTITIONS, **how: object) -> 
 
 
 def messages(partials: Iterable[Partial]) -> list[Message]:
-    return [Message(PARTIALS, key(partial), encode(partial)) for partial in partials]
+    return [Message(PARTIALS, partial.key, encode(partial)) for partial in partials]
 
 
 def merged(machine: Machine) -> dict[tuple[str, int, int], dict[str, int]]:
-    """What was handed on of each bucket; every repetition must be the same."""
-    found: dict[tuple[str, int, int], dict[str, int]] = {}
+    """What was handed on of each bucket; every part is there, and every repetition is the same."""
+    first: dict[tuple[str, int, int], list[MergedBucket | None]] = {}
     for message in machine.sent:
         if message.topic == SUMS:
             bucket = decode(MergedBucket, message.value or b"")
-            assert found.setdefault((bucket.view, bucket.start_ms, bucket.bucket), bucket.counts) == bucket.counts
+            parts = first.setdefault((bucket.view, bucket.start_ms, bucket.bucket), [None] * bucket.parts)
+            assert parts[bucket.part] in (None, bucket)
+            parts[bucket.part] = bucket
+    found: dict[tuple[str, int, int], dict[str, int]] = {}
+    for place, parts in first.items():
+        tables = [part.counts for part in parts if part is not None]
+        assert len(tables) == len(parts)
+        found[place] = {item: count for table in tables for item, count in table.items()}
+        assert len(found[place]) == sum(map(len, tables))
     return found
 
 
 def partials_of(view_name: str, start: int, tables: Sequence[dict[str, int]], buckets: int = 2) -> list[Partial]:
-    """What each source partition hands on of a window."""
+    """What each source partition hands on of a window, cut as it cuts it."""
     return [
-        Partial(
-            view_name,
-            start,
-            bucket,
-            partition,
-            0,
-            {i: n for i, n in counts.items() if bucket_of(i, buckets) == bucket},
-        )
+        Partial(view_name, start, bucket, partition, 0, part, len(parts), some)
         for partition, counts in enumerate(tables)
         for bucket in range(buckets)
+        for parts in [parts_of({i: n for i, n in counts.items() if bucket_of(i, buckets) == bucket})]
+        for part, some in enumerate(parts)
     ]
 
 
@@ -116,12 +124,14 @@ class Script:
     cuts: list[int]
     back: int
     at_once: int
+    small: bool
 
 
 @st.composite
 def scripts(draw: st.DrawFn) -> Script:
     windows = {10 * n: tables for n, tables in enumerate(draw(st.lists(TABLES, min_size=1, max_size=3)))}
-    every = [p for one in VIEWS for start, tables in windows.items() for p in partials_of(one.name, start, tables)]
+    with small_sizes() if (small := draw(st.booleans())) else nullcontext():
+        every = [p for one in VIEWS for start, tables in windows.items() for p in partials_of(one.name, start, tables)]
     order = draw(st.permutations(every))
     twice = draw(st.lists(st.sampled_from(every), max_size=10))
     chance = random.Random(draw(st.integers(0, 99)))
@@ -134,13 +144,14 @@ def scripts(draw: st.DrawFn) -> Script:
         batches.append(order[:size])
         order = order[size:]
     cuts = draw(st.lists(st.integers(0, 30), max_size=6))
-    return Script(windows, batches, cuts, draw(st.integers(0, 20)), draw(st.integers(1, 20)))
+    return Script(windows, batches, cuts, draw(st.integers(0, 20)), draw(st.integers(1, 20)), small)
 
 
 def played(script: Script, cuts: list[int]) -> TopicReader[BucketMerger]:
     merging = reader(*VIEWS, cuts=cuts, back=script.back, at_once=script.at_once)
-    for batch in script.batches:
-        merging.write(messages(batch))
+    with small_sizes() if script.small else nullcontext():
+        for batch in script.batches:
+            merging.write(messages(batch))
     return merging
 
 
@@ -157,7 +168,9 @@ def test_buckets_equal_the_sum_and_are_withdrawn_in_any_order_with_repetitions_a
 def test_without_a_crash_a_bucket_is_handed_on_once_and_leaves_only_a_marker(script: Script) -> None:
     merging = played(script, [])
     machine = merging.machine
-    assert sum(message.topic == SUMS for message in machine.sent) == len(expected(script.windows))
+    sent = [message.key for message in machine.sent if message.topic == SUMS]
+    assert len(sent) == len(set(sent))
+    assert len({key[:-2] for key in sent if key is not None}) == len(expected(script.windows))
     assert {row[:1] for row in machine.rows} == {FINISHED}
     assert set(machine.rows.values()) == {b""}
     assert len(machine.rows) == len(expected(script.windows))
@@ -167,6 +180,13 @@ def test_without_a_crash_a_bucket_is_handed_on_once_and_leaves_only_a_marker(scr
 # -- every single cut -----------------------------------------------------------------------------------------------
 
 WINDOW = [{"a": 1, "b": 2, "c": 5}, {"a": 3}, {}]
+
+
+@pytest.fixture(params=["whole buckets", "parts"])
+def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whether buckets come and go whole or in parts of an item or two."""
+    with small_sizes() if request.param == "parts" else nullcontext():
+        yield
 
 
 def cut_runs(back: int, *, compacts: bool = False) -> Iterable[TopicReader[BucketMerger]]:
@@ -180,6 +200,7 @@ def cut_runs(back: int, *, compacts: bool = False) -> Iterable[TopicReader[Bucke
         yield merging
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("back", [0, 9])
 def test_a_merge_cut_anywhere_hands_on_the_sum(back: int) -> None:
     for merging in cut_runs(back):
@@ -188,6 +209,7 @@ def test_a_merge_cut_anywhere_hands_on_the_sum(back: int) -> None:
         assert merging.standing() == set()
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("back", [0, 9])
 def test_a_merge_cut_anywhere_hands_on_the_sum_though_withdrawn_partials_are_gone_when_it_restarts(back: int) -> None:
     """After a long outage a withdrawn partial is compacted away: only its row tells that a bucket is complete."""
@@ -196,6 +218,7 @@ def test_a_merge_cut_anywhere_hands_on_the_sum_though_withdrawn_partials_are_gon
         assert {row[:1] for row in merging.machine.rows} == {FINISHED}
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("back", [0, 9])
 def test_a_merge_cut_anywhere_leaves_no_counts_in_the_table(back: int) -> None:
     """The marker is stored before the deletions: a crash between them must not keep raw counts for ever."""
@@ -203,6 +226,7 @@ def test_a_merge_cut_anywhere_leaves_no_counts_in_the_table(back: int) -> None:
         assert {row[:1] for row in merging.machine.rows} == {FINISHED}
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("back", [0, 9])
 def test_a_merge_cut_anywhere_leaves_no_counts_in_the_files(back: int) -> None:
     """Rows deleted by a commit whose `Erase` a crash prevented have to be erased after the restart."""
@@ -225,27 +249,61 @@ def test_a_bucket_waits_for_every_partition() -> None:
 
 def test_a_later_partial_replaces_an_earlier_one() -> None:
     merging = reader(VIEWS[0], partitions=2)
-    merging.write(messages([Partial("all", 0, 0, 0, 0, {"a": 1}), Partial("all", 0, 0, 0, 0, {"a": 5})]))
-    merging.write(messages([Partial("all", 0, 0, 0, 0, {"a": 3}), Partial("all", 0, 0, 1, 0, {"a": 10})]))
+    merging.write(messages([whole("all", 0, 0, 0, 0, {"a": 1}), whole("all", 0, 0, 0, 0, {"a": 5})]))
+    merging.write(messages([whole("all", 0, 0, 0, 0, {"a": 3}), whole("all", 0, 0, 1, 0, {"a": 10})]))
     assert merged(merging.machine) == {("all", 0, 0): {"a": 13}}
 
 
 def test_a_bucket_is_closed_when_the_last_partition_has_closed_it() -> None:
     for closes in ((7, 9, 8), (9, 7, 8), (8, 8, 9)):
         merging = reader(VIEWS[0])
-        merging.write(messages(Partial("all", 0, 0, at, closed, {"a": 1}) for at, closed in enumerate(closes)))
+        merging.write(messages(whole("all", 0, 0, at, closed, {"a": 1}) for at, closed in enumerate(closes)))
         (sent,) = (message for message in merging.machine.sent if message.topic == SUMS)
         assert decode(MergedBucket, sent.value or b"").closed_ms == 9
 
 
+def parts(partition: int, counts: dict[str, int]) -> list[Partial]:
+    """What a partition counted, an item or two in each part."""
+    with small_sizes():
+        cut = parts_of(counts)
+    return [Partial("all", 0, 0, partition, 0, part, len(cut), some) for part, some in enumerate(cut)]
+
+
+def test_a_bucket_waits_for_every_part_of_every_partition() -> None:
+    one, other = parts(0, {"a": 1, "b": 2, "c": 3}), parts(1, {"c": 4})
+    assert [len(one), len(other)] == [3, 1]
+    for missing in [*one, *other]:
+        merging = reader(view("all", buckets=1), partitions=2)
+        merging.write(messages(part for part in [*one, *other, *one] if part is not missing))
+        merging.restart()
+        assert merged(merging.machine) == {}
+        merging.write(messages([missing]))
+        assert merged(merging.machine) == {("all", 0, 0): {"a": 1, "b": 2, "c": 7}}
+
+
+def test_counts_that_a_partition_has_cut_in_two_ways_are_never_summed() -> None:
+    """An item may stand in a part of either, and would count twice."""
+    merging = reader(VIEWS[0], partitions=1)
+    first, *_ = parts(0, {"a": 1, "b": 2, "c": 3})
+    merging.write(messages([first]))
+    with pytest.raises(StateError, match="partition 0 has sent what it counted in a window of view all in two ways"):
+        merging.write(messages([whole("all", 0, 0, 0, 0, {"a": 1, "b": 2, "c": 3})]))
+
+
+def test_a_bucket_of_many_parts_is_read_once_not_with_every_part_that_comes() -> None:
+    merging = reader(view("all", buckets=1), partitions=1, at_once=1)
+    merging.write(messages(parts(0, {f"{n:03d}": 1 for n in range(100)})))
+    assert merging.machine.scanned == 100
+
+
 def test_windows_of_one_batch_are_each_complete_on_their_own() -> None:
     merging = reader(VIEWS[0], partitions=1)
-    merging.write(messages([Partial("all", start, 0, 0, 0, {"a": start}) for start in (10, 20, 30)]))
+    merging.write(messages([whole("all", start, 0, 0, 0, {"a": start}) for start in (10, 20, 30)]))
     assert merged(merging.machine) == {("all", start, 0): {"a": start} for start in (10, 20, 30)}
 
 
 def test_a_partial_is_withdrawn_once_it_is_stored_and_deleted_once_its_bucket_is_handed_on() -> None:
-    value = encode(Partial("all", 0, 0, 0, 0, {"a": 1}))
+    value = encode(whole("all", 0, 0, 0, 0, {"a": 1}))
     places: dict[tuple[str, bool], int] = {}
     for at, effect in enumerate(merger(VIEWS[0], partitions=1).partials([value], Kept())):
         if isinstance(effect, Commit):
@@ -260,13 +318,13 @@ class Kept(Machine):
     """Rows with one partial in them."""
 
     def __init__(self) -> None:
-        partial = Partial("all", 0, 0, 0, 0, {"a": 1})
-        super().__init__(rows={key(partial): encode(partial)})
+        partial = whole("all", 0, 0, 0, 0, {"a": 1})
+        super().__init__(rows={partial.key: encode(partial)})
 
 
 def test_a_partial_that_comes_again_is_dropped_and_withdrawn() -> None:
     merging = reader(VIEWS[0], partitions=1)
-    again = messages([Partial("all", 0, 0, 0, 0, {"a": 1})])
+    again = messages([whole("all", 0, 0, 0, 0, {"a": 1})])
     merging.write(again)
     merging.write(again)
     assert sum(message.topic == SUMS for message in merging.machine.sent) == 1
@@ -308,7 +366,7 @@ def test_markers_expire_but_not_while_their_windows_can_be_sent_again() -> None:
     merging = reader(view("all", buckets=1, retention_ms=25), view("alls", buckets=1), partitions=1)
     starts = range(0, 30 * HANDED_ON_AT_ONCE, 10)
     for start in starts:
-        merging.write(messages([Partial(name, start, 0, 0, 0, {}) for name in ("all", "alls")]))
+        merging.write(messages([whole(name, start, 0, 0, 0, {}) for name in ("all", "alls")]))
     kept = {
         name: [start for start in starts if bucket_key(FINISHED, name, start, 0) in merging.machine.rows]
         for name in ("all", "alls")
@@ -322,7 +380,7 @@ def test_partials_sent_again_after_their_markers_expired_leave_no_counts() -> No
     """A counter hands on up to 32 windows before its commit point, and after a crash sends them all again."""
     windows = [10 * n for n in range(HANDED_ON_AT_ONCE)]
     merging = reader(view("all", buckets=1, retention_ms=40), partitions=2, at_once=5)
-    first, second = (messages(Partial("all", start, 0, p, 0, {"secret": 1}) for start in windows) for p in (0, 1))
+    first, second = (messages(whole("all", start, 0, p, 0, {"secret": 1}) for start in windows) for p in (0, 1))
     merging.write(first)
     merging.write(second)
     assert len(merged(merging.machine)) == len(windows)

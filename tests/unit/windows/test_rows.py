@@ -10,7 +10,7 @@ from stream_dp.errors import StateError
 from stream_dp.releases.rows import BUCKET
 from stream_dp.windows.count_rows import JOURNAL, JournalRow, Marker, ViewMark, journal_key
 from stream_dp.windows.keys import after, bucket_key, bucket_of, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import Partial, partial_key
+from stream_dp.windows.merge_rows import MergedBucket, Partial
 from tests.support.phases import PHASES
 
 TIMES = st.integers(-(2**62), 2**62)
@@ -34,9 +34,9 @@ def test_the_rows_of_a_view_are_those_behind_its_prefix(name: str, other: str, s
 
 
 @settings(derandomize=True, max_examples=50, deadline=None, phases=PHASES)
-@given(TIMES, st.integers(0, 65535), st.integers(0, 65535))
-def test_the_rows_of_a_window_are_those_behind_its_prefix(start: int, bucket: int, partition: int) -> None:
-    key = partial_key("pages", start, bucket, partition)
+@given(TIMES, *[st.integers(0, 65535)] * 3)
+def test_the_rows_of_a_window_are_those_behind_its_prefix(start: int, bucket: int, partition: int, part: int) -> None:
+    key = Partial("pages", start, bucket, partition, 0, part, part + 1, {}).key
     for at, inside in ((start, True), (start + 1, False), (start - 1, False)):
         prefix = window_key(b"p", "pages", at)
         assert (prefix <= key < after(prefix)) is inside
@@ -51,7 +51,8 @@ def test_rows_are_read_back() -> None:
     rows = [
         JournalRow(5, [b"\xff", b""], ["a", "é"]),
         Marker(-1, 6, {"pages": ViewMark(b"finger", -5, None, 7, 9, 11, [(0, 3)])}),
-        Partial("pages", -1000, 3, 2, 17, {"a": 1}),
+        Partial("pages", -1000, 3, 2, 17, 4, 5, {"a": 1}),
+        MergedBucket("pages", -1000, 3, 17, 4, 5, {"a": 1}),
     ]
     assert [decode(type(row), encode(row)) for row in rows] == rows
 
