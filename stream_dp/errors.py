@@ -43,3 +43,7 @@ class StateError(StreamDPError):
 
 class BrokerError(StreamDPError):
     """The broker cannot be reached, or does not hold what it should."""
+
+
+class StorageError(StreamDPError):
+    """The folder of the local state cannot be read or written; nothing that was acknowledged is lost."""

@@ -26,6 +26,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.models import Amount
 from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
+from stream_dp.runtime.rates import SHARE, Rate, rates
 
 FAULTY = 2
 COLUMN_DIGITS = 6
@@ -39,8 +40,9 @@ def check(context: click.Context, file: Path, *, as_json: bool) -> None:
     """Check the configuration FILE and print its plan.
 
     Who is protected against what, how large the noise is at each level, what one window costs and how many windows
-    the ledgers afford; when releases leave, and how many keys this machine computes until then, which is measured.
-    Nothing is started or written.
+    the ledgers afford; when releases leave, how many keys this machine computes until then and how many windows a
+    second it releases, which is measured, in a temporary folder, but for the time that the broker takes. Nothing is
+    started, and nothing that was written stays.
 
     Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 1 any other error.
     """
@@ -57,17 +59,19 @@ def check(context: click.Context, file: Path, *, as_json: bool) -> None:
         context.exit(FAULTY)
     description = describe(plan)
     computing = {found.view: found for found in measure(plan)}
+    asked = rates(plan, computing.values())
     if as_json:
         measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}
-        whole = {**description.model_dump(mode="json"), "computing": measured}
+        each = [rate.model_dump() for rate in asked]
+        whole = {**description.model_dump(mode="json"), "computing": measured, "rates": each}
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for part in _page(description, computing):
+    for part in _page(description, computing, asked):
         console.print(part)
 
 
-def _page(plan: PlanDescription, computing: Mapping[str, Computing]) -> Iterator[RenderableType]:
+def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> Iterator[RenderableType]:
     views = "1 view" if len(plan.views) == 1 else f"{len(plan.views)} views"
     yield Text.assemble((plan.name, "bold"), f": {views}, {plan.partitions} partitions, broker {plan.broker}")
     yield Text(
@@ -78,13 +82,26 @@ def _page(plan: PlanDescription, computing: Mapping[str, Computing]) -> Iterator
         yield _view(view, computing[view.name].words(plan.offset))
     for ledger in plan.ledgers:
         yield _ledger(ledger)
+    windows, records = sum(rate.windows_a_second for rate in asked), sum(rate.records_a_second for rate in asked)
+    yield Text.assemble(
+        ("\nrate", "bold"), f" in all: {windows:.3g} windows and {records:.3g} records a second are asked for"
+    )
+    for rate in asked:
+        yield Padding(Text(f"{rate.words()}."), (0, 0, 0, 2))
+    fast = [
+        f"{', '.join(rate.ledgers)}: {rate.windows_a_second:.3g} windows a second are asked for, and this machine "
+        f"releases about {rate.windows_possible:.3g}; more than one part in {SHARE} is too much to stay in time under "
+        "load: make windows longer, or have fewer views"
+        for rate in asked
+        if not rate.is_safe
+    ]
     hasty = [
         f"view {name}: half of the offset of {plan.offset} covers fewer than {ADVISED_KEYS} keys on this machine; "
         "where a window may have more, raise release.offset"
         for name, found in computing.items()
         if not found.advised
     ]
-    for warning in [*plan.warnings, *hasty]:
+    for warning in [*plan.warnings, *fast, *hasty]:
         yield Text.assemble(("\nwarning: ", "bold yellow"), warning)
 
 

@@ -26,7 +26,7 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
     values: list[int]
     """The count of each key with the noise of the finest level."""
     payload: bytes = b""
-    """What else the kind has to remember of the window, in its own form: some bytes, however many keys there are."""
+    """What else the kind has to remember of the window, in its own form: a few bytes, however many keys there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,11 +236,14 @@ class ReleaseEngine:
         if not any(map(self._is_due, self._views.values())):
             yield from self._sharpen(rows)
             return
-        left = RELEASED_AT_ONCE
+        counted: list[bytes] = []
         for view in self._views.values():
-            while left and self._is_due(view):
-                yield from self._release(view, self._marks[view.name].next_ms, rows)
-                left -= 1
+            while len(counted) < RELEASED_AT_ONCE and self._is_due(view):
+                start = self._marks[view.name].next_ms
+                yield from self._release(view, start, rows)
+                counted.append(window_key(BUCKET, view.name, start))
+        for prefix in counted:  # all of them at once: to forget them in the files takes longer than the rest
+            yield Erase(prefix, after(prefix))
 
     def _is_due(self, view: ViewPlan) -> bool:
         return self._arrivals.complete(view.name, self._marks[view.name].next_ms) == view.buckets
@@ -287,7 +290,7 @@ class ReleaseEngine:
         behind: Sequence[Change],
         rows: Rows,
     ) -> Iterator[Effect]:
-        """Store a window and let it leave; forget its counts, in the table and its files."""
+        """Store a window and let it leave; forget its counts in the table."""
         mark = self._marks[view.name]
         mark.next_ms = view.window.shape.next(start)
         mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
@@ -305,7 +308,6 @@ class ReleaseEngine:
             ]
         )
         yield Leave(view.name, start, row.slot_ms)
-        yield Erase(counts, after(counts))
 
     # -- sharpening -------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Outboxes:
             last[view, start] = departure.number
             late[view] += departure.slot_ms < slot_ms
         yield from self._publish(batch, slot_ms, last)
-        for view, missed in sorted((+late).items()):
+        for view, missed in sorted(late.items()):
             yield Increment("releases_late", missed, (("view", view),))
 
     def _leaving(self, view: str, start: int, slot_ms: int, rows: Rows) -> Departure | None:

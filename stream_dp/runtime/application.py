@@ -10,10 +10,11 @@ from zlib import crc32
 
 import faust
 import mode
+from faust.stores import STORES
 from faust.transport.drivers import TRANSPORTS
 
 from stream_dp.config.plan import Plan
-from stream_dp.runtime import kafka, memory
+from stream_dp.runtime import kafka, memory, storage
 from stream_dp.runtime.client import MEMORY, kafka_address
 from stream_dp.runtime.coalescing import ChunkSchema
 from stream_dp.runtime.fence import Claim
@@ -27,6 +28,7 @@ SESSION_SECONDS = 60.0
 
 TRANSPORTS.aliases[kafka.SCHEME] = "stream_dp.runtime.kafka:Transport"
 TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.memory:Transport"
+STORES.aliases[storage.SCHEME] = "stream_dp.runtime.storage:Store"
 
 H = TypeVar("H")
 
@@ -50,12 +52,15 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
     Args:
         plan: the checked configuration.
         log: the embedded log, for `memory://`.
+
+    Raises:
+        StorageError: nothing can be written to the data folder.
     """
-    plan.data_dir.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(plan.data_dir)
     app = App(
         plan.name,
         broker=_transport_address(plan.broker),
-        store="rocksdb://",
+        store=f"{storage.SCHEME}://",
         datadir=str(plan.data_dir),
         Table=DurableTable,
         topic_partitions=plan.partitions,

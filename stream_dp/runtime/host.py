@@ -208,7 +208,7 @@ class Host:
     # -- effects ----------------------------------------------------------------------------------------------
 
     async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
-        """Do what a step asks for, effect by effect.
+        """Do what a step asks for, effect by effect; `Erase`s that follow one another are one.
 
         Args:
             step: the step.
@@ -221,9 +221,14 @@ class Host:
                 nothing more of the step is done.
         """
         owner = table.owner(partition)
+        erased: list[tuple[bytes, bytes]] = []
         while True:
             effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
             table.check_owner(partition, owner)
+            if erased and not isinstance(effect, Erase):
+                await asyncio.to_thread(table.erase, partition, erased)
+                table.check_owner(partition, owner)
+                erased = []
             match effect:
                 case None:
                     return
@@ -235,7 +240,7 @@ class Host:
                 case Send(messages):
                     await self.send(messages)
                 case Erase(first, last):
-                    await asyncio.to_thread(table.erase, partition, first, last)
+                    erased.append((first, last))
                 case Increment():
                     self.counters.add(effect)
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections import Counter
+from pathlib import Path
 
 from stream_dp.windows.effects import Increment
+
+log = logging.getLogger("stream_dp.worker")
 
 
 class Counters:
@@ -28,3 +33,31 @@ class Counters:
             name + ("{" + ",".join(f"{key}={value}" for key, value in labels) + "}" if labels else ""): amount
             for (name, labels), amount in sorted(self._totals.items())
         }
+
+
+class CountersFile:
+    """`counters.json`, where only operators look: beside the tables, not in a log that may be shipped elsewhere."""
+
+    def __init__(self, folder: Path) -> None:
+        """Set up the file; `write` makes it.
+
+        Args:
+            folder: where the tables are.
+        """
+        self._file = folder / "counters.json"
+        self._written = True
+
+    def write(self, counters: Counters) -> None:
+        """Put the counters in the place of those written before; a disk that refuses is told of once."""
+        fresh = self._file.with_suffix(".json.new")
+        try:
+            fresh.write_text(json.dumps(counters.lines(), indent=1) + "\n")
+            fresh.replace(self._file)
+        except OSError as error:
+            if self._written:
+                log.warning("%s is not written while the disk refuses: %s", self._file, error.strerror)
+            self._written = False
+        else:
+            if not self._written:
+                log.info("%s is written again", self._file)
+            self._written = True

@@ -12,7 +12,10 @@ from stream_dp.runtime.client import Client
 from stream_dp.runtime.topics import Topics
 
 NEWEST = 100
-"""Records of each topic that are read where the newest suffice: the last commits are what a changelog loses."""
+"""Records of each topic that are read where the newest suffice: the last commits are what a changelog loses.
+
+One part of a release tells of it as well as all of them: its commit was stored before any of them was published.
+"""
 
 
 async def read_published(client: Client, views: Iterable[ViewPlan], *, whole: bool) -> Published:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -13,12 +12,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, ParameterError, StreamDPError
+from stream_dp.errors import ConfigError, ParameterError, StorageError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, connect
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import key_id, load_key
+from stream_dp.runtime.metrics import CountersFile
 from stream_dp.runtime.worker import Worker
 from stream_dp.windows.durations import format_duration
 
@@ -44,6 +44,8 @@ async def run_worker(plan: Plan, agents: Mapping[str, Agent], *, replication: in
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_news)
     for computing in await asyncio.to_thread(measure, plan):
         level = logging.INFO if computing.advised else logging.WARNING
         log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
@@ -51,20 +53,21 @@ async def run_worker(plan: Plan, agents: Mapping[str, Agent], *, replication: in
         connect(plan.broker) as client,
         running(plan, client, agents, replication=replication, **options) as worker,
     ):
+        counters = CountersFile(plan.data_dir)
         log.info("worker of %s is running: %d views on %s", plan.name, len(plan.views), plan.broker)
         while not stop.is_set():
             await _first(stop.wait(), worker.crashed(), asyncio.sleep(REPORT_SECONDS))
-            _report(plan, worker)
-            if (reason := worker.crash_reason()) is not None:
+            reason = worker.crash_reason()
+            if not isinstance(reason, StorageError):  # the disk has refused already
+                counters.write(worker.counters)
+            if reason is not None:
                 _end(reason)
     log.info("worker of %s stopped", plan.name)
 
 
-def _report(plan: Plan, worker: Worker) -> None:
-    """Leave the counters where only operators look: beside the tables, not in a log that may be shipped elsewhere."""
-    fresh = plan.data_dir / "counters.json.new"
-    fresh.write_text(json.dumps(worker.counters.lines(), indent=1) + "\n")
-    fresh.replace(plan.data_dir / "counters.json")
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether `_end` does not say it: Faust reports every part that an error of ours brings down, with its stack."""
+    return not (record.exc_info and isinstance(record.exc_info[1], StreamDPError))
 
 
 def _end(reason: BaseException) -> None:

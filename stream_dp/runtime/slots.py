@@ -11,6 +11,7 @@ import asyncio
 from stream_dp.runtime.application import App
 from stream_dp.runtime.fence import Writer
 from stream_dp.runtime.host import Host
+from stream_dp.runtime.lateness import Lateness
 from stream_dp.runtime.topics import RELEASES
 from stream_dp.windows.effects import Increment, Publish, Step
 
@@ -28,6 +29,7 @@ class Publisher:
         self._app = app
         self._host = host
         self._slots = host.plan.slots
+        self._lateness = Lateness()
 
     async def run(self) -> None:
         """Publish at every slot that something waits for, until the application stops."""
@@ -95,6 +97,7 @@ class Publisher:
             match effect:
                 case Publish(messages):
                     await host.publish(messages, owner, slot_ms)
-                case Increment():
+                case Increment(_, late, ((_, view),)):
                     host.counters.add(effect)
+                    self._lateness.left(view, slot_ms, late)
         self._app.add_future(host.settle(partition, owner))  # it may have to wait for the engine

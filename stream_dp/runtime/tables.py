@@ -3,7 +3,8 @@
 Faust writes RocksDB first and the changelog when it gets there, so after a crash either may be ahead, and a failed
 publish is only logged (streaming.md 2.4). Here a commit goes to the changelog first, waits for its acknowledgement, and
 reaches RocksDB as one batch that also moves the changelog offset. So the local state is always exactly what the
-changelog held up to its offset, on this machine or on a new one. The changelog takes rows from the partition's present
+changelog held up to its offset, on this machine or on a new one; a batch that the disk refuses is the last one
+(`stream_dp.runtime.storage`). The changelog takes rows from the partition's present
 owner only (`stream_dp.runtime.fence`).
 """
 
@@ -20,6 +21,7 @@ from faust.tables.table import Table
 from faust.types import TP
 
 from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row, Writer, lost
+from stream_dp.runtime.storage import Database
 from stream_dp.windows.sizes import CHUNK_BYTES, row_size
 
 
@@ -123,6 +125,8 @@ class DurableTable(Table):
             PartitionLostError: the partition has another owner; the changelog has refused the rows, or this worker was
                 told of it before they were acknowledged. Nothing is stored locally.
             KafkaError: the rows were not acknowledged; nothing is stored locally, and the process has to end.
+            StorageError: they were, but nothing can be stored locally any more; the process has to end, and the next
+                start reads them from the changelog.
         """
         async with self._one_at_a_time[partition]:  # the stored offset must never pass a row not yet stored
             self.check_owner(partition, writer)
@@ -150,20 +154,18 @@ class DurableTable(Table):
         """Read access to a partition, for as long as it is owned, or not owned, as it is now."""
         return PartitionRows(self, partition)
 
-    def erase(self, partition: int, first: bytes, last: bytes) -> None:
-        """Carry out an `Erase`: leave no file of the partition that holds a deleted row of the range.
+    def erase(self, partition: int, ranges: Sequence[tuple[bytes, bytes]]) -> None:
+        """Carry out `Erase`s: leave no file of the partition that holds a deleted row of the ranges.
 
-        A flush ends the write-ahead log that the rows were written to, a forced compaction of the range rewrites the
-        tables that held them. Blocks until done: call it off the event loop.
+        A flush ends the write-ahead log that the rows were written to, a forced compaction rewrites the tables that
+        held them. Both wait for the disk, which takes longer than anything else that is done for a small window. Blocks
+        until done: call it off the event loop.
         """
-        database = self._database(partition)
-        database.flush()
-        options = rocksdict.CompactOptions()
-        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
-        database.compact_range(first, last, options)
+        self._database(partition).erase(ranges)
 
-    def _database(self, partition: int) -> Any:
-        return self.data._db_for_partition(partition)
+    def _database(self, partition: int) -> Database:
+        database: Database = self.data._db_for_partition(partition)
+        return database
 
 
 class PartitionRows:
@@ -183,8 +185,7 @@ class PartitionRows:
         Raises:
             PartitionLostError: the partition has changed hands.
         """
-        value: bytes | None = self._database().get(key)
-        return value
+        return self._database().get(key)
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows with `first <= key < last`, in key order; about `CHUNK_BYTES` of them are read at once.
@@ -210,7 +211,7 @@ class PartitionRows:
                 return some, row[0] + b"\0"
         return some, None
 
-    def _database(self) -> Any:
+    def _database(self) -> Database:
         if self._table._owned.get(self._partition) is not self._owner:
             raise self._table._lost(self._partition)
         return self._table._database(self._partition)

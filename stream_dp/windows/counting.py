@@ -126,8 +126,7 @@ class PartitionCounter:
             yield Commit(rolled_back)
         kept = self._configured | {name for name in self._counted_elsewhere(rows) if self._alone}
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in kept), rows)
-        for state in self._views:
-            yield from self._purge(state)
+        yield from self._purge(self._views)
         yield from self._hand_on()
 
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
@@ -238,9 +237,9 @@ class PartitionCounter:
 
     def _hand_on(self) -> Iterator[Effect]:
         """Publish the partial counts of closed windows, then forget their journals: memory, table, files."""
-        for state in self._views:
-            view, mark = state.view, state.mark
-            while mark.open_from_ms < mark.closed_until_ms:
+        while closed := [state for state in self._views if state.mark.open_from_ms < state.mark.closed_until_ms]:
+            for state in closed:
+                view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
                 starts = view.windows.starts(mark.open_from_ms, stop)
                 partials = (message for start in starts for message in self._partials(state, start))
@@ -250,7 +249,7 @@ class PartitionCounter:
                 mark.open_from_ms = stop
                 yield Commit([self._marker()])
                 yield Increment("windows_closed", len(starts), (("view", view.name),))
-                yield from self._purge(state)
+            yield from self._purge(closed)
 
     def _partials(self, state: _ViewState, start: int) -> Iterator[Message]:
         view, closed = state.view, state.mark.closed_ms
@@ -263,18 +262,24 @@ class PartitionCounter:
                 partial = Partial(view.name, start, bucket, self._partition, closed, part, len(parts), counts)
                 yield self._outlet(partial)
 
-    def _purge(self, state: _ViewState) -> Iterator[Effect]:
-        """Delete the journal of windows that were handed on; once more after a crash."""
-        mark, name = state.mark, state.view.name
-        if not mark.purging:
+    def _purge(self, states: Sequence[_ViewState]) -> Iterator[Effect]:
+        """Delete the journals of windows that were handed on, of all views at once; once more after a crash."""
+        purging = [(state.view.name, state.mark) for state in states if state.mark.purging]
+        if not purging:
             return
-        keys = (journal_key(name, start, sequence) for start, rows in mark.purging for sequence in range(rows))
+        keys = (
+            journal_key(name, start, sequence)
+            for name, mark in purging
+            for start, rows in mark.purging
+            for sequence in range(rows)
+        )
         for some in cut(keys, len, MESSAGE_BYTES):
             yield Commit([(key, None) for key in some])
-        first = window_key(JOURNAL, name, mark.purging[0][0])
-        last = after(window_key(JOURNAL, name, mark.purging[-1][0]))
-        yield Erase(first, last)
-        mark.purging = []  # the next marker says so; until then a crash only purges once more
+        for name, mark in purging:
+            first = window_key(JOURNAL, name, mark.purging[0][0])
+            yield Erase(first, after(window_key(JOURNAL, name, mark.purging[-1][0])))
+        for _, mark in purging:
+            mark.purging = []  # the next marker says so; until then a crash only purges once more
 
     def _marker_key(self) -> bytes:
         return MARKER + text(self._source)

@@ -2,12 +2,14 @@
 
     python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
                              [--session-seconds N] [--accept-loss]
-                             [--die-before WHAT:N] [--trap FILE] [--through HOST:PORT]
+                             [--die-before WHAT:N [--by-filling FOLDER]] [--trap FILE] [--through HOST:PORT]
 
 It writes its counters to the status file ten times a second. With `--die-before` it kills itself with SIGKILL before
 the N-th act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of
-a topic's name). While the file of `--trap` stands there and says "TOPIC N ...", it stops itself with SIGSTOP as soon as
-its producers were given N more records or batches for the topic of such an end; the last one is still in their buffers.
+a topic's name). With `--by-filling` it lives on, but fills the disk of a folder.
+
+While the file of `--trap` stands there and says "TOPIC N ...", it stops itself with SIGSTOP as soon as its producers
+were given N more records or batches for the topic of such an end; the last one is still in their buffers.
 "TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
 With `--through` every connection to the broker goes to another address: that of a proxy.
 """
@@ -23,9 +25,10 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +39,14 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
-from stream_dp.errors import ConfigError
+from stream_dp.errors import StreamDPError
 from stream_dp.runtime import application
 from stream_dp.runtime.fence import Row, Writer
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.running import run_worker
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.windows.effects import Message
+from tests.support.disks import fill
 
 
 def main() -> None:
@@ -53,6 +57,7 @@ def main() -> None:
     parser.add_argument("--status", type=Path, required=True)
     parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--die-before", default="")
+    parser.add_argument("--by-filling", type=Path)
     parser.add_argument("--trap", type=Path)
     parser.add_argument("--through", default="")
     parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
@@ -60,7 +65,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     application.SESSION_SECONDS = given.session_seconds
     if given.die_before:
-        die_before(*given.die_before.rsplit(":", 1))
+        what, number = given.die_before.rsplit(":", 1)
+        hurt_before(what, int(number), partial(fill, given.by_filling) if given.by_filling else die)
     if given.trap:
         stop_in(given.trap)
     if given.through:
@@ -69,18 +75,23 @@ def main() -> None:
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
     try:
         uvloop.run(run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss))
-    except ConfigError as error:
-        sys.exit(f"configuration: {error}")
+    except StreamDPError as error:
+        sys.exit(f"error: {error}")
 
 
-def die_before(what: str, number: str) -> None:
-    """Make this process kill itself before the `number`-th act of a kind."""
+def die() -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hurt_before(what: str, number: int, hurt: Callable[[], None]) -> None:
+    """Hurt this process before the `number`-th act of a kind."""
     done: Counter[str] = Counter()
 
     def about_to(act: str) -> None:
         done[act] += 1
-        if act == what and done[act] == int(number):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if act == what and done[act] == number:
+            hurt()
 
     commit, erase, send, publish = DurableTable.commit, DurableTable.erase, Host.send, Host.publish
 
@@ -88,9 +99,9 @@ def die_before(what: str, number: str) -> None:
         about_to(f"commit {self.name}")
         await commit(self, partition, rows, writer)
 
-    def dying_erase(self: DurableTable, partition: int, first: bytes, last: bytes) -> None:
+    def dying_erase(self: DurableTable, partition: int, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         about_to(f"erase {self.name} {partition}")
-        erase(self, partition, first, last)
+        erase(self, partition, ranges)
 
     async def dying_send(self: Host, messages: Sequence[Message]) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):

@@ -274,6 +274,9 @@ def test_a_sealed_table_is_read_back_as_it_was_stored(case: Case) -> None:
     fresh = seal_window(desk.plan.views[VIEW], 0, case.counts, prf_key=KEY, entropy=keyed, lists=case.lists)
     assert stored == fresh
     assert len(stored.items) == len(stored.values)
+    for counts in (case.counts, *case.others, {f"page {n}": 50 for n in range(3000)}):
+        table = seal_window(desk.plan.views[VIEW], 0, counts, prf_key=KEY, entropy=keyed, lists=case.lists)
+        assert len(table.payload) <= 32, "it is in every row of the table"
 
 
 # -- what it costs --------------------------------------------------------------------------------------------------

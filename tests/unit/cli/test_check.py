@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_dp.cli.check import check
+from stream_dp.runtime import rates
 
 RIGHT = """\
 name: visits
@@ -150,6 +151,24 @@ def test_an_offset_that_covers_few_keys_is_warned_of(tmp_path: Path) -> None:
     result = CliRunner().invoke(check, [written(tmp_path, hasty)], env={"COLUMNS": "400"})
     assert result.exit_code == 0
     assert "view pages: half of the offset of 0s covers fewer than 100000 keys on this machine" in result.stdout
+
+
+def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_warned_of_in_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rates, "_erasing_ms", lambda: 16_000.0)
+    often = RIGHT.replace("window: {size: 1d},\n     ledger", "window: {size: 1s},\n     ledger", 1)
+    page = CliRunner().invoke(check, [written(tmp_path, often)], env={"COLUMNS": "400"}).stdout
+    assert "rate in all: 1 windows and 2 records a second are asked for" in page
+    assert "ledger visitors: 1 windows and 2 records a second are asked for; this machine releases about 0.5" in page
+    assert "warning: visitors: 1 windows a second are asked for, and this machine releases about 0.5" in page
+    (rate,) = json.loads(CliRunner().invoke(check, [written(tmp_path, often), "--json"]).stdout)["rates"]
+    assert rate["windows_a_second"] == pytest.approx(1, abs=0.001)
+    assert rate["windows_possible"] == 0.5
+    assert (rate["erasing_ms"], rate["acknowledging_ms"]) == (2000, 10)
+
+    quiet = CliRunner().invoke(check, [written(tmp_path, RIGHT)], env={"COLUMNS": "400"}).stdout
+    assert "warning: visitors" not in quiet
 
 
 def test_markup_in_a_population_is_printed_as_it_stands(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleDimensions
 
 from stream_dp.cli.tail.board import Board, record_line
 from stream_dp.config.plan import Plan
-from stream_dp.records.codec import AnyRecord, encode, topic_key
+from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
 from stream_dp.runtime.memory import MemoryLog
 from tests.support.sealing import minimum_counts
 
@@ -52,6 +52,22 @@ def test_pipe_gets_a_line_for_each_record(call: Make, visits_file: Path, log: Me
         "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; told epsilon 1/3, delta 1e-6 in the period",
         "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; told epsilon 1/3, delta 1e-6 in the period",
     ]
+
+
+def test_a_release_in_parts_is_one_line_and_as_json_it_is_its_records(
+    call: Make, visits_file: Path, log: MemoryLog, release: Make
+) -> None:
+    whole = release({f"page {number}": 90 - number for number in range(30)})
+    parts = encode_parts(whole, len(encode(whole)) // 2)
+    log.create(TOPIC, 1)
+    for key, value in (*parts[-1:], *parts):  # the first is what compaction left, or a crash
+        log.append(TOPIC, 0, key, value)
+    assert len(parts) > 2
+    said = call("tail", visits_file, "pages", "public", "--until-end")
+    assert said.out.splitlines() == [record_line(whole)]
+    assert "and 25 more" in said.out
+    said = call("tail", visits_file, "pages", "public", "--until-end", "--json")
+    assert said.out.encode().splitlines() == [parts[-1][1], *(value for _, value in parts)]
 
 
 @pytest.mark.parametrize(

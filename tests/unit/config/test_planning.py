@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from stream_dp.accounting import Cost
+from stream_dp.config import crosschecks
 from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan, fingerprint
+from stream_dp.errors import ConfigError
 from stream_dp.kinds.selection import gumbel
 from stream_dp.lossless.discovery import discovery_delta
 from stream_dp.lossless.levels import WORD
@@ -329,3 +331,17 @@ def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
     assert {field.name for field in fields(ViewPlan)} == outside | identity
     assert fingerprint(replace(view, name="other", audiences={}, fingerprint=b"x")) == view.fingerprint
     assert fingerprint(replace(view, kind=planned().views["destinations"].kind)) != view.fingerprint
+
+
+def test_more_audiences_or_release_topics_than_one_record_can_name_are_refused(
+    planned: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = "".join(f"  reader-{number}: overview\n" for number in range(98))
+    with pytest.raises(ConfigError) as caught:
+        planned(("audiences:\n", "audiences:\n" + readers))
+    assert [str(fault) for fault in caught.value.faults] == [
+        "audiences: an application has at most 100, not 101; split it in two"
+    ]
+    monkeypatch.setattr(crosschecks, "MOST_RELEASE_TOPICS", 4)
+    with pytest.raises(ConfigError, match=r"^views: an application has at most 4 release topics, .*, not 5; split it"):
+        planned()

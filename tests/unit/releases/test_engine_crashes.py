@@ -209,7 +209,7 @@ def ended(start: int, kind: bytes) -> Desk:
         desk.give("pages", earlier, HOME)
 
     def watch() -> None:
-        if window_key(kind, "pages", start) in desk.machine.rows:
+        if any(key.startswith(window_key(kind, "pages", start)) for key in desk.machine.rows):
             raise ProcessEndedError
 
     desk.machine.watch = watch

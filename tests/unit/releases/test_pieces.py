@@ -158,9 +158,9 @@ def test_a_departure_of_many_records_is_published_in_several_goes_and_whole_agai
     ]
     again = leaving()
     step = again.publish(0, machine)
-    first = next(step)
+    begun = [next(step) for _ in range(3)]
     assert not again.published, "the departure is not whole yet"
-    effects = [first, *step]
+    effects = [*begun, *step]
     sent = [message for effect in effects if isinstance(effect, Publish) for message in effect.messages]
     assert [(m.topic, m.key, m.value) for m in sent] == records
     assert again.published

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +136,26 @@ async def test_foreign_and_withdrawn_records_of_the_control_topic_are_not_origin
     starts = (await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456)).starts
 
     assert set(starts) == set(names(plan))
+
+
+class Smaller(MemoryClient):
+    """A client of a cluster on which some topics were made with a limit of their own."""
+
+    limits: Mapping[str, int]
+
+    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
+        return {**await super().most_bytes(topics), **self.limits}
+
+
+async def test_every_topic_that_takes_too_little_at_once_is_named_with_what_to_set(plan: Plan, log: MemoryLog) -> None:
+    client, topics = Smaller(log), Topics.of(plan)
+    release = Topics.release(names(plan)[0], "public")
+    client.limits = {topics.merged: 1000, release: 1_048_587, topics.partials: 1_048_588, OWNERS.name: 9 << 20}
+
+    with pytest.raises(ConfigError) as caught:
+        await prepare(plan, client, KEY_ID)
+
+    assert caught.value.faults == (
+        Fault(f"topic {topics.merged}", "it takes 1000 bytes at once; set its max.message.bytes to 1048588"),
+        Fault(f"topic {release}", "it takes 1048587 bytes at once; set its max.message.bytes to 1048588"),
+    )

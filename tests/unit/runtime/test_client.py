@@ -1,4 +1,4 @@
-"""Where logs end, as the leaders of a cluster say it: asked on a connection of its own, and not for ever."""
+"""What a cluster says of its logs: where they end, asked on a connection of its own, and what they take."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from faust.types import TP
 from stream_dp.errors import BrokerError
 from stream_dp.runtime import client
 from stream_dp.runtime.client import KafkaClient
+from stream_dp.runtime.memory import MemoryLog
 
 PLACES = [TP("visits", 0), TP("visits", 1)]
 
@@ -48,3 +49,34 @@ async def test_leaders_that_say_nothing_are_not_waited_for(monkeypatch: pytest.M
 
     with pytest.raises(BrokerError, match="no answer in time"):
         await answering(answer).ends(PLACES)
+
+
+async def test_the_embedded_log_takes_no_record_that_a_broker_would_refuse() -> None:
+    log = MemoryLog()
+    log.create("topic", 1)
+    log.append("topic", 0, b"key", bytes((1 << 20) - 3))
+    with pytest.raises(BrokerError, match="a record of 1048577 bytes for topic topic is larger than the 1048576 of a"):
+        log.append("topic", 0, b"key", bytes((1 << 20) - 2))
+    with pytest.raises(BrokerError, match="larger than"):
+        log.append("topic", 0, None, bytes(1 << 20), headers=[("name", b"text")])
+    assert log.end(TP("topic", 0)) == 1
+
+
+async def test_what_topics_take_is_read_from_their_settings_and_a_cluster_that_does_not_tell_is_named() -> None:
+    answers: list[tuple[int, str, int, str, list[tuple[str, str]]]] = [
+        (0, "", 2, "first", [("max.message.bytes", "1000")]),
+        (0, "", 2, "second", [("max.message.bytes", "1048588")]),
+    ]
+
+    class Admin:
+        async def describe_configs(self, _: list[Any]) -> list[Any]:
+            return [SimpleNamespace(resources=answers)]
+
+    none: Any = None
+    admin: Any = Admin()
+    asked = KafkaClient("host:1", none, admin, none)
+    assert await asked.most_bytes(["first", "second"]) == {"first": 1000, "second": 1_048_588}
+    answers[1] = (29, "not allowed", 2, "second", [])
+    reason = "does not tell max.message.bytes of topic second: TopicAuthorizationFailedError"
+    with pytest.raises(BrokerError, match=reason):
+        await asked.most_bytes(["first", "second"])

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from stream_dp.runtime.metrics import Counters
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from stream_dp.runtime.metrics import Counters, CountersFile
 from stream_dp.windows.effects import Increment
 
 
@@ -33,4 +39,26 @@ def test_lines_are_sorted_and_name_every_label() -> None:
         ("events_refused{reason=late,view=a}", 9),
         ("events_refused{reason=late,view=b}", 3),
         ("events_refused{reason=null_key,view=}", 5),
+    ]
+
+
+def test_counters_that_cannot_be_written_are_told_of_once_and_once_more_when_they_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    (tmp_path / "state").write_text("no folder")
+    counters, file = Counters(), CountersFile(tmp_path / "state")
+    counters.add(Increment("events_consumed", 3))
+
+    file.write(counters)
+    file.write(counters)
+    (tmp_path / "state").unlink()
+    (tmp_path / "state").mkdir()
+    file.write(counters)
+    file.write(counters)
+
+    assert json.loads((tmp_path / "state" / "counters.json").read_text()) == {"events_consumed": 3}
+    assert [record.message.removeprefix(f"{tmp_path}/state/") for record in caplog.records] == [
+        "counters.json is not written while the disk refuses: Not a directory",
+        "counters.json is written again",
     ]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.runtime import owners
 from stream_dp.runtime.client import MemoryClient, Outgoing
 from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.owners import OWNERS, Claim, create_owned
@@ -351,3 +352,14 @@ def test_a_worker_that_dies_while_it_starts_leaves_nothing_that_lets_two_through
     again = one_by_one(log, plans)
     assert sum(again) == 1
     assert again[:2] == through or not any(through)
+
+
+async def test_an_application_that_had_more_topics_than_a_claim_can_name_is_told(
+    visits: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_from(visits(), tmp_path)
+    monkeypatch.setattr(owners, "MESSAGE_BYTES", 300)
+    client = MemoryClient(MemoryLog())
+    with pytest.raises(ConfigError, match=r"has had \d+ topics, more than one claim can name; give it another name"):
+        await create_owned(plan, client, b"key one.")
+    assert not [record async for record in client.follow([OWNERS.name], until_end=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -115,6 +116,40 @@ def ticking(*times: int) -> Callable[[], int]:
 
 
 # -- when -----------------------------------------------------------------------------------------------------------
+
+
+async def test_view_whose_windows_leave_late_for_a_while_is_told_of_once_and_again_when_it_has_caught_up(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "stream_dp.worker")
+    clock = ManualClock(NOON)
+    stand = Stand.at(worker, clock)
+
+    async def leave(now_ms: int, slot_ms: int) -> None:
+        clock.now_ms = NOON + now_ms
+        count = len(stand.sent())
+        await stand.store((NOON + slot_ms, f"{now_ms}"))
+        await until(lambda: len(stand.sent()) > count and not stand.stored())
+
+    def said() -> list[tuple[str, str]]:
+        return [(r.levelname, r.message.partition(";")[0]) for r in caplog.records if r.message.startswith("view ")]
+
+    async with stand.publishing():
+        for second in (3, 6, 9, 12):
+            await leave(1000 * second, 1000 * second - 2500)
+        assert said() == []  # not yet for ten seconds
+        for second in (15, 18):
+            await leave(1000 * second, 1000 * second - 2500)
+        behind = "view stored is behind: since 2023-11-14T22:13:23Z its windows leave later than their slots"
+        assert said() == [("WARNING", f"{behind}, 5 of them so far")]
+        for second in (21, 24):
+            await leave(1000 * second, 1000 * second)
+        caught_up = "view stored has caught up: after 6 late windows they leave at their slots"
+        assert said()[1:] == [("INFO", caught_up)]
+        await leave(27_000, 26_000)
+        await leave(30_000, 30_000)
+    assert len(said()) == 2
+    assert stand.host.counters.total("releases_late") == 7
 
 
 async def test_records_leave_at_their_slot_and_bear_its_time_and_their_outboxes_are_emptied(worker: Worker) -> None:

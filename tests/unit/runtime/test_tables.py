@@ -230,12 +230,12 @@ async def test_rows_are_not_read_on_as_an_owner_who_is_one_no_more(table: Durabl
 async def test_erased_rows_are_in_no_file_and_other_rows_stay(table: DurableTable) -> None:
     await commit(table, 0, [(b"k%03d" % number, SECRET) for number in range(100)])
     await commit(table, 0, [(b"kept", b"value"), (b"a", b"1")])
-    await asyncio.to_thread(table.erase, 0, b"k", b"l")
+    await asyncio.to_thread(table.erase, 0, [(b"k", b"l")])
     assert files_with_secret(table), "nothing was deleted, so nothing may vanish"
     await commit(table, 0, [(b"k%03d" % number, None) for number in range(100)])
     assert files_with_secret(table), "a delete alone leaves the rows in the files"
 
-    await asyncio.to_thread(table.erase, 0, b"k000", b"k999")
+    await asyncio.to_thread(table.erase, 0, [(b"k000", b"k999")])
 
     assert files_with_secret(table) == []
     assert stored(table, 0) == {b"kept": b"value", b"a": b"1"}

@@ -10,9 +10,11 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import LedgerPlan, Plan
+from stream_dp.runtime.owners import OWNERS
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import plan_from
 from stream_dp.windows.shape import Tiling
+from stream_dp.windows.sizes import BATCH_BYTES, BROKER_BYTES, MESSAGE_BYTES
 
 
 @pytest.fixture
@@ -84,3 +86,12 @@ def test_buckets_of_a_window_are_spread_over_the_partitions() -> None:
 
     assert sorted(places) == [0, 1, 2, 3]
     assert min(places.values()) > 150
+
+
+def test_every_topic_takes_the_batches_that_are_sent_to_it_whatever_the_cluster_admits(
+    visits: Callable[..., str], tmp_path: Path
+) -> None:
+    plan = plan_from(visits(), tmp_path)
+    specs = [OWNERS, *Topics.of(plan).all(plan)]
+    assert {spec.config["max.message.bytes"] for spec in specs} == {"1048588"}
+    assert MESSAGE_BYTES < BATCH_BYTES < BROKER_BYTES

@@ -12,7 +12,7 @@ from stream_dp.accounting import Cost, encode_cost
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.records.codec import encode
+from stream_dp.records.codec import encode, encode_parts
 from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import LEDGER, reservation_key
 from tests.support.audit import Evidence, Expected, Shown, audit
@@ -126,6 +126,28 @@ def no_table() -> Evidence:
     return with_rows({table_key("pages", STARTS[1], 0): None})
 
 
+def torn(log: Sequence[Shown]) -> Sequence[Shown]:
+    """The same, but the second record is two parts."""
+    cut = encode_parts(log[1].record, len(log[1].value) - 1)
+    assert len(cut) == 2
+    return [log[0], *(replace(log[1], key=key, value=value) for key, value in cut), *log[2:]]
+
+
+def missing_part() -> Evidence:
+    log = torn(RIGHT.shown[PAGES])
+    return with_log(RIGHT, PAGES, [log[0], *log[2:]])
+
+
+def missing_last_part() -> Evidence:
+    log = torn(RIGHT.shown[PAGES])
+    return with_log(RIGHT, PAGES, [*log[:2], *log[3:]])
+
+
+def part_of_another_draw() -> Evidence:
+    log, other = torn(RIGHT.shown[PAGES]), torn(OTHER.shown[PAGES])
+    return with_log(RIGHT, PAGES, [*log, other[2]])
+
+
 def lost_window() -> Evidence:
     log = RIGHT.shown[PAGES]
     return with_log(RIGHT, PAGES, [log[0], *log[2:]])
@@ -192,6 +214,9 @@ MUTANTS: list[tuple[Callable[[], Evidence], dict[str, int]]] = [
     (another_table, {"redrawn": 4}),
     (no_table, {"redrawn": 4}),
     (lost_window, {"lost": 1}),
+    (missing_part, {"lost": 1, "torn": 1}),
+    (missing_last_part, {"torn": 1}),
+    (part_of_another_draw, {"different": 1}),
     (lost_revision, {"hole": 1}),
     (lost_grant, {"coarse": 1}),
     (old_record_behind_a_new_one, {"outdated": 1}),

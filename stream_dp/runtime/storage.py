@@ -1,0 +1,159 @@
+"""RocksDB as Faust's store opens it, with errors that are sentences and a failure that is final.
+
+A full or read-only disk ends the worker. Whatever the changelog has acknowledged by then is complete there, and the
+next start reads from it what the local rows lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, TypeVar
+
+import rocksdict
+from faust.stores import rocksdb
+
+from stream_dp.errors import StorageError
+
+SCHEME = "stream-dp-rocksdb"
+COMPACTED_AT_ONCE = 4 << 20
+"""Bytes of tables that one compaction rewrites for several ranges, though it passes over what lies between them."""
+
+T = TypeVar("T")
+
+_LOCKED = ("While lock file", "lock hold by current process")
+"""What RocksDB says of a folder that is still open elsewhere, which passes."""
+
+
+class Database:
+    """The database of one partition of a table.
+
+    The first operation that fails closes it, and all others fail as that one did. If space came free and later rows
+    were stored with their changelog offset, it would pass rows that are missing.
+    """
+
+    def __init__(self, rocks: Any, folder: Path) -> None:
+        """Set up the database.
+
+        Args:
+            rocks: it, open; nobody else holds it.
+            folder: where it stands.
+        """
+        self._rocks: Any = rocks
+        self._folder = folder
+        self._failure: StorageError | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, None if there is none."""
+        found: bytes | None = self._do(lambda rocks: rocks.get(key))
+        return found
+
+    def items(self, **options: Any) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values in order, one after another."""
+        return self._each(lambda rocks: rocks.items(**options))
+
+    def keys(self, **options: Any) -> Iterator[bytes]:
+        """Keys in order, one after another."""
+        return self._each(lambda rocks: rocks.keys(**options))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Store one row."""
+        self._do(lambda rocks: rocks.put(key, value))
+
+    def write(self, batch: rocksdict.WriteBatch) -> None:
+        """Store a batch, all or nothing of it."""
+        self._do(lambda rocks: rocks.write(batch))
+
+    def erase(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
+        """Leave no file that holds a deleted row of some ranges (`DurableTable.erase`)."""
+        options = rocksdict.CompactOptions()
+        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+        self._do(lambda rocks: rocks.flush())
+        joined = self._joined(ranges)
+        self._do(lambda rocks: [rocks.compact_range(first, last, options) for first, last in joined])
+
+    def _joined(self, ranges: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
+        """The ranges, or the one that spans them, where that is little to write: most of a compaction is waiting."""
+        first, last = min(first for first, _ in ranges), max(last for _, last in ranges)
+        files = self._do(lambda rocks: rocks.live_files())
+        sizes = [file["size"] for file in files if file["end_key"] >= first and file["start_key"] < last]
+        return [(first, last)] if sum(sizes) <= COMPACTED_AT_ONCE else ranges
+
+    def _do(self, operation: Callable[[Any], T]) -> T:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return operation(self._rocks)
+        except Exception as error:  # rocksdict has no class of its own
+            failure = unusable(self._folder, error)
+        raise self._failed(failure)
+
+    def _each(self, read: Callable[[Any], Iterable[T]]) -> Iterator[T]:
+        rows = self._do(read)
+        try:
+            yield from rows
+        except Exception as error:
+            failure = unusable(self._folder, error)
+        else:
+            return
+        raise self._failed(failure)
+
+    def _failed(self, failure: StorageError) -> StorageError:
+        """Close the database; outside of the handlers no error's stack refers to it any more."""
+        self._failure, self._rocks = failure, None
+        return failure
+
+
+class Store(rocksdb.Store):
+    """Faust's store, whose databases are ours."""
+
+    def _open_for_partition(self, partition: int) -> Database:
+        path = self.partition_path(partition)
+        try:
+            return Database(super()._open_for_partition(partition), path)
+        except Exception as error:  # rocksdict has no class of its own
+            if any(words in str(error) for words in _LOCKED):
+                raise  # Faust tries again
+            raise unusable(path, error) from None
+
+    async def _try_open_db_for_partition(self, partition: int, *args: Any, **options: Any) -> Any:
+        """Open a database. Faust waits half a minute where an error so much as mentions a lock."""
+        try:
+            return self._db_for_partition(partition)
+        except StorageError:
+            raise
+        except Exception:
+            return await super()._try_open_db_for_partition(partition, *args, **options)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that files can be written to.
+
+    Raises:
+        StorageError: they cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise unusable(folder, error) from None
+
+
+def unusable(place: Path, error: Exception) -> StorageError:
+    """What to tell of a place that cannot be read or written.
+
+    Of RocksDB's own words only the system's reason is repeated: what stands in its files is nobody's to read.
+    """
+    reason = getattr(error, "strerror", None) or _reason(str(error))
+    return StorageError(
+        f"{place} cannot be used: {reason}; make room and make it writable, then start again: what was acknowledged is "
+        "in the broker's topics, and what is missing here is read from there"
+    )
+
+
+def _reason(text: str) -> str:
+    if text.startswith("IO error") or "(os error" in text:
+        return text.rsplit(": ", 1)[-1].partition(" (os error")[0]
+    return f"RocksDB reports {text.partition(':')[0].strip().lower()}"

@@ -1,0 +1,298 @@
+"""What a restart and a deadline cost, on a real local broker: `python -m tests.bench.recovery`.
+
+One worker, four partitions, one application of each sort:
+
+* an open window is filled with contributions; the worker is ended with SIGTERM and started again, once on its folder
+  and once on an empty one. Timed is the way from the start of the process to the first event of each partition that is
+  counted. What a restart takes when nothing is stored is taken off before contributions per second are worked out.
+  Memory is the resident set of the process above that of a worker that has counted nothing;
+* windows of more and more keys, each closed by a watermark. Timed is the way from the acknowledged watermark to the
+  moment when every audience has the record. It holds the tick and the slot, a tenth of a second each.
+
+Only what the tests share is used, so the file runs on another checkout as well, copied out of this one:
+
+    python -m tests.bench.recovery --json > after.json
+    PYTHONPATH=OTHER_CHECKOUT python recovery.py --json > before.json
+    python -m tests.bench.recovery --show before.json after.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from aiokafka import AIOKafkaProducer
+from rich.console import Console
+from rich.table import Table
+
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import Application, Event, SourceWriter, Watermark, application
+from tests.bench.throughput import broker
+from tests.support.processes import WorkerProcess
+from tests.support.views import start_of
+
+PARTITIONS = 4
+ITEMS_PER_USER = 10
+VOCABULARY = 100_000
+"""Items of the open window: popular enough that its counts are small beside its contributions."""
+AT_ONCE = 100_000
+"""Events that are published before the broker is waited for."""
+WITHIN_SECONDS = 3600.0
+
+CONFIG = """
+name: NAME
+broker: memory://
+data_dir: ./state
+key_file: ./secret.key
+release: {slot: 100ms, offset: 0s}
+sources:
+  visits: {topic: NAME.visits, partitions: PARTITIONS, user: user, time: {field: at}}
+ledgers:
+  visitors: {population: visitors, epsilon: "100", delta: "1/100", period: 366d}
+ladders:
+  standard: [{level: overview, epsilon: "1"}, {level: detailed, epsilon: "6"}]
+audiences: {public: overview, internal: detailed}
+views:
+  NAME-pages:
+    kind: histogram
+    source: visits
+    item: page
+    items_per_user: LIMIT
+    window: {size: SIZE, start: 2024-01-01T00:00:00Z, grace: 0s, clock: event, max_ahead: 1h, idle: 1d}
+    delta: "1e-6"
+    ledger: visitors
+    ladder: standard
+    retention: 1d
+    buckets: 16
+"""
+
+_say = Console(stderr=True, highlight=False).print
+
+
+class Bench:
+    """An application, its one worker, and what was published to it."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        (self.view,) = app.plan.views.values()
+        self.start_ms = start_of(self.view)
+        self.worker = WorkerProcess(app, "state")
+        self._writer = SourceWriter(app.plan)
+        self._published = 0
+
+    @property
+    def counted(self) -> int:
+        """Records whose effect was counted since the first start."""
+        counters = self.worker.counters()
+        return counters["events_consumed"] - counters["events_replayed"]
+
+    async def feed(self, events: Iterator[Event]) -> None:
+        """Publish events, in batches, each in the partition of its user."""
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.app.plan.broker.removeprefix("kafka://"),
+            compression_type="lz4",
+            max_batch_size=1 << 18,
+            max_request_size=8 << 20,
+        )
+        topic, places = self._writer.source.topic, dict[str, int]()
+        batches = [producer.create_batch() for _ in range(PARTITIONS)]
+        async with producer:
+            sent: list[asyncio.Future[object]] = []
+            for number, event in enumerate(events, 1):
+                at = places.setdefault(event.user, -1)
+                if at < 0:
+                    at = places[event.user] = self._writer.place(event.user)
+                value = b'{"user":"%s","page":"%s","at":%d}' % (
+                    event.user.encode(),
+                    event.item.encode(),
+                    event.time_ms,
+                )
+                row = {"key": event.user.encode(), "value": value, "timestamp": None}
+                if batches[at].append(**row) is None:
+                    sent.append(await producer.send_batch(batches[at], topic, partition=at))
+                    batches[at] = producer.create_batch()
+                    batches[at].append(**row)
+                self._published += 1
+                if number % AT_ONCE == 0:
+                    await asyncio.gather(*sent)
+                    sent.clear()
+            for at, batch in enumerate(batches):
+                sent.append(await producer.send_batch(batch, topic, partition=at))
+            await asyncio.gather(*sent)
+
+    async def knock(self, item: str) -> None:
+        """Publish an event to every partition, of users who did nothing yet."""
+        users = (f"k{self._published}-{number}" for number in range(1000))
+        knocking = {self._writer.place(user): Event(user, item, self.start_ms) for user in users}
+        await self.app.publish([knocking[partition] for partition in range(PARTITIONS)])
+        self._published += PARTITIONS
+
+    async def close(self, window: int, size_ms: int) -> float:
+        """Close a window; seconds until every audience has its record."""
+        topics = [Topics.release(self.view.name, audience) for audience in self.view.audiences]
+        readers = [asyncio.create_task(self._until_behind(topic, window)) for topic in topics]
+        await asyncio.sleep(2)  # the readers have their connections
+        await self.app.publish([Watermark(self.start_ms + (window + 1) * size_ms)])
+        self._published += PARTITIONS
+        begun = time.perf_counter()
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while not all(reader.done() for reader in readers):
+                self.worker.check()
+                await asyncio.wait(readers, timeout=1)
+        return max(reader.result() for reader in readers) - begun
+
+    async def _until_behind(self, topic: str, records: int) -> float:
+        async for _ in self.app.client.follow([topic]):
+            if records == 0:
+                return time.perf_counter()
+            records -= 1
+        raise AssertionError("a topic that is followed has no end")
+
+    async def until_counted(self, what: str) -> float:
+        """Wait until everything that was published is counted; seconds since now."""
+        begun = told = time.perf_counter()
+        while self.counted < self._published:
+            self.worker.check()
+            now = time.perf_counter()
+            if now - begun > WITHIN_SECONDS:
+                raise TimeoutError(f"{what}: not within {WITHIN_SECONDS:g} s")
+            if now - told > 5:
+                _say(f"  {what}: {self.counted:,} of {self._published:,} records, {now - begun:.0f} s")
+                told = now
+            await asyncio.sleep(0.02)
+        return time.perf_counter() - begun
+
+    async def restart(self, what: str, item: str) -> float:
+        """Start the worker with an event waiting in every partition; seconds until they are counted."""
+        await self.knock(item)
+        self.worker.start()
+        took = await self.until_counted(what)
+        _say(f"{what}: {took:.1f} s, {self.memory():.0f} MB")
+        return took
+
+    def memory(self, field: str = "VmRSS") -> float:
+        """Memory of the worker, MB."""
+        lines = Path(f"/proc/{self.worker.pid}/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith(f"{field}:"))) / 1e3
+
+
+@asynccontextmanager
+async def bench(address: str, folder: Path, size: str) -> AsyncIterator[Bench]:
+    """A fresh application with windows of a size; leaves no worker behind."""
+    text = CONFIG.replace("PARTITIONS", str(PARTITIONS)).replace("LIMIT", str(ITEMS_PER_USER)).replace("SIZE", size)
+    async with application(text.replace("NAME", f"bench{uuid.uuid4().hex[:8]}"), folder, broker=address) as app:
+        made = Bench(app)
+        try:
+            yield made
+        finally:
+            made.worker.end()
+
+
+async def recovery(address: str, folder: Path, contributions: int) -> dict[str, float]:
+    """Restarts beside an open window of so many contributions."""
+    async with bench(address, folder, "1d") as one:
+        await one.restart("the first start, which creates topics", "first")
+        one.worker.terminate(60)
+        nothing_s = await one.restart("restart with nothing stored", "nothing")
+        await asyncio.sleep(3)
+        empty = one.memory()
+        start, users = one.start_ms, -(-contributions // ITEMS_PER_USER)
+        events = (
+            Event(f"u{at % users}", f"/page/{(at % users * 31 + at // users * 7919) % VOCABULARY}", start + at % 60_000)
+            for at in range(contributions)
+        )
+        begun = time.perf_counter()
+        await one.feed(events)
+        await one.until_counted("counting")
+        counting_s = time.perf_counter() - begun
+        await asyncio.sleep(3)
+        before = one.memory()
+        _say(f"{contributions:,} contributions counted: {before:.0f} MB")
+        found = {
+            "contributions": contributions,
+            "published and counted, contributions/s": contributions / counting_s,
+            "restart to first event counted, nothing stored, s": nothing_s,
+            "memory before, bytes a contribution": 1e6 * (before - empty) / contributions,
+        }
+        for words, fresh in (("same folder", False), ("empty folder", True)):
+            one.worker.terminate(60)
+            if fresh:
+                shutil.rmtree(one.worker.data_dir)
+            took = await one.restart(f"restart, {words}", f"knock/{words}")
+            await asyncio.sleep(3)
+            after = one.memory()
+            found |= {
+                f"restart to first event counted, {words}, s": took,
+                f"recovery, {words}, contributions/s": contributions / max(0.001, took - nothing_s),
+                f"memory after, {words}, bytes a contribution": 1e6 * (after - empty) / contributions,
+                f"memory after to before, {words}, whole process": after / before,
+                f"memory at its peak to before, {words}": one.memory("VmHWM") / before,
+            }
+        one.worker.terminate(60)
+    return found
+
+
+async def deadlines(address: str, folder: Path, sizes: Sequence[int]) -> dict[str, float]:
+    """Windows of so many keys, from the close to the published records."""
+    minute, found = 60_000, dict[str, float]()
+    async with bench(address, folder, "1m") as one:
+        await one.restart("a worker for deadlines", "knock")
+        for window, keys in enumerate([1, *sizes]):  # the first one is a warming up
+            at = one.start_ms + window * minute
+            await one.feed(Event(f"w{window}-{key // ITEMS_PER_USER}", f"/p/{key}", at) for key in range(keys))
+            await one.until_counted(f"a window of {keys:,} keys")
+            took = await one.close(window, minute)
+            _say(f"deadline to published at {keys:,} keys: {took:.2f} s")
+            if window:
+                found[f"deadline to published, {keys:,} keys, s"] = took
+        one.worker.terminate(60)
+    return found
+
+
+def show(columns: dict[str, dict[str, float]]) -> None:
+    """Print figures, or several of them side by side."""
+    table = Table(title="Restarts and deadlines")
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for line in dict.fromkeys(line for figures in columns.values() for line in figures):
+        table.add_row(line, *(f"{figures[line]:,.4g}" if line in figures else "-" for figures in columns.values()))
+    Console().print(table)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--contributions", type=int, default=500_000, help="of the open window [default: 500000]")
+    parser.add_argument("--keys", type=int, nargs="*", default=[1_000, 100_000, 1_000_000], help="of the windows")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument(
+        "--show", type=Path, nargs="+", metavar="FILE", help="print figures of such files, side by side"
+    )
+    asked = parser.parse_args()
+    if asked.show:
+        show({file.stem: json.loads(file.read_text()) for file in asked.show})
+        return
+    found = {"load of the machine": os.getloadavg()[0]}
+    with broker() as address, TemporaryDirectory() as folder:
+        found |= asyncio.run(recovery(address, Path(folder) / "recovery", asked.contributions))
+        if asked.keys:
+            found |= asyncio.run(deadlines(address, Path(folder) / "deadlines", asked.keys))
+    found["load of the machine afterwards"] = os.getloadavg()[0]
+    if asked.json:
+        print(json.dumps(found))
+    else:
+        show({"": found})
+
+
+if __name__ == "__main__":
+    main()
