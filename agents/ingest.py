@@ -15,7 +15,8 @@ async def ingest(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
         if chunk.topic != host.topics.ticks:
             counter = await host.counter(chunk.topic, chunk.partition)
-            await host.carry_out(counter.chunk(chunk.records, chunk.now_ms), table, chunk.partition)
+            step = counter.chunk(chunk.records, chunk.now_ms)
+            await host.carry_out(step, table, chunk.partition, threaded=counter.takes_long)
             continue
         ticks = [decode(Tick, value or b"") for value in chunk.values]
         for topic, counter in (await host.counters_of(chunk.partition)).items():

@@ -78,6 +78,10 @@ def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequ
         f"Releases leave at multiples of {plan.slot}, {plan.offset} after the close of their window at the earliest. A "
         "window that takes longer leaves later, which tells that it took longer."
     )
+    yield Text(
+        f"An open window of one partition takes about {plan.window_memory} of a worker's memory at most; one with more "
+        "users and items goes on on disk, more slowly and just as exactly."
+    )
     for view in plan.views:
         yield _view(view, computing[view.name].words(plan.offset))
     for ledger in plan.ledgers:

@@ -16,6 +16,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.base import Explanation
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_duration, format_time
+from stream_dp.windows.sizes import format_size
 
 DISPLAY_DIGITS = 3
 
@@ -104,6 +105,10 @@ class PlanDescription(BaseModel):
     partitions: int
     slot: str = Field(description="Releases leave at multiples of this.")
     offset: str = Field(description="How long after the close of its window a release leaves at the earliest.")
+    window_memory: str = Field(
+        description="What one open window of one partition takes of a worker's memory at most, about; with more users "
+        "and items it goes on on disk, more slowly and just as exactly."
+    )
     views: list[ViewDescription]
     ledgers: list[LedgerDescription]
     warnings: list[str]
@@ -124,6 +129,7 @@ def describe(plan: Plan) -> PlanDescription:
         partitions=plan.partitions,
         slot=format_duration(plan.slots.every_ms),
         offset=format_duration(plan.slots.offset_ms),
+        window_memory=format_size(plan.window_memory_bytes),
         views=[_view(view) for view in plan.views.values()],
         ledgers=ledgers,
         warnings=_warnings(plan, ledgers),

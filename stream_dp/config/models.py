@@ -19,6 +19,7 @@ from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.settings import Delta, Epsilon, Section, Text, Topic
 from stream_dp.windows.durations import parse_duration, parse_time
 from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.sizes import parse_size
 from stream_dp.windows.views import Clock
 
 NAME_LENGTH = 63
@@ -32,6 +33,7 @@ _HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 SHORTEST_MS = 1000
 """Of windows and of periods."""
 SHORTEST_SLOT_MS = 100
+LEAST_MEMORY = 32 << 20
 
 
 def _slack(value: Fraction) -> Fraction:
@@ -44,6 +46,18 @@ def _duration(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f'{value} needs a unit: "{value}s", "{value}m", "{value}h", "{value}d"')
     return parse_duration(value if isinstance(value, str) else "")
+
+
+def _size(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise ValueError(f'{value} needs a unit: "{value}MiB", "{value}GiB"')
+    return parse_size(value if isinstance(value, str) else "")
+
+
+def _some_memory(value: int) -> int:
+    if value < LEAST_MEMORY:
+        raise ValueError("must be at least 32MiB: what is read at once takes some of it")
+    return value
 
 
 def _one_second(value: int) -> int:
@@ -232,6 +246,7 @@ class Config(Section):
     data_dir: Text
     key_file: Text
     erase_within: Annotated[Duration, AfterValidator(_ten_seconds)] = 15 * 60_000
+    window_memory: Annotated[int, PlainValidator(_size), AfterValidator(_some_memory)] = 256 << 20
     release: ReleaseConfig = ReleaseConfig()
     sources: Annotated[dict[Name, SourceConfig], Named]
     ledgers: Annotated[dict[Name, LedgerConfig], Named]

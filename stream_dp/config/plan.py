@@ -205,6 +205,8 @@ class Plan:
         ledgers: by name.
         audiences: names, in the order of the file.
         erase_within_ms: how long after a window is sealed its raw counts may still stand in a changelog.
+        window_memory_bytes: what the users and items of one open window of one partition may take in a worker's memory,
+            by estimate.
         slots: when releases leave.
     """
 
@@ -217,6 +219,7 @@ class Plan:
     ledgers: Mapping[str, LedgerPlan]
     audiences: tuple[str, ...]
     erase_within_ms: int
+    window_memory_bytes: int
     slots: Slots
 
 

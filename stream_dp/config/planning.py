@@ -94,6 +94,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         ledgers=ledgers,
         audiences=tuple(config.audiences),
         erase_within_ms=config.erase_within,
+        window_memory_bytes=config.window_memory,
         slots=Slots(config.release.slot, config.release.offset),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from zlib import crc32
 
 from aiokafka.partitioner import murmur2
@@ -13,6 +14,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.keys import key_id
 from stream_dp.runtime.routes import Routes, dead_letter
+from stream_dp.runtime.shelves import Shelves
 from stream_dp.runtime.topics import Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.events import EventDecoder, EventFormat, Partitioner
@@ -54,7 +56,14 @@ class Factory:
             dead_letters=lambda p, offset, reason: dead_letter(source, p, offset, reason),
             partitioner=partitioner(source),
             configured=self._plan.views.keys(),
+            window_memory_bytes=self._plan.window_memory_bytes,
+            shelves=self._shelves,
         )
+
+    @cached_property
+    def _shelves(self) -> Shelves:
+        """Made with the first counter: tables are open by then, so no other process uses the data folder."""
+        return Shelves(self._plan.data_dir / "shelves")
 
     def merger(self) -> BucketMerger:
         """The merger of a partition; partials of a bucket come from each partition of a source."""

@@ -111,7 +111,10 @@ class Host:
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def forget(self) -> None:
-        """Load every part anew from the tables when it is next asked for: partitions may have changed hands."""
+        """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
+
+        What parts keep on disk beside the tables goes with them.
+        """
         self._counters.clear()
         self._mergers.clear()
         self._engines.clear()

@@ -92,6 +92,7 @@ async def running(
         yield worker
     finally:
         await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
+        worker.host.forget()
 
 
 async def _first(*waiting: Any) -> None:

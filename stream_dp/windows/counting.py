@@ -1,8 +1,9 @@
 """Bounded exact counts of one partition of a source, each event once whatever crashes.
 
-All state is a journal in the table and its sum in memory. A chunk appends rows for each window it adds to, then the
-marker, whose offset is the commit point: rows behind it are rolled back when the partition is loaded, records up to
-it are skipped when they are read again. Which contribution is kept depends on the user's own earlier events only.
+All state is a journal in the table and its sum in memory, or on disk (`windows.open_windows`). A chunk appends rows for
+each window it adds to, then the marker, whose offset is the commit point: rows behind it are rolled back when the
+partition is loaded, records up to it are skipped when they are read again. Which contribution is kept depends on the
+user's own earlier events only.
 
 Chunks and ticks come in one order, that of the logs (`runtime.ordering`): a tick behind exactly the records that stood
 in the source when it was made.
@@ -10,18 +11,18 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, ViewMark, journal_key
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
-from stream_dp.windows.events import EventDecoder, Partitioner, Record
+from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import Partial, parts_of
 from stream_dp.windows.merging import drop_except
-from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.open_windows import OpenWindow, Shelves, tables_of
 from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES, cut, row_size
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
@@ -59,6 +60,8 @@ class PartitionCounter:
         dead_letters: DeadLetters,
         partitioner: Partitioner | None,
         configured: Collection[str] = (),
+        window_memory_bytes: int,
+        shelves: Shelves,
     ) -> None:
         """Set up the counter; `load` makes it ready.
 
@@ -71,7 +74,12 @@ class PartitionCounter:
             dead_letters: where refused records are noted.
             partitioner: the hash that places users, None to trust the producers.
             configured: names of all views of the application; empty if every source looks after its own.
+            window_memory_bytes: what the users and items of a window may take in memory, by estimate; with more, it
+                goes on on disk.
+            shelves: makes the place where it does.
         """
+        self._most = window_memory_bytes
+        self._shelves = shelves
         self._source = source
         self._configured = {view.name for view in views}.union(configured)
         self._alone = not configured
@@ -92,12 +100,19 @@ class PartitionCounter:
         """The offset behind the last record whose effect is stored."""
         return self._offset + 1
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether counting the next chunk may have to read or write a window on disk."""
+        windows = (window for state in self._views for window in state.windows.values())
+        return any(window.shelf is not None or window.memory_bytes > self._most // 2 for window in windows)
+
     def load(self, rows: Rows) -> Step:
         """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
 
         Raises:
             ConfigError: a view was changed in a way that its stored counts do not fit.
         """
+        self._rows = rows
         stored = rows.get(self._marker_key())
         marker = decode(Marker, stored) if stored is not None else Marker(-1, -1, {})
         self._offset, self._tick_ms = marker.offset, marker.tick_ms
@@ -120,7 +135,9 @@ class PartitionCounter:
                     if row.last_offset > self._offset:
                         rolled_back.append((key, None))
                     else:
-                        state.windows.setdefault(start, OpenWindow()).add(row)
+                        window = state.windows.setdefault(start, OpenWindow())
+                        window.add(row)
+                        window.settle(row, self._most, self._shelves)
                 yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
             yield Commit(rolled_back)
@@ -160,6 +177,7 @@ class PartitionCounter:
         changed: list[tuple[bytes, bytes | None]] = []
         for column, state in enumerate(self._views):
             mark = state.mark
+            self._take_out(state, decoded, column)
             bound = bound_chunk(
                 state.view,
                 state.windows,
@@ -182,6 +200,7 @@ class PartitionCounter:
                 for value in row.encoded():
                     changed.append((journal_key(state.view.name, start, window.rows), value))
                     window.rows += 1
+                window.settle(row, self._most, self._shelves)
         yield from self._refuse(refused)
         self._offset = last
         yield Commit([*changed, self._marker()])
@@ -202,6 +221,15 @@ class PartitionCounter:
                 self._tick_ms = now_ms
         yield Commit([self._marker()])
         yield from self._hand_on()
+
+    @staticmethod
+    def _take_out(state: _ViewState, decoded: Decoded, column: int) -> None:
+        """Before a chunk is counted, make windows on disk ready for what it holds of each."""
+        for start, window in state.windows.items():
+            if window.shelf is not None:
+                end = state.view.windows.end(start)
+                events = zip(decoded.users, decoded.items[column], decoded.times, strict=True)
+                window.take_out((user, item) for user, item, time in events if start <= time < end)
 
     def _refuse(self, refused: Sequence[tuple[int, str, str]]) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
@@ -245,22 +273,38 @@ class PartitionCounter:
                 partials = (message for start in starts for message in self._partials(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
-                mark.purging = [(start, state.windows.pop(start).rows) for start in starts if start in state.windows]
+                gone = [(start, state.windows.pop(start)) for start in starts if start in state.windows]
+                mark.purging = [(start, window.rows) for start, window in gone]
                 mark.open_from_ms = stop
+                for _, window in gone:
+                    window.drop()
                 yield Commit([self._marker()])
                 yield Increment("windows_closed", len(starts), (("view", view.name),))
             yield from self._purge(closed)
 
     def _partials(self, state: _ViewState, start: int) -> Iterator[Message]:
         view, closed = state.view, state.mark.closed_ms
-        tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
-        for item, count in state.windows[start].counts() if start in state.windows else ():
-            tables[bucket_of(item, view.buckets)][item] = count
-        for bucket, table in enumerate(tables):
+        for bucket, table in enumerate(self._tables(state, start)):
             parts = parts_of(table)
             for part, counts in enumerate(parts):
                 partial = Partial(view.name, start, bucket, self._partition, closed, part, len(parts), counts)
                 yield self._outlet(partial)
+
+    def _tables(self, state: _ViewState, start: int) -> Iterable[dict[str, int]]:
+        """The counts of every bucket of a window; in each, items stand in the order of the journal."""
+        view, window = state.view, state.windows.get(start, OpenWindow())
+        if window.shelf is not None:
+            return tables_of(lambda: self._journal(view.name, start), view.buckets, self._most)
+        tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
+        for item, count in window.counts():
+            tables[bucket_of(item, view.buckets)][item] = count
+        return tables
+
+    def _journal(self, view: str, start: int) -> Iterator[str]:
+        """The items of a window as they were accepted."""
+        prefix = window_key(JOURNAL, view, start)
+        for _, value in self._rows.scan(prefix, after(prefix)):
+            yield from decode(JournalRow, value).items
 
     def _purge(self, states: Sequence[_ViewState]) -> Iterator[Effect]:
         """Delete the journals of windows that were handed on, of all views at once; once more after a crash."""

@@ -1,11 +1,46 @@
-"""What a window that still takes events is in memory: the sum of its journal rows."""
+"""What a window that still takes events is in memory, and how it goes on on disk when it grows too large for that.
+
+A window's journal in the table is the truth. In memory stands its sum; of a window that has outgrown the bound, a shelf
+on disk knows who has which items, and its counts are worked out from the journal when it closes. Either way the same
+contributions are accepted: nothing is ever refused for want of memory. Whether one is kept depends on what the same
+user added before and on nobody else, however many there are. So one user still adds at most `items_per_user` items to
+a window and changes nobody else's contributions, and the sensitivity is the same as without a bound (lossless 1.2).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from sys import getsizeof
+from typing import Protocol
 
 from stream_dp.windows.count_rows import JournalRow
+from stream_dp.windows.keys import bucket_of
+
+USER_BYTES, CONTRIBUTION_BYTES, ITEM_BYTES = 176, 8, 320
+"""What a user, each of its contributions and a distinct item take in memory, from above, beside their text."""
+
+_USER, _PAIR = b"u", b"p"
+_ANOTHER = -1
+"""Stands for an item that a user has and that is not asked for: it has no number."""
+
+
+class Shelf(Protocol):
+    """A map on disk, empty when it is made. It need not survive anything: the journal does."""
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The values of keys, None for those that are not there."""
+
+    def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add or replace entries."""
+
+    def drop(self) -> None:
+        """Leave nothing of it on the disk; it is not used any more."""
+
+
+Shelves = Callable[[], Shelf]
+"""Makes a shelf."""
 
 
 @dataclass(slots=True)
@@ -15,6 +50,8 @@ class OpenWindow:
     Items are numbered in the order in which they were first accepted, and a user has a tuple of numbers. That of a
     user with a single item belongs to the item: all such users share it. The journal's order is the order of
     acceptance, so a window that is read back from it is the same in every respect.
+
+    A window on a shelf holds nothing between two chunks. Before one it takes out what the chunk asks about.
     """
 
     rows: int = 0
@@ -24,6 +61,10 @@ class OpenWindow:
     """By item, what a user has who has nothing else; in the order of the numbers."""
     tallies: list[int] = field(default_factory=list)
     """By number, how many users have the item."""
+    memory_bytes: int = 0
+    """What the users and items take in memory, estimated from above; 0 on a shelf."""
+    shelf: Shelf | None = None
+    _weighed: tuple[int, int] = (0, 0)
 
     @property
     def tables(self) -> tuple[dict[bytes, tuple[int, ...]], dict[str, tuple[int]], list[int]]:
@@ -32,6 +73,7 @@ class OpenWindow:
 
     def add(self, row: JournalRow) -> None:
         """Take a stored journal row into the sum."""
+        self.take_out(zip(row.users, row.items, strict=True))
         self.rows += 1
         accepted, alone, tallies = self.tables
         for user, item in zip(row.users, row.items, strict=True):
@@ -44,5 +86,110 @@ class OpenWindow:
             tallies[own[0]] += 1
 
     def counts(self) -> Iterator[tuple[str, int]]:
-        """Items and how many users have them, in the order in which they were first accepted."""
+        """Items and how many users have them, in the order in which they were first accepted; not on a shelf."""
         return zip(self.alone, self.tallies, strict=True)
+
+    # -- the bound ------------------------------------------------------------------------------------------
+
+    def settle(self, row: JournalRow, most: int, shelves: Shelves) -> None:
+        """Behind a row that was just counted, go on where there is room: in memory, or on a shelf.
+
+        Args:
+            row: what was accepted.
+            most: bytes that the users and items may take in memory.
+            shelves: makes the shelf.
+        """
+        if self.shelf is not None:
+            self._put_away(self.shelf, zip(row.users, row.items, strict=True))
+            return
+        users, items = self._weighed
+        self._weighed = len(self.accepted), len(self.alone)
+        self.memory_bytes += CONTRIBUTION_BYTES * len(row.users)
+        for new in islice(reversed(self.accepted), len(self.accepted) - users):
+            self.memory_bytes += USER_BYTES + getsizeof(new)
+        for item in islice(reversed(self.alone), len(self.alone) - items):
+            self.memory_bytes += ITEM_BYTES + getsizeof(item)
+        if self.memory_bytes > most:
+            names = list(self.alone)
+            self.shelf = shelves()
+            everything = ((user, names[n]) for user, numbers in self.accepted.items() for n in numbers)
+            self._put_away(self.shelf, everything)
+
+    def take_out(self, contributions: Iterable[tuple[bytes, str]]) -> None:
+        """Before a chunk: know again who of its users has how many items, and which of its items; if on a shelf."""
+        if self.shelf is None:
+            return
+        pairs = list(dict.fromkeys(contributions))
+        users = list(dict.fromkeys(user for user, _ in pairs))
+        held: dict[bytes, list[int]] = {}
+        for (user, item), found in zip(pairs, self.shelf.get([_pair(*pair) for pair in pairs]), strict=True):
+            if found is not None:
+                own = self.alone.get(item)
+                if own is None:
+                    own = self.alone[item] = (len(self.tallies),)
+                    self.tallies.append(0)
+                held.setdefault(user, []).append(own[0])
+        for user, count in zip(users, self.shelf.get([_USER + user for user in users]), strict=True):
+            if count is not None:
+                known = held.get(user, [])
+                self.accepted[user] = (*known, *[_ANOTHER] * (int.from_bytes(count) - len(known)))
+
+    def _put_away(self, shelf: Shelf, contributions: Iterable[tuple[bytes, str]]) -> None:
+        """Put contributions that were accepted on the shelf, and what their users have now; hold nothing."""
+        changed: set[bytes] = set()
+
+        def entries() -> Iterator[tuple[bytes, bytes]]:
+            for user, item in contributions:
+                changed.add(user)
+                yield _pair(user, item), b""
+            for user in changed:
+                yield _USER + user, len(self.accepted[user]).to_bytes(2)
+
+        shelf.put(entries())
+        self.accepted, self.alone, self.tallies = {}, {}, []
+        self.memory_bytes = 0
+
+    def drop(self) -> None:
+        """Leave nothing on the disk."""
+        if self.shelf is not None:
+            self.shelf.drop()
+
+
+def _pair(user: bytes, item: str) -> bytes:
+    return _PAIR + len(user).to_bytes(2) + user + item.encode()
+
+
+def tables_of(read: Callable[[], Iterable[str]], buckets: int, most: int) -> Iterator[dict[str, int]]:
+    """Count items bucket by bucket, in as many passes over them as it takes to count a few buckets at a time.
+
+    Args:
+        read: reads every item once for each user who has it, the same in the same order each time.
+        buckets: number of buckets.
+        most: bytes that a pass may take in memory, estimated from above; a bucket that needs more is counted alone.
+
+    Returns:
+        The counts of every bucket, in order; in each, items stand in the order in which they are first read.
+    """
+    first, width = 0, buckets
+    while first < buckets:
+        width = min(width, buckets - first)
+        tables: list[dict[str, int]] = [{} for _ in range(width)]
+        sizes, size = [0] * width, 0
+        for item in read():
+            at = bucket_of(item, buckets) - first
+            if not 0 <= at < width:
+                continue
+            table = tables[at]
+            if item in table:
+                table[item] += 1
+                continue
+            table[item] = 1
+            taken = ITEM_BYTES + getsizeof(item)
+            sizes[at] += taken
+            size += taken
+            while width > 1 and size > most:
+                width = (width + 1) // 2
+                size -= sum(sizes[width:])
+                del tables[width:], sizes[width:]
+        yield from tables
+        first += width

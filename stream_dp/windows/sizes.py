@@ -6,6 +6,7 @@ itself. One entry of it is small: a key of a count has `events.MAX_ITEM_BYTES` a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -21,7 +22,33 @@ ENTRIES_BYTES = MESSAGE_BYTES - 1024
 CHUNK_BYTES = 4 << 20
 """Of what is read at once, or is encoded before it is sent: more is not held in memory for a single step."""
 
+_SHIFTS = {"GiB": 30, "MiB": 20, "KiB": 10}
+_FORM = re.compile(rf"([0-9]{{1,9}})({'|'.join(_SHIFTS)})")
+
 T = TypeVar("T")
+
+
+def parse_size(text: str) -> int:
+    """A size in bytes.
+
+    Args:
+        text: a whole number with its unit, such as "64MiB" or "1GiB"; units KiB, MiB, GiB.
+
+    Raises:
+        ValueError: the text is not of this form.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ValueError('write a size as a whole number with its unit: "64MiB", "1GiB"')
+    return int(match[1]) << _SHIFTS[match[2]]
+
+
+def format_size(size_bytes: int) -> str:
+    """The text of the largest unit that `parse_size` reads back as this size; bytes where there is none."""
+    for unit, shift in _SHIFTS.items():
+        if size_bytes % (1 << shift) == 0:
+            return f"{size_bytes >> shift}{unit}"
+    return f"{size_bytes} bytes"
 
 
 def row_size(row: tuple[bytes, bytes]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from zlib import crc32
@@ -17,6 +17,7 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.keys import decode, encode
 from stream_dp.windows.merge_rows import Partial
+from stream_dp.windows.open_windows import Shelf
 from stream_dp.windows.shape import Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
@@ -81,6 +82,8 @@ def counter(
     source: str = "visits",
     partitioner: Callable[[bytes], int] | None = None,
     configured: Collection[str] = (),
+    memory: int = 1 << 30,
+    shelves: Callable[[], Shelf] | None = None,
 ) -> PartitionCounter:
     """A counter of views that all count the field `page`; `configured` are the views of all sources."""
     return PartitionCounter(
@@ -92,7 +95,39 @@ def counter(
         dead_letters=lambda at, offset, reason: Message(LETTERS, None, f"{at}/{offset}/{reason}".encode()),
         partitioner=partitioner,
         configured=configured,
+        window_memory_bytes=memory,
+        shelves=shelves or Cabinet(),
     )
+
+
+@dataclass(eq=False)
+class MemoryShelf:
+    """A shelf in memory."""
+
+    cabinet: Cabinet
+    entries: dict[bytes, bytes] = field(default_factory=dict)
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        return [self.entries.get(key) for key in keys]
+
+    def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        self.entries.update(entries)
+
+    def drop(self) -> None:
+        self.cabinet.standing.remove(self)
+
+
+@dataclass
+class Cabinet:
+    """Shelves, and which of them have not been dropped."""
+
+    made: int = 0
+    standing: list[MemoryShelf] = field(default_factory=list)
+
+    def __call__(self) -> MemoryShelf:
+        self.made += 1
+        self.standing.append(MemoryShelf(self))
+        return self.standing[-1]
 
 
 def loaded(

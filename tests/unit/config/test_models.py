@@ -63,7 +63,7 @@ FAULTS = """\
 name: a name is 1 to 63 characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
 shards: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, release, \
-sources, views
+sources, views, window_memory
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
@@ -290,6 +290,18 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (
             ("data_dir: ./state", "data_dir: ./state\nerase_within: 5s"),
             "erase_within: must be at least 10s: a broker erases from its logs in rounds",
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 31MiB"),
+            "window_memory: must be at least 32MiB: what is read at once takes some of it",
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 64"),
+            'window_memory: 64 needs a unit: "64MiB", "64GiB"',
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 64 MB"),
+            'window_memory: write a size as a whole number with its unit: "64MiB", "1GiB"',
         ),
         (
             ("data_dir: ./state", "data_dir: ./state\nrelease: {slot: 50ms}"),

@@ -173,6 +173,7 @@ def test_audiences_start_at_their_level_and_views_name_theirs(planned: Planner) 
 def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
     plan = planned()
     assert plan.erase_within_ms == 15 * 60_000
+    assert plan.window_memory_bytes == 256 << 20
     assert plan.slots == Slots(every_ms=1000, offset_ms=2000)
     assert plan.views["busiest"].window == WindowPlan(
         shape=Tiling(7 * 86_400_000, 1_356_998_400_000),

@@ -1,0 +1,84 @@
+"""Scratch databases for windows that have outgrown memory (`stream_dp.windows.open_windows.Shelf`).
+
+They hold users and items, so they are gone as soon as nobody needs them: with the window, with the counter that forgot
+it, with the process; and what a killed process has left, before the next one makes any.
+"""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+
+import rocksdict
+
+from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
+
+_BUFFER_BYTES = 16 << 20
+_CACHE_BYTES = 16 << 20
+_BLOOM_BITS = 10
+"""Of a key: most of what is asked for is not there."""
+
+
+class Shelves:
+    """Makes shelves in a folder; what stands there already is deleted."""
+
+    def __init__(self, folder: Path) -> None:
+        """Clear the folder.
+
+        Args:
+            folder: below the data folder, and used by this process alone.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        self._folder = folder
+
+    def __call__(self) -> DiskShelf:
+        """A new shelf."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return DiskShelf(Path(mkdtemp(dir=self._folder)))
+
+
+class DiskShelf:
+    """A database in a folder of its own, without a log; both vanish with the object at the latest."""
+
+    def __init__(self, folder: Path) -> None:
+        self._database = rocksdict.Rdict(str(folder), _options())
+        unlogged = rocksdict.WriteOptions()
+        unlogged.disable_wal = True
+        self._database.set_write_options(unlogged)
+        self._vanish = weakref.finalize(self, _vanish, self._database, folder)
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """See `Shelf`."""
+        found: list[bytes | None] = self._database.get(list(keys))
+        return found
+
+    def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """See `Shelf`."""
+        for some in cut(entries, row_size, CHUNK_BYTES):
+            batch = rocksdict.WriteBatch(raw_mode=True)
+            for key, value in some:
+                batch.put(key, value)
+            self._database.write(batch)
+
+    def drop(self) -> None:
+        """See `Shelf`."""
+        self._vanish()
+
+
+def _vanish(database: rocksdict.Rdict, folder: Path) -> None:
+    database.close()
+    shutil.rmtree(folder)
+
+
+def _options() -> rocksdict.Options:
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(_BUFFER_BYTES)
+    table = rocksdict.BlockBasedOptions()
+    table.set_bloom_filter(_BLOOM_BITS, block_based=False)
+    table.set_block_cache(rocksdict.Cache(_CACHE_BYTES))
+    options.set_block_based_table_factory(table)
+    return options

@@ -1,0 +1,188 @@
+"""Windows that outgrow memory go on on a shelf: the same in all respects, whenever they go and whatever crashes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from sys import getsizeof
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.windows.count_rows import JOURNAL, JournalRow
+from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.effects import Message
+from stream_dp.windows.keys import bucket_of
+from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, tables_of
+from stream_dp.windows.sizes import format_size, parse_size
+from tests.support.counting import Cabinet, Entry, counter, event, handed_on, view, watermark
+from tests.support.machine import Machine, deliver
+from tests.support.phases import PHASES
+
+VIEWS = (
+    view("one", buckets=3),
+    view("two", clock="event", length_ms=25, items_per_user=3, buckets=5),
+    view("three", length_ms=40, items_per_user=1, buckets=1),
+)
+A_FEW = 3 * (USER_BYTES + ITEM_BYTES)
+"""Memory for two or three users with an item each."""
+
+Acts = list[list[tuple[str, str, int]]]
+"""Chunks of (user, item, time)."""
+
+
+def chunks(acts: Acts) -> list[list[Entry]]:
+    out, offset = [], 0
+    for act in acts:
+        out.append([event(offset + at, user, item, time) for at, (user, item, time) in enumerate(act)])
+        offset += len(act)
+    return [*out, [watermark(offset, 200)]]
+
+
+def run(acts: Acts, memory: int, cuts: Sequence[int] = (), again: int = 0) -> tuple[Machine, Cabinet]:
+    """Count chunks, then close every window; what is left on shelves when a counter is thrown away goes with it."""
+    machine, cabinet = Machine(), Cabinet()
+
+    def new() -> PartitionCounter:
+        cabinet.standing.clear()
+        return counter(*VIEWS, memory=memory, shelves=cabinet)
+
+    steps = [lambda one, some=some: one.chunk(some, 100) for some in chunks(acts)]
+    deliver(machine, new, [*steps, lambda one: one.ticks([200]), lambda one: one.ticks([201])], cuts=cuts, again=again)
+    return machine, cabinet
+
+
+def sent(machine: Machine) -> list[Message]:
+    """Every message once, in the order in which it was first sent."""
+    return list({(message.topic, message.key, message.value): message for message in machine.sent}.values())
+
+
+def journal(machine: Machine) -> dict[bytes, bytes | None]:
+    """The journal rows that were ever written, the last under each key."""
+    return {key: value for key, value in machine.changelog if key.startswith(JOURNAL) and value is not None}
+
+
+EVENTS = st.tuples(st.sampled_from("uvwxyz"), st.sampled_from(["a", "b", "c", "d", "", "é"]), st.integers(0, 60))
+ACTS = st.lists(st.lists(EVENTS, min_size=1, max_size=12), min_size=1, max_size=6)
+
+
+@settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
+@given(ACTS, st.sampled_from([0, A_FEW]), st.lists(st.integers(0, 40), max_size=5), st.integers(0, 2))
+def test_a_window_on_disk_writes_refuses_and_hands_on_what_one_in_memory_does_whatever_crashes(
+    acts: Acts, memory: int, cuts: list[int], again: int
+) -> None:
+    in_memory, unused = run(acts, 1 << 30)
+    on_disk, cabinet = run(acts, memory, cuts, again)
+
+    assert (unused.made, cabinet.standing) == (0, [])
+    assert cabinet.made > 0 or memory > 0
+    assert sent(on_disk) == sent(in_memory)
+    assert journal(on_disk) == journal(in_memory)
+    assert on_disk.rows == in_memory.rows
+    refused = {name: n for name, n in in_memory.counts.items() if name[0] == "events_refused"}
+    if not cuts:
+        assert {name: n for name, n in on_disk.counts.items() if name[0] == "events_refused"} == refused
+
+
+MIDWAY: Acts = [
+    [("u", "a", 1), ("v", "a", 2), ("u", "b", 30)],
+    [("w", "b", 1), ("x", "c", 3), ("u", "a", 4), ("u", "d", 5), ("u", "e", 5)],
+    [("u", "a", 1), ("y", "", 6), ("x", "c", 12), ("v", "b", 7), ("v", "c", 8)],
+]
+
+
+@pytest.mark.parametrize("memory", [0, A_FEW])
+def test_a_run_on_disk_that_is_cut_anywhere_hands_on_what_an_uncut_run_in_memory_does(memory: int) -> None:
+    in_memory, _ = run(MIDWAY, 1 << 30)
+    whole, cabinet = run(MIDWAY, memory)
+    assert 0 < cabinet.made < 12
+    for cut in range(whole.points):
+        machine, cabinet = run(MIDWAY, memory, [cut], 1)
+        assert sent(machine) == sent(in_memory)
+        assert (machine.rows, cabinet.standing) == (in_memory.rows, [])
+
+
+def test_a_window_goes_on_disk_with_the_chunk_that_outgrows_memory_and_holds_nothing_from_then_on() -> None:
+    machine, cabinet = Machine(), Cabinet()
+    one = counter(view(), memory=A_FEW, shelves=cabinet)
+    machine.carry_out(one.load(machine))
+    made, slow = [], []
+    for n in range(4):
+        machine.carry_out(one.chunk([event(n, f"u{n}", f"i{n}", 1)], 5))
+        made.append(cabinet.made)
+        slow.append(one.takes_long)
+    assert made == [0, 0, 1, 1]
+    assert slow == [False, True, True, True]
+    (window,) = one._views[0].windows.values()
+    assert (window.tables, window.memory_bytes) == (({}, {}, []), 0)
+
+    again = counter(view(), memory=A_FEW, shelves=cabinet)
+    machine.carry_out(again.load(machine))
+    assert cabinet.standing[0].entries == cabinet.standing[1].entries
+    machine.carry_out(again.ticks([13]))
+    assert handed_on(machine.sent) == {"pages": {0: {f"i{n}": 1 for n in range(4)}}}
+    assert len(cabinet.standing) == 1
+
+
+def test_a_users_bound_holds_across_what_stands_on_disk() -> None:
+    """Every chunk asks for a part of what a user has; the rest still counts towards the bound."""
+    machine = Machine()
+    one = counter(view(items_per_user=3), memory=0)
+    machine.carry_out(one.load(machine))
+    for at, item in enumerate("abacbddc"):
+        machine.carry_out(one.chunk([event(at, "u", item, 1), event(at + 100, "v", "z", 1)][: 1 + (at == 7)], 5))
+    machine.carry_out(one.ticks([13]))
+    assert handed_on(machine.sent) == {"pages": {0: {"a": 1, "b": 1, "c": 1, "z": 1}}}
+    refused = {labels[0][1]: n for (name, labels), n in machine.counts.items() if name == "events_refused"}
+    assert refused == {"duplicate": 3, "clipped": 2}
+
+
+def test_the_estimate_covers_what_a_window_takes() -> None:
+    """From above, and not by much where users have several items."""
+    window, chance = OpenWindow(), random.Random(1)
+    for first in range(0, 20_000, 1000):
+        row = JournalRow(0, [], [])
+        for at in range(first, first + 1000):
+            row.users.append(b"user %d" % (at % 2500))
+            row.items.append(f"item {chance.randrange(1000)} {at % 2500}" if at % 5 == 0 else f"item {at // 2500}")
+        window.add(row)
+        window.settle(row, 1 << 30, Cabinet())
+    users, numbers = window.accepted, {id(one): one for one in window.accepted.values()}
+    taken = sum(map(getsizeof, [users, window.alone, window.tallies, *users, *window.alone, *numbers.values()]))
+    taken += sum(getsizeof(one) + 28 for one in window.alone.values())
+    assert taken < window.memory_bytes < 2 * taken
+
+
+ITEMS = [f"i{n % 37}" for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("most", "passes"), [(1 << 30, 1), (40 * (ITEM_BYTES + 60), 1), (9 * (ITEM_BYTES + 60), 8), (0, 8)]
+)
+def test_passes_over_a_journal_count_every_bucket_in_its_order(most: int, passes: int) -> None:
+    reads = 0
+
+    def read() -> Iterator[str]:
+        nonlocal reads
+        reads += 1
+        return iter(ITEMS)
+
+    tables = list(tables_of(read, 8, most))
+    assert [[*table.items()] for table in tables] == [
+        [*{item: ITEMS.count(item) for item in ITEMS if bucket_of(item, 8) == bucket}.items()] for bucket in range(8)
+    ]
+    assert 1 <= reads <= passes
+    assert (reads > 1) == (most < 40 * ITEM_BYTES)
+
+
+@pytest.mark.parametrize(("text", "size"), [("32MiB", 32 << 20), ("1GiB", 1 << 30), ("48KiB", 48 << 10), ("0KiB", 0)])
+def test_sizes_are_read_with_their_units(text: str, size: int) -> None:
+    assert parse_size(text) == size
+    assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize("text", ["", "64", "64MB", "1.5GiB", "-1MiB", " 1MiB", "1 MiB", "1gib"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="whole number with its unit"):
+        parse_size(text)
