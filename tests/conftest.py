@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,40 +13,10 @@ from hypothesis import settings
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.client import MEMORY
 from stream_dp.testing import Application, application
+from tests.support.visits import configuration, new_name
 
 settings.register_profile("stream-dp", deadline=None)  # how fast an example runs is the machine's affair
 settings.load_profile("stream-dp")
-
-VISITS = """\
-name: NAME
-broker: memory://
-data_dir: ./state
-key_file: ./secret.key
-erase_within: 20s
-release: {slot: 100ms, offset: 0s}
-sources:
-  visits: {topic: NAME.visits, partitions: 3, user: user, time: {field: at}}
-ledgers:
-  visitors: {population: visitors, epsilon: "100", delta: "1/100", period: 366d}
-ladders:
-  standard:
-    - {level: overview, epsilon: "1"}
-    - {level: standard, epsilon: "2"}
-    - {level: detailed, epsilon: "6"}
-audiences: {public: overview, partner: standard, internal: standard}
-views:
-  NAME-pages:
-    kind: histogram
-    source: visits
-    item: page
-    items_per_user: 2
-    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
-    delta: "1e-4"
-    ledger: visitors
-    ladder: standard
-    retention: 1d
-    buckets: 4
-"""
 
 
 @pytest.fixture(scope="session")
@@ -85,16 +55,7 @@ def visits() -> Callable[..., str]:
 
     Topics of views and sources carry a name that no other test and no earlier run has on a broker.
     """
-    name = f"t{uuid.uuid4().hex[:8]}"
-
-    def text(*changes: tuple[str, str]) -> str:
-        config = VISITS
-        for old, new in changes:
-            assert old in config, f"{old!r} is not in the configuration"
-            config = config.replace(old, new)
-        return config.replace("NAME", name)
-
-    return text
+    return partial(configuration, new_name())
 
 
 Launch = Callable[..., Awaitable[Application]]

@@ -38,8 +38,8 @@ def worker(file: Path, data_dir: Path | None, replication: int, accept_loss: boo
     on any machines, with the same FILE and key file; one that was killed goes on where it was when it is started
     again.
 
-    How many records were read, refused (by reason) and released stands in counters.json in the state folder; what was
-    refused, as metadata, in the dead-letter topic.
+    How many records were read, and for every view counted, refused (by reason) and released, stands in counters.json
+    in the state folder; what was refused, as metadata, in the dead-letter topic.
 
     A worker that finds windows in the release topics which its tables do not know ends with code 2 and says so: their
     state was lost, and releasing them again would spend the budget a second time. Restore the data folder and the

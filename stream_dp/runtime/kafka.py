@@ -34,8 +34,23 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         return consumer
 
 
+class _Listener(driver.ConsumerRebalanceListener):
+    """Tells Faust of an assignment, and the group all the while that this worker lives.
+
+    aiokafka's heartbeats begin only behind all that is done about an assignment. Where that takes longer than a
+    session, the group gives the worker up, hands out its partitions anew, and everybody begins again, for ever.
+    """
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        """Begin with the heartbeats, then let Faust take the partitions over."""
+        self._thread._ensure_consumer()._coordinator._start_heartbeat_task()
+        await super().on_partitions_assigned(assigned)
+
+
 class Consumer(CoalescingConsumer, driver.Consumer):
     """A Kafka consumer that delivers chunks."""
+
+    RebalanceListener: ClassVar[type[Any]] = _Listener
 
     def _new_consumer_thread(self) -> _ConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)

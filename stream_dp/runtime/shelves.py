@@ -14,6 +14,7 @@ from tempfile import mkdtemp
 
 import rocksdict
 
+from stream_dp.runtime.storage import Database, unusable
 from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
 
 _BUFFER_BYTES = 16 << 20
@@ -36,24 +37,28 @@ class Shelves:
 
     def __call__(self) -> DiskShelf:
         """A new shelf."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return DiskShelf(Path(mkdtemp(dir=self._folder)))
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return DiskShelf(Path(mkdtemp(dir=self._folder)))
+        except Exception as error:  # rocksdict has no class of its own
+            raise unusable(self._folder, error) from None
 
 
 class DiskShelf:
     """A database in a folder of its own, without a log; both vanish with the object at the latest."""
 
     def __init__(self, folder: Path) -> None:
-        self._database = rocksdict.Rdict(str(folder), _options())
+        rocks = rocksdict.Rdict(str(folder), _options())
         unlogged = rocksdict.WriteOptions()
         unlogged.disable_wal = True
-        self._database.set_write_options(unlogged)
-        self._vanish = weakref.finalize(self, _vanish, self._database, folder)
+        rocks.set_write_options(unlogged)
+        self._folder = folder
+        self._database = Database(rocks, folder)
+        self._vanish = weakref.finalize(self, _vanish, rocks, folder)
 
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """See `Shelf`."""
-        found: list[bytes | None] = self._database.get(list(keys))
-        return found
+        return self._database.get_all(keys)
 
     def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """See `Shelf`."""
@@ -65,7 +70,10 @@ class DiskShelf:
 
     def drop(self) -> None:
         """See `Shelf`."""
-        self._vanish()
+        try:
+            self._vanish()
+        except OSError as error:
+            raise unusable(self._folder, error) from None
 
 
 def _vanish(database: rocksdict.Rdict, folder: Path) -> None:

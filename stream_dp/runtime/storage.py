@@ -49,6 +49,11 @@ class Database:
         found: bytes | None = self._do(lambda rocks: rocks.get(key))
         return found
 
+    def get_all(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The values of keys, in their order."""
+        found: Sequence[bytes | None] = self._do(lambda rocks: rocks.get(list(keys)))
+        return found
+
     def items(self, **options: Any) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in order, one after another."""
         return self._each(lambda rocks: rocks.items(**options))

@@ -173,6 +173,8 @@ class PartitionCounter:
         if not fresh:
             return
         decoded = self._decoder.decode(fresh)
+        if decoded.watermarks:
+            yield Increment("watermarks_read", len(decoded.watermarks))
         refused = [(offset, reason, "") for offset, reason in decoded.refused]
         changed: list[tuple[bytes, bytes | None]] = []
         for column, state in enumerate(self._views):
@@ -194,6 +196,8 @@ class PartitionCounter:
             if decoded.watermarks:
                 mark.heard_ms = now_ms
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
+            counted = sum(len(row.users) for row in bound.added.values())
+            yield Increment("events_counted", counted, (("view", state.view.name),))
             for start, row in bound.added.items():
                 row.last_offset = last
                 window = state.windows[start]

@@ -34,6 +34,8 @@ from tests.support.releasing import shown_cost
 
 FIRST = ("different", "redrawn", "lost", "wrong", "undercharged")
 """The kinds of fault that a report always has a number of."""
+MOST_TOLD = 10
+"""How many faults of a kind a report names."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Expected:
     """By audience: the level that it was granted of all windows; of views whose ladder has it."""
     refused: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By view: the starts of the windows that its ledger cannot pay for."""
+    forgone: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """By reason: the starts of windows that may have been refused for it, by any view, in place of a release."""
 
 
 @dataclass
@@ -100,10 +104,13 @@ class Report:
         """How many faults of each kind."""
         return Counter(kind for kind, _ in self.faults)
 
+    def _of(self, kind: str) -> list[tuple[str, str]]:
+        return [fault for fault in self.faults if fault[0] == kind]
+
     def __str__(self) -> str:
         figures = ", ".join(f"{count} {name}" for name, count in self.figures.items())
         counted = [f"{self.kinds[kind]} {kind}" for kind in dict.fromkeys([*FIRST, *sorted(self.kinds)])]
-        told = [f"  {kind}: {where}" for kind, where in self.faults[:40]]
+        told = [f"  {kind}: {where}" for one in self.kinds for kind, where in self._of(one)[:MOST_TOLD]]
         return "\n".join([figures, f"faults: {', '.join(counted)}", *told])
 
     def assert_clean(self, *, but: Collection[str] = ()) -> None:
@@ -151,6 +158,7 @@ def _check_audience(
     contents: defaultdict[tuple[int, str, int, int], dict[bytes, list[Shown]]] = defaultdict(dict)
     last: dict[bytes, int] = {}
     names, refused = [level.name for level in view.levels], set(expected.refused.get(view.name, ()))
+    forgone: set[int] = set()
     for one in records:
         record = one.record
         part, _ = _part(record)
@@ -177,11 +185,14 @@ def _check_audience(
             report.fault("torn", where)
         elif isinstance(record, Release):
             revisions[start][revision] = names.index(record.level.name)
+        elif start in expected.forgone.get(record.reason, ()) and revision == 1:
+            forgone.add(start)
         elif start not in refused:
             report.fault("refused", where)
         if last[topic_key(record)] < revision:
             report.fault("outdated", f"{where}, but revision {last[topic_key(record)]} stands last")
-    due = set(expected.windows) - refused
+    report.figures["forgone"] += len(forgone)
+    due = set(expected.windows) - refused - forgone
     for start in sorted(due | revisions.keys()):
         where, levels = f"{view.name}/{audience}/{start}", revisions.get(start, {})
         if not levels:

@@ -239,11 +239,11 @@ class ViewOracle:
         """Count an event, or say why not."""
         if time < self.view.first_ms:
             return "before_start"
+        if time > now + self.view.max_ahead_ms:  # before the walk, which would not end; no such window is closed
+            return "future"
         start = self.start_of(time)
         if self.closed(start):
             return "late"
-        if time > now + self.view.max_ahead_ms:
-            return "future"
         if misplaced:
             return "wrong_partition"
         items = self.held.setdefault((start, user), [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import Collection, Mapping
 
 from stream_dp.runtime.topics import Topics
@@ -14,6 +15,57 @@ from tests.support.views import start_of
 MINUTE = 60_000
 PAGES = [f"/{number}" for number in range(7)]
 USERS = 240
+
+VISITS = """\
+name: NAME
+broker: memory://
+data_dir: ./state
+key_file: ./secret.key
+erase_within: 20s
+release: {slot: 100ms, offset: 0s}
+sources:
+  visits: {topic: NAME.visits, partitions: 3, user: user, time: {field: at}}
+ledgers:
+  visitors: {population: visitors, epsilon: "100", delta: "1/100", period: 366d}
+ladders:
+  standard:
+    - {level: overview, epsilon: "1"}
+    - {level: standard, epsilon: "2"}
+    - {level: detailed, epsilon: "6"}
+audiences: {public: overview, partner: standard, internal: standard}
+views:
+  NAME-pages:
+    kind: histogram
+    source: visits
+    item: page
+    items_per_user: 2
+    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    delta: "1e-4"
+    ledger: visitors
+    ladder: standard
+    retention: 1d
+    buckets: 4
+"""
+
+
+def new_name() -> str:
+    """A name that no other application has on a broker."""
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+def configuration(name: str, *changes: tuple[str, str]) -> str:
+    """The configuration of an application about visits of pages, with some of its text replaced.
+
+    Args:
+        name: of the application; its sources, topics and views begin with it.
+        changes: what is replaced by what, in order.
+    """
+    config = VISITS
+    for old, new in changes:
+        assert old in config, f"{old!r} is not in the configuration"
+        config = config.replace(old, new)
+    return config.replace("NAME", name)
+
 
 TOP = """
   NAME-top:
@@ -52,6 +104,11 @@ WITNESSED = (
     ("ledgers:\n", 'ledgers:\n  witnesses: {population: witnesses, epsilon: "10000000", delta: "0", period: 366d}\n'),
 )
 """Changes that add the exact view, whose ledger lives in another partition than that of the visitors (of 2 to 4)."""
+MORE = (
+    ("sources:\n", "sources:\n  more: {topic: NAME.more, partitions: 3, user: user, time: {field: at}}\n"),
+    ("views:\n", "views:" + EXACT.replace("NAME-exact", "NAME-more").replace("source: visits", "source: more")),
+)
+"""Changes, behind those of the exact view, that add a source with a view."""
 RICH = ('epsilon: "100", delta: "1/100"', 'epsilon: "10000000", delta: "9/10"'), ("retention: 1d", "retention: 30d")
 """A budget, and a retention, that last for all windows."""
 
@@ -80,6 +137,8 @@ class Stream:
         self.exact = [view for view in self.views if view.name.endswith("-exact")]
         self.start = start_of(self.views[0])
         self.windows = 0
+        self.forgone: dict[str, set[int]] = {}
+        """By reason: the starts of the windows that may be refused for it."""
         self._visits = visits
         self._counts: dict[int, Mapping[str, int]] = {}
 
@@ -126,6 +185,7 @@ class Stream:
             {view.name: self._counts for view in self.exact},
             levels or {},
             {view.name: [starts[window] for window in refused] for view in self.views if view not in self.exact},
+            self.forgone,
         )
 
     async def audit(self, levels: Mapping[str, str] | None = None, refused: Collection[int] = ()) -> Report:

@@ -94,7 +94,7 @@ def test_nothing_is_found_in_a_run_that_was_right() -> None:
     report = audit(SHOP, RIGHT, EXPECTED)
 
     report.assert_clean()
-    assert report.figures == {"windows": 3, "records": 27, "revisions": 27, "repeats": 0}
+    assert report.figures == {"windows": 3, "records": 27, "revisions": 27, "repeats": 0, "forgone": 0}
     audit(SHOP, OTHER, EXPECTED).assert_clean()
 
 
@@ -256,3 +256,21 @@ def test_refusals_are_faults_unless_they_were_to_be() -> None:
 
     audit(desk.plan, evidence, expected).assert_clean()
     assert audit(desk.plan, evidence, Expected(STARTS, {})).kinds == {"refused": 3, "lost": 3}
+
+
+def test_a_window_may_be_forgone_for_a_reason_that_it_is_expected_to_have_and_only_instead_of_a_release() -> None:
+    poor, rich = (Desk(plan(ONLY_PAGES, ('epsilon: "40"', f'epsilon: "{epsilon}"'))) for epsilon in (5, 50))
+    for desk in (poor, rich):
+        for start in STARTS:
+            desk.give("pages", start, {"a": 100})
+    evidence, released = left_by(poor), left_by(rich)
+    last = Expected(STARTS, {}, forgone={"budget": STARTS[2:]})
+
+    report = audit(poor.plan, evidence, last)
+    report.assert_clean()
+    assert report.figures["forgone"] == 3  # for three audiences
+    for other in ({"budget": STARTS[:2]}, {"other": STARTS}):
+        assert audit(poor.plan, evidence, replace(last, forgone=other)).kinds == {"refused": 3, "lost": 3}
+    audit(rich.plan, released, last).assert_clean()
+    both = with_log(released, PAGES, [*released.shown[PAGES], evidence.shown[PAGES][-1]])
+    assert audit(rich.plan, both, last).kinds == {"unasked": 1}

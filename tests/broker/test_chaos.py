@@ -1,0 +1,27 @@
+"""Whatever happens to workers, networks, folders and brokers: the short form of `python -m tests.chaos`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_dp.runtime import localkafka
+from tests.chaos.acts import KINDS, LATER
+from tests.chaos.driver import run
+from tests.chaos.schedule import chosen
+
+pytestmark = pytest.mark.broker
+
+
+async def test_two_minutes_of_chaos_leave_every_window_released_in_time_drawn_once_counted_right_and_paid(
+    tmp_path: Path,
+) -> None:
+    if (problem := localkafka.local_kafka_problem()) is not None:
+        pytest.skip(f"no broker: {problem}")
+    kinds = chosen(KINDS, KINDS.keys() - LATER)
+
+    result = await run(tmp_path, kinds, seed=1, minutes=1.6, workers=(1, 3), say=print)
+
+    print(result)
+    result.report.assert_clean()

@@ -1,0 +1,233 @@
+"""Everything that can happen: one function of each kind, and the table of them.
+
+An act takes the world, itself, and, if it is done to a worker, that worker. When it returns, it is over: what it
+stopped goes on, who it ended is started again by the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+
+from stream_dp.runtime.client import Outgoing, kafka_address
+from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.testing import Event, SourceWriter
+from tests.chaos.schedule import Act, Kind
+from tests.chaos.world import FINEST, World
+from tests.support.crew import Member
+from tests.support.losing import delete
+from tests.support.poison import Visit, poison
+from tests.support.processes import SESSION_SECONDS
+from tests.support.visits import MINUTE, PAGES
+
+READ_WITHIN_S = 40.0
+NOTICED_WITHIN_S = 10.0
+ITEMS_OF_A_BOMB = 12_000
+TRAPS = ["counts-changelog", "merges-changelog", "releases-changelog", "releases-changelog/r"]
+TRAPS += ["releases-changelog/t", "-partials", "-merged", "-pages.public", "-top.partner", "-orders"]
+LONGER = (SESSION_SECONDS + 1, SESSION_SECONDS + 5)
+"""So long that the group gives a worker up."""
+
+
+# -- workers --------------------------------------------------------------------------------------------------
+
+
+async def kill(_: World, act: Act, member: Member) -> None:
+    await member.kill()
+    await asyncio.sleep(act.seconds)
+
+
+async def kill_and_delete(_: World, act: Act, member: Member) -> None:
+    await member.kill(fresh=True)
+    await asyncio.sleep(act.seconds)
+
+
+async def leave(world: World, act: Act, member: Member) -> None:
+    world.told["left only by SIGKILL"] += await member.leave() == -signal.SIGKILL
+    await member.kill(fresh=act.chance().random() < 0.3)
+    await asyncio.sleep(act.seconds)
+
+
+async def stop(_: World, act: Act, member: Member) -> None:
+    await member.stand_still(act.seconds)
+
+
+async def trap(world: World, act: Act, member: Member) -> None:
+    chance = act.chance()
+    world.told["trap that sprang"] += await member.trapped(chance.choice(TRAPS), chance.randrange(1, 4), act.seconds)
+
+
+async def freeze(_: World, act: Act, member: Member) -> None:
+    member.proxy.freeze()
+    await asyncio.sleep(act.seconds)
+    member.proxy.thaw()
+
+
+async def freeze_and_kill(_: World, act: Act, member: Member) -> None:
+    member.proxy.freeze()
+    await asyncio.sleep(0.3)
+    await member.kill(fresh=act.chance().random() < 0.3)
+    await asyncio.sleep(act.seconds)
+    member.proxy.thaw()
+
+
+async def cut(_: World, act: Act, member: Member) -> None:
+    member.proxy.cut()
+    await asyncio.sleep(act.seconds)
+    member.proxy.mend()
+
+
+async def fill_disk(world: World, act: Act, member: Member) -> None:
+    if not world.disks:
+        world.told["no disk of its own to fill"] += 1
+        return
+    filler = member.worker.data_dir / "filler"
+    await asyncio.to_thread(_fill, filler)
+    await asyncio.sleep(act.seconds)
+    filler.unlink(missing_ok=True)
+
+
+def _fill(file: Path) -> None:
+    """Write until nothing more fits."""
+    with file.open("wb", buffering=0) as out:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while out.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                os.fsync(out.fileno())
+
+
+# -- the broker -----------------------------------------------------------------------------------------------
+
+
+async def kill_broker(world: World, act: Act) -> None:
+    async with world.cluster.at_rest:
+        world.cluster.signal(signal.SIGKILL)
+        await asyncio.sleep(act.seconds)
+        await asyncio.to_thread(world.cluster.start)
+
+
+async def pause_broker(world: World, act: Act) -> None:
+    async with world.cluster.at_rest:
+        world.cluster.signal(signal.SIGSTOP)
+        await asyncio.sleep(act.seconds)
+        world.cluster.signal(signal.SIGCONT)
+
+
+# -- people ---------------------------------------------------------------------------------------------------
+
+
+async def grant(world: World, act: Act) -> None:
+    chance = act.chance()
+    async with world.cluster.at_rest:
+        await world.app.grant(chance.choice(list(FINEST)), chance.choice(["overview", "standard", "detailed"]))
+
+
+async def change_sources(world: World, _: Act) -> None:
+    """Add a source with a view, or take it away again; a bad record in each partition tells whether it is read."""
+    topic, partitions = f"{world.app.plan.name}.more", 3
+    async with world.everybody() as members:
+        await world.app.client.create([TopicSpec(topic, partitions)])
+        codes = await asyncio.gather(*(member.leave() for member in members))
+        world.told["left only by SIGKILL"] += codes.count(-signal.SIGKILL)
+        world.configure(more=not world.has_more)
+        for member in members:
+            member.start()
+        if not world.has_more:
+            return
+        before = len(await world.app.read(f"{topic}.dlq"))
+        await world.app.client.publish([Outgoing(topic, partition, b"k", b"{") for partition in range(partitions)])
+        deadline = time.monotonic() + READ_WITHIN_S
+        while len(await world.app.read(f"{topic}.dlq")) < before + partitions:
+            if time.monotonic() > deadline:
+                world.faults.append(("unread", f"{topic}, {READ_WITHIN_S:.0f} s after it was added"))
+                return
+            await asyncio.sleep(1)
+
+
+async def delete_topic(world: World, act: Act) -> None:
+    """Delete a topic in which counts are on their way; the workers notice and end, and are told to accept the loss."""
+    topics = Topics.of(world.app.plan)
+    topic = act.chance().choice([topics.partials, topics.merged])
+    async with world.everybody() as members:
+        world.stream.forgone.setdefault("lost", set()).update(world.unreleased())
+        for member in members:
+            member.wanted = False
+        await delete(world.app, topic)
+        await asyncio.sleep(NOTICED_WITHIN_S)
+        for member in members:
+            if member.worker.ended() is None:
+                world.faults.append(("unnoticed", f"{member.worker.name} goes on without {topic}"))
+                await member.kill()
+            member.start("--accept-loss")
+        await asyncio.sleep(act.seconds)
+
+
+async def bomb(world: World, act: Act) -> None:
+    """Many long items in a few small requests: what is short on its way is long in memory."""
+    chance = act.chance()
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka_address(world.app.plan.broker), compression_type="gzip", max_request_size=1 << 25
+    )
+    await producer.start()
+    try:
+        async with world.cluster.at_rest:
+            at = world.stream.start + world.stream.windows * MINUTE
+            writer = SourceWriter(world.app.plan)
+            for number in range(ITEMS_OF_A_BOMB):
+                user = f"bomb{chance.randrange(10**9)}"
+                event = Event(user, f"{number:06}".ljust(1000, "x"), at + chance.randrange(MINUTE))
+                (row,) = writer.records([event])
+                await producer.send(row.topic, row.value, row.key, row.partition)
+            await producer.flush()
+    finally:
+        await producer.stop()
+
+
+async def poison_records(world: World, act: Act) -> None:
+    chance = act.chance()
+    source = world.stream.views[0].source
+    async with world.cluster.at_rest:
+        at = world.stream.start + world.stream.windows * MINUTE
+        rows = []
+        for _number in range(chance.randrange(1, 400)):
+            visit = Visit(f"u{chance.randrange(240)}", chance.choice(PAGES), at + chance.randrange(MINUTE))
+            bad = poison(visit, chance)
+            partition = chance.randrange(source.partitions)
+            rows.append(Outgoing(source.topic, partition, bad.key, bad.value, list(bad.headers.items())))
+        await world.app.client.publish(rows)
+    world.told["records that are no events"] += len(rows)
+
+
+Deed = Callable[..., Awaitable[None]]
+
+_TABLE: list[tuple[str, Deed, Kind]] = [
+    ("kill", kill, Kind("worker", "kill", 24, long=LONGER)),
+    ("kill and delete its folder", kill_and_delete, Kind("worker", "folder", 10, long=LONGER)),
+    ("leave and join", leave, Kind("worker", "leave", 16, long=(8, 25))),
+    ("stop", stop, Kind("worker", "stop", 10)),
+    ("stop long", stop, Kind("worker", "stop", 8, LONGER)),
+    ("trap", trap, Kind("worker", "stop", 14, LONGER)),
+    ("freeze the network", freeze, Kind("worker", "network", 8, LONGER)),
+    ("freeze the network and kill", freeze_and_kill, Kind("worker", "network", 5, LONGER)),
+    ("cut the network", cut, Kind("worker", "network", 5, long=LONGER)),
+    ("fill the disk", fill_disk, Kind("worker", "disk", 6, (2, 8))),
+    ("kill the broker", kill_broker, Kind("broker", "broker", 1, (0, 4), (10, 20))),
+    ("pause the broker", pause_broker, Kind("broker", "broker", 1, (1, 5), (8, 20))),
+    ("grant", grant, Kind("operator", "grant", 8, (0, 0))),
+    ("change the sources", change_sources, Kind("operator", "topics", 1, (0, 0))),
+    ("delete a topic", delete_topic, Kind("operator", "topics", 1, (2, 6))),
+    ("poison", poison_records, Kind("producer", "poison", 12, (0, 0))),
+    ("bomb", bomb, Kind("producer", "bomb", 1, (0, 0))),
+]
+DEEDS: dict[str, Deed] = {name: deed for name, deed, _ in _TABLE}
+KINDS: dict[str, Kind] = {name: kind for name, _, kind in _TABLE}
+LATER = frozenset({"change the sources", "delete a topic", "bomb"})
+"""What happens only where it is asked for."""

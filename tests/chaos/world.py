@@ -1,0 +1,222 @@
+"""A cluster, an application with its workers, and what they are fed: all that things can happen to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from stream_dp.records.codec import decode
+from stream_dp.runtime import localkafka
+from stream_dp.runtime.client import kafka_address
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import Application, application
+from tests.support.crew import Crew, Member
+from tests.support.processes import WorkerProcess
+from tests.support.proxy import Proxy
+from tests.support.visits import MINUTE, MORE, RICH, TOP, WITNESSED, Stream, configuration, new_name
+
+AT_MOST_BEHIND = 40
+"""Windows that are fed and not yet released; more of them would only make the end of a run late."""
+FINEST = {"public": "detailed", "partner": "detailed", "internal": "detailed"}
+DISK = "48m"
+"""The size of a worker's disk, where one can be made for it."""
+
+
+class Cluster:
+    """A Kafka of our own, which can be killed and stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.at_rest = asyncio.Lock()
+        """Held by who needs it up, or takes it down."""
+
+    def start(self) -> str:
+        """Start it where and as it was; its address."""
+        address = localkafka.start(self._folder, heap="512m").address
+        assert address is not None
+        return address
+
+    def signal(self, number: int) -> None:
+        """Send its process a signal."""
+        pid = localkafka.status(self._folder).pid
+        assert pid is not None
+        os.kill(pid, number)
+
+    def stop(self) -> None:
+        """End it, even if it stands still."""
+        if localkafka.status(self._folder).running:
+            self.signal(signal.SIGCONT)
+        localkafka.stop(self._folder)
+
+
+class Watch:
+    """Sees when the first record of every window comes to every public topic."""
+
+    def __init__(self, app: Application) -> None:
+        views = app.plan.views.values()
+        self._topics = [Topics.release(view.name, audience) for view in views for audience in view.audiences]
+        self._address = kafka_address(app.plan.broker)
+        self.seen: dict[str, dict[int, float]] = {topic: {} for topic in self._topics}
+
+    def shown(self) -> int:
+        """How many windows every topic has."""
+        return min(map(len, self.seen.values()))
+
+    async def run(self) -> None:
+        """Read without end, whatever the cluster does."""
+        positions: dict[TopicPartition, int] = {}
+        while True:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self._address, enable_auto_commit=False, auto_offset_reset="earliest"
+            )
+            try:
+                await consumer.start()
+                while True:
+                    await self._read(consumer, positions)
+            except (KafkaError, OSError):
+                await asyncio.sleep(0.5)
+            finally:
+                await consumer.stop()
+
+    async def _read(self, consumer: AIOKafkaConsumer, positions: dict[TopicPartition, int]) -> None:
+        if len(consumer.assignment()) < len(self._topics):
+            there = await consumer.topics()
+            places = [TopicPartition(topic, 0) for topic in self._topics if topic in there]
+            consumer.assign(places)
+            for place in positions.keys() & set(places):
+                consumer.seek(place, positions[place])
+        for place, records in (await consumer.getmany(timeout_ms=200)).items():
+            now = time.monotonic()
+            positions[place] = records[-1].offset + 1
+            for record in records:
+                self.seen[place.topic].setdefault(decode(record.value).window.start_ms, now)
+
+
+@dataclass
+class World:
+    """All that things can happen to."""
+
+    app: Application
+    cluster: Cluster
+    crew: Crew
+    stream: Stream
+    watch: Watch
+    disks: bool
+    """Whether every worker has a disk of its own, which can be full."""
+    fed: dict[int, float] = field(default_factory=dict)
+    done: Counter[str] = field(default_factory=Counter)
+    """What happened how often."""
+    told: Counter[str] = field(default_factory=Counter)
+    """What more there is to tell of it."""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """What acts found to be wrong, as an audit tells it."""
+    busy: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """By worker: held while something is done to it."""
+    has_more: bool = False
+    """Whether the configuration has a second source."""
+    feeding: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether windows are to be fed."""
+
+    def lock(self, member: Member) -> asyncio.Lock:
+        """Held while something is done to a worker."""
+        return self.busy.setdefault(member.worker.name, asyncio.Lock())
+
+    @asynccontextmanager
+    async def everybody(self) -> AsyncIterator[list[Member]]:
+        """The workers there are, while nothing else is done to them, and with the cluster up."""
+        async with AsyncExitStack() as stack:
+            for member in self.crew.members:
+                await stack.enter_async_context(self.lock(member))
+            await stack.enter_async_context(self.cluster.at_rest)
+            yield [member for member in self.crew.members if member.wanted]
+
+    def unreleased(self) -> set[int]:
+        """The starts of the windows that were fed, if only in part, and are not in every topic."""
+        begun = (self.stream.start + at * MINUTE for at in range(self.stream.windows + 1))
+        return {start for start in begun if any(start not in seen for seen in self.watch.seen.values())}
+
+    async def feed(self, windows: int) -> None:
+        """Publish so many windows."""
+        async with self.cluster.at_rest:
+            before = self.stream.windows
+            await self.stream.go_on(windows)
+            now = time.monotonic()
+            self.fed |= {self.stream.start + at * MINUTE: now for at in range(before, self.stream.windows)}
+
+    async def feed_without_end(self, chance: random.Random) -> None:
+        """A few windows at a time, while it is wanted."""
+        while True:
+            await self.feeding.wait()
+            if self.stream.windows - self.watch.shown() < AT_MOST_BEHIND:
+                await self.feed(chance.randrange(1, 5))
+            await asyncio.sleep(chance.uniform(0.5, 2))
+
+    def configure(self, *, more: bool) -> None:
+        """Write the configuration anew, with a second source or without; workers read it when they start."""
+        file = self.app.plan.key_file.parent / "application.yaml"
+        file.write_text(_configuration(self.app.plan.name, more=more), encoding="utf-8")
+        self.has_more = more
+
+    async def all_shown(self, bound_s: float) -> bool:
+        """Whether everything is shown so long after the last of it was fed, or earlier."""
+        while self.watch.shown() < self.stream.windows:
+            if time.monotonic() > max(self.fed.values()) + bound_s:
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
+
+@asynccontextmanager
+async def world(folder: Path, workers: int) -> AsyncIterator[World]:
+    """A cluster and an application on it, with so many workers that do not run yet."""
+    cluster = Cluster(folder / "kafka")
+    mounted: list[Path] = []
+    proxies: list[Proxy] = []
+    processes: list[WorkerProcess] = []
+    try:
+        address = await asyncio.to_thread(cluster.start)
+        async with application(_configuration(new_name(), more=False), folder / "application", broker=address) as app:
+            for at in range(workers):
+                proxies.append(Proxy(address))
+                processes.append(WorkerProcess(app, f"w{at}", proxy=proxies[-1]))
+                if _own_disk(processes[-1].data_dir):
+                    mounted.append(processes[-1].data_dir)
+            members = [Member(process, proxy) for process, proxy in zip(processes, proxies, strict=True)]
+            async with Crew(members) as crew:
+                yield World(app, cluster, crew, Stream(app, visits=40), Watch(app), len(mounted) == workers)
+    finally:
+        for process in processes:
+            process.end()
+        for proxy in proxies:
+            proxy.close()
+        for disk in mounted:
+            await asyncio.to_thread(subprocess.run, ["umount", "-l", str(disk)], check=False)
+        await asyncio.to_thread(cluster.stop)
+
+
+def _configuration(name: str, *, more: bool) -> str:
+    return configuration(name, ("views:\n", "views:" + TOP), *WITNESSED, *RICH, *(MORE if more else ()))
+
+
+def _own_disk(folder: Path) -> bool:
+    """Give a folder a small file system of its own; False where that is not allowed."""
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def ends(crew: Crew) -> Mapping[str, int]:
+    """How often members ended by themselves, the most frequent first."""
+    return dict(crew.ends.most_common())
