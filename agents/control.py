@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from stream_dp.control.grants import encode_order
-from stream_dp.runtime.grants import read_order
 from stream_dp.runtime.host import Host
 from stream_dp.windows.effects import Increment
 
@@ -13,7 +12,7 @@ from stream_dp.windows.effects import Increment
 async def control(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
         for record in chunk.records:
-            order = read_order(record, host.plan)
+            order = host.order(record)
             if order is not None:
                 await host.send(host.fan_out(order.audience.encode(), encode_order(order)))
                 host.counters.add(Increment("grants", 1))

@@ -22,3 +22,5 @@ async def ingest(stream: Any, host: Host) -> None:
         for topic, counter in (await host.counters_of(chunk.partition)).items():
             times_ms = [tick.now_ms for tick in ticks if topic in tick.ends]
             await host.carry_out(counter.ticks(times_ms), table, chunk.partition, threaded=True)
+            for view, from_ms in [tick.recall for tick in ticks if tick.recall is not None]:
+                await host.carry_out(counter.recall(view, from_ms), table, chunk.partition)

@@ -27,7 +27,8 @@ from stream_dp.runtime.running import run_worker
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Where stored state was lost: charge what was published at worst, go on behind it. For one start only.",
+    help="Where stored state or a topic was lost: charge what was published at worst, refuse windows that miss counts, "
+    "go on behind them. For one start only.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Say what Faust is doing, too.")
 def worker(file: Path, data_dir: Path | None, replication: int, accept_loss: bool, verbose: bool) -> None:
@@ -45,6 +46,12 @@ def worker(file: Path, data_dir: Path | None, replication: int, accept_loss: boo
     state was lost, and releasing them again would spend the budget a second time. Restore the data folder and the
     changelog topics if there is a copy. Without one, --accept-loss reads the release topics from the beginning,
     charges every such window to the ledger as dear as it can have been, and never releases it again, nor sharper.
+
+    The same holds for a topic of the application that was deleted, whether or not it was made again: a worker that runs
+    ends within seconds and one that starts does not, both with code 2, and say what is lost with it. --accept-loss
+    creates what is missing and goes on; windows that miss counts are published as refusals with reason "lost".
+
+    A worker whose configuration is not that of the workers that run waits until those have ended.
 
     Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
     """

@@ -12,11 +12,15 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
 
 GRANT = b"grant/"
+_OFFSET_BITS = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A checked grant: an audience may see this level from now on. `number` rises from grant to grant."""
+    """A checked grant: an audience may see this level from now on.
+
+    `number` rises from grant to grant, also where the control topic was deleted and made again in between.
+    """
 
     number: int
     audience: str
@@ -67,14 +71,17 @@ class Grant(BaseModel):
             )
 
 
-def check_grant(key: bytes | None, value: bytes | None, offset: int, plan: Plan) -> Order | UnknownGrant | None:
+def check_grant(
+    key: bytes | None, value: bytes | None, offset: int, plan: Plan, life: int = 1
+) -> Order | UnknownGrant | None:
     """What a control record comes to.
 
     Args:
         key: the record's key.
         value: its value.
-        offset: its offset, which numbers the order.
+        offset: its offset.
         plan: the application.
+        life: which life of the control topic it is, the first being 1; with the offset it numbers the order.
 
     Returns:
         The order that it gives, or why it gives none; None for a tombstone and for what is about something else.
@@ -86,7 +93,7 @@ def check_grant(key: bytes | None, value: bytes | None, offset: int, plan: Plan)
         grant.check(plan)
     except (ValidationError, ConfigError):
         return UnknownGrant(offset)
-    return Order(offset, grant.audience, grant.level)
+    return Order((life - 1 << _OFFSET_BITS) + offset, grant.audience, grant.level)
 
 
 def encode_order(order: Order) -> bytes:

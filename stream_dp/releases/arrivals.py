@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import msgspec
 
 from stream_dp.windows.merge_rows import MergedBucket
 
 
-class _Cut(NamedTuple):
-    """Into how many parts a bucket was cut, and which of them have come."""
+@dataclass(slots=True)
+class _Come:
+    """What has come of a bucket."""
 
-    parts: int
-    come: set[int]
+    parts: int = 0
+    """Into how many parts it was cut; 0 before one has come."""
+    numbers: set[int] = field(default_factory=set)
+    """Those that have come."""
+    lost: bool = False
+    """Whether it was said that counts of it are lost."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its parts are there."""
+        return bool(self.parts) and len(self.numbers) == self.parts
 
 
 class Arrivals:
-    """Which parts have come. Memory holds numbers; the counts are in the table."""
+    """Which parts have come. Memory holds numbers; the counts are in the table.
+
+    That a bucket is lost counts where it is not whole, and no more when all its parts come after all.
+    """
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[str, int], dict[int, _Cut]] = {}
+        self._windows: dict[tuple[str, int], dict[int, _Come]] = {}
 
     def take(self, bucket: MergedBucket) -> Sequence[MergedBucket]:
         """Note a part; it takes the place of the one that came under its key.
@@ -30,19 +43,24 @@ class Arrivals:
             The parts, without counts, that are void because the bucket was cut otherwise for them: an item could be in
             one of them and in one of the new parts.
         """
-        window = self._windows.setdefault((bucket.view, bucket.start_ms), {})
-        known = window.get(bucket.bucket)
+        come = self._windows.setdefault((bucket.view, bucket.start_ms), {}).setdefault(bucket.bucket, _Come())
+        if bucket.lost:
+            come.lost = True
+            return ()
         void: list[MergedBucket] = []
-        if known is None or known.parts != bucket.parts:
-            former = sorted(known.come) if known is not None else []
-            void = [msgspec.structs.replace(bucket, part=part, counts={}) for part in former]
-            known = window[bucket.bucket] = _Cut(bucket.parts, set())
-        known.come.add(bucket.part)
+        if come.parts != bucket.parts:
+            void = [msgspec.structs.replace(bucket, part=part, counts={}) for part in sorted(come.numbers)]
+            come.parts, come.numbers = bucket.parts, set()
+        come.numbers.add(bucket.part)
         return void
 
     def complete(self, view: str, start_ms: int) -> int:
-        """How many buckets of a window have all their parts."""
-        return sum(len(cut.come) == cut.parts for cut in self._windows.get((view, start_ms), {}).values())
+        """How many buckets of a window have all their parts, or are lost."""
+        return sum(come.whole or come.lost for come in self._windows.get((view, start_ms), {}).values())
+
+    def is_lost(self, view: str, start_ms: int) -> bool:
+        """Whether a bucket of a complete window is lost."""
+        return not all(come.whole for come in self._windows.get((view, start_ms), {}).values())
 
     def forget(self, view: str, start_ms: int) -> None:
         """A window has had its turn."""

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from stream_dp.accounting import Overdraft, commit, reserve
+from stream_dp.accounting import Cost, Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
@@ -30,7 +31,7 @@ from stream_dp.kinds.sealing import Sealing, WindowNoise
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
-from stream_dp.releases.losses import UNPUBLISHED, Published, lost_costs, lost_state, lost_windows
+from stream_dp.releases.losses import UNPUBLISHED, Published, check_unknown, lost_costs, lost_state, lost_windows
 from stream_dp.releases.outboxes import BYTES_AT_ONCE
 from stream_dp.releases.pieces import (
     Addressed,
@@ -93,6 +94,9 @@ class ReleaseEngine:
         topic: Callable[[str, str], str],
         accounts: str,
         withdrawal: Callable[[MergedBucket], Message],
+        recall: Callable[[str, int], Sequence[Message]],
+        gaps: bool = False,
+        unknown_before: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Set up the engine; `load` makes it ready.
 
@@ -107,6 +111,10 @@ class ReleaseEngine:
             topic: the public topic of a view and an audience.
             accounts: the operators' topic of the accounts.
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
+            recall: asks the counters of a view to stand in for what they handed on, from a window on. What stands in is
+                taken for windows that wait, and in them for buckets that have not come.
+            gaps: whether a topic in which counts stand on their way here was ever lost: windows may miss some.
+            unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
         self._views = {view.name: view for view in views}
         self._marks = {
@@ -122,6 +130,9 @@ class ReleaseEngine:
         self._withdrawal = withdrawal
         self._clearances = Clearances(self._views)
         self._arrivals = Arrivals()
+        self._recall = recall
+        self._gaps = gaps
+        self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
 
     @property
@@ -142,7 +153,7 @@ class ReleaseEngine:
 
         Raises:
             ConfigError: a view or the key was changed in a way that the stored releases do not fit; or state was lost,
-                which is not accepted. Nothing has been stored.
+                which is not accepted, or of too many windows. Nothing has been published.
         """
         lost: dict[str, list[int]] = {}
         for name, mark in self._marks.items():
@@ -162,6 +173,9 @@ class ReleaseEngine:
             yield from self._write_off(self._views[name], found, rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
+            check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
+        if self._gaps:
+            yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
         self._clearances.load(rows)
         yield Erase(BUCKET, after(BUCKET))
 
@@ -177,6 +191,7 @@ class ReleaseEngine:
         half = [start for start in lost if stored_window(view.name, start, rows) is not None]
         mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
         forgotten = [row for start in half for row in forgotten_window(view.name, start, rows)]
+        yield Send(self._recall(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
         yield Commit([*charged, *forgotten, self._view_row(view.name)])
         yield Increment("windows_lost", len(lost), (("view", view.name),))
 
@@ -246,7 +261,11 @@ class ReleaseEngine:
             yield Erase(prefix, after(prefix))
 
     def _is_due(self, view: ViewPlan) -> bool:
-        return self._arrivals.complete(view.name, self._marks[view.name].next_ms) == view.buckets
+        start = self._marks[view.name].next_ms
+        return self._is_unknown(view, start) or self._arrivals.complete(view.name, start) == view.buckets
+
+    def _is_unknown(self, view: ViewPlan, start: int) -> bool:
+        return start < self._unknown_before.get(view.name, start)
 
     def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
@@ -254,9 +273,19 @@ class ReleaseEngine:
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
         reserved = reserve(ledger, str(call), view.cost(finest), self._accounts.left(view, start))
-        buckets = stored_buckets(view.name, start, rows)
-        slot = self._slots.after(max(bucket.closed_ms for bucket in buckets))
+        is_lost = self._is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
+        buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
+        slot = self._slots.after(max((bucket.closed_ms for bucket in buckets), default=0))
         slot = max(slot, self._last_slots.get(view.name, slot))  # windows leave in order, though a clock was set back
+        if is_lost:
+            row = WindowRow(refused=True, slot_ms=slot)
+            left = self._accounts.left(view, start)
+            nothing = Booking(self._accounts.plan(view, start), ledger, left, Cost.ZERO)
+            leaving = self._publisher.refusals(view, start, levels, 1, Cost.ZERO, nothing, "lost")
+            before = _leave(view, start, row, slot, leaving)
+            yield from self._store(view, start, row, before, [], rows)
+            yield Increment("windows_lost", 1, (("view", view.name),))
+            return
         if isinstance(reserved, Overdraft):
             row = WindowRow(refused=True, slot_ms=slot)
             refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, reserved.asked)

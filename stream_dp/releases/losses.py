@@ -33,6 +33,8 @@ class Shown(NamedTuple):
 Published = Mapping[str, Collection[Shown]]
 """What was found in the public topics, by view: all, or the newest of it."""
 UNPUBLISHED: Published = MappingProxyType({})
+MOST_UNKNOWN = 10_000
+"""Windows that are refused one by one because their counts were lost with their counters."""
 
 
 def lost_windows(view: ViewPlan, stored: ViewRow | None, shown: Collection[Shown], rows: Rows) -> list[int]:
@@ -79,6 +81,30 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
         period = view.ledger.periods.start_of(start)
         costs[period] = costs.get(period, Cost.ZERO) + cost
     return costs
+
+
+def check_unknown(view: ViewPlan, next_ms: int, unknown_before: Mapping[str, int]) -> None:
+    """Refuse to publish refusals without end, where the source of a view is read long after its events.
+
+    Args:
+        view: the view.
+        next_ms: start of its next window.
+        unknown_before: by view, start of the first window whose counts are known.
+
+    Raises:
+        ConfigError: there would be more than `MOST_UNKNOWN`.
+    """
+    count = view.window.shape.begun(next_ms, unknown_before.get(view.name, next_ms))
+    if count > MOST_UNKNOWN:
+        raise ConfigError(
+            [
+                Fault(
+                    f"views.{view.name}",
+                    f"its exact counts were lost, of every window that had begun, and these are {count}; to publish a "
+                    "refusal for each of them helps nobody. Give the view a new name",
+                )
+            ]
+        )
 
 
 def lost_state(lost: Mapping[str, Sequence[int]]) -> ConfigError:

@@ -22,6 +22,7 @@ from stream_dp.records.models import (
     Interval,
     Level,
     Price,
+    Reason,
     Refusal,
     Release,
 )
@@ -124,8 +125,9 @@ class Publisher:
         revision: int,
         asked: Cost,
         booking: Booking,
+        reason: Reason = "budget",
     ) -> list[Addressed]:
-        """One record per audience that says that the ledger could not pay, and the entry of that.
+        """One record per audience that says why there is no release, and the entry of that.
 
         Args:
             view: the view.
@@ -134,6 +136,7 @@ class Publisher:
             revision: the number their releases would have had.
             asked: what the records say was asked for, at least what `booking` says.
             booking: the refusal.
+            reason: why.
         """
         face, records, readers = account(booking.plan, start_ms), [], []
         for audience in sorted(levels, key=lambda audience: (levels[audience], audience)):
@@ -146,6 +149,7 @@ class Publisher:
                 asked=asked,
                 told=booking.told(audience),
                 ledger=face,
+                reason=reason,
             )
             readers.append(reader(view, audience, levels[audience], revision, Cost.ZERO, Cost.ZERO))
             records += self._addressed(record)
@@ -279,8 +283,9 @@ def refusal_record(
     asked: Cost,
     told: Cost,
     ledger: Account,
+    reason: Reason = "budget",
 ) -> Refusal:
-    """The record of a window, or of a sharper revision of it, that the ledger could not pay for.
+    """The record of a window, or of a sharper revision of it, that is not released.
 
     Args:
         view: the view's plan.
@@ -291,6 +296,7 @@ def refusal_record(
         asked: what it would have cost at worst.
         told: what the audience alone has been told in the period.
         ledger: the account, from `account`.
+        reason: why.
     """
     at = view.levels[level]
     return Refusal(
@@ -303,7 +309,7 @@ def refusal_record(
         window=_interval(view.window.shape, start_ms),
         revision=revision,
         level=Level(name=at.name, epsilon=Amount.up(at.epsilon)),
-        reason="budget",
+        reason=reason,
         asked=Price.spent(asked),
         told=Price.spent(told),
         ledger=ledger,

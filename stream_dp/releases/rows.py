@@ -127,7 +127,7 @@ class ClearanceRow(msgspec.Struct, array_like=True):
     """The newest grant of an audience. It names each level of the ladders at most once."""
 
     number: int
-    """Its offset in the control topic: a grant that is read again is known by it."""
+    """Its place in the control topic (`Order.number`): a grant that is read again is known by it."""
     levels: list[str]
     """The granted levels, newest first: a view uses the first that its ladder has."""
     slot_ms: int

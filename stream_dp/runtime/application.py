@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
-from zlib import crc32
 
 import faust
 import mode
@@ -18,6 +16,7 @@ from stream_dp.runtime import kafka, memory, storage
 from stream_dp.runtime.client import MEMORY, kafka_address
 from stream_dp.runtime.coalescing import ChunkSchema
 from stream_dp.runtime.fence import Claim
+from stream_dp.runtime.membership import Assignor, instance_id
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.sizes import BATCH_BYTES
@@ -36,7 +35,7 @@ H = TypeVar("H")
 class App(faust.App):
     """A Faust application whose consumer hands out chunks for the topics in `coalesced`.
 
-    Those of `sources` and `ticks` come in one order.
+    Those of `sources` and `ticks` come in one order. Only workers with the same `protocol` share partitions.
     """
 
     sources: frozenset[str] = frozenset()
@@ -44,14 +43,16 @@ class App(faust.App):
     ticks: str = ""
     memory_log: memory.MemoryLog | None = None
     claim: Claim
+    protocol: str = ""
 
 
-def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
+def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "") -> App:
     """The application of a plan, without tables and agents; its data folder is made.
 
     Args:
         plan: the checked configuration.
         log: the embedded log, for `memory://`.
+        protocol: from `membership.protocol`.
 
     Raises:
         StorageError: nothing can be written to the data folder.
@@ -63,6 +64,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
         store=f"{storage.SCHEME}://",
         datadir=str(plan.data_dir),
         Table=DurableTable,
+        PartitionAssignor=Assignor,
         topic_partitions=plan.partitions,
         topic_allow_declare=False,
         topic_disable_leader=True,
@@ -86,9 +88,9 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None) -> App:
         worker_redirect_stdouts=False,
     )
     topics = Topics.of(plan)
-    internal = [topics.ticks, topics.partials, topics.merged, topics.control, topics.orders]
+    app.protocol = protocol
     app.sources = frozenset(sources_of(plan))
-    app.coalesced = app.sources.union(internal)
+    app.coalesced = app.sources.union(topics.internal)
     app.ticks = topics.ticks
     app.memory_log = log
     app.claim = claims(plan.broker, log)
@@ -145,11 +147,6 @@ def claims(broker: str, log: memory.MemoryLog | None = None) -> Claim:
     if log is not None:
         return partial(memory.MemoryWriter.claim, log)
     return partial(kafka.KafkaWriter.claim, kafka_address(broker))
-
-
-def instance_id(plan: Plan) -> str:
-    """A name of this worker that survives a restart: its machine and its data folder."""
-    return f"{plan.name}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
 
 
 def _transport_address(broker: str) -> str:

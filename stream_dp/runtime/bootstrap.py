@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -14,7 +14,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.lists import KeyList
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.lists import read_lists
-from stream_dp.runtime.owners import OWNERS, create_owned
+from stream_dp.runtime.owners import OWNERS, Life, create_owned
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.sizes import BROKER_BYTES
 
@@ -36,14 +36,24 @@ class Settled:
     Attributes:
         starts: the start of the first window of every view, in ms.
         lists: the public lists that stand in topics, by topic.
+        topics: the topics that the application made, each with its life (`owners.Claim`).
+        uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
     """
 
     starts: Mapping[str, int]
     lists: Mapping[str, KeyList]
+    topics: Mapping[str, Life] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = field(default_factory=dict)
 
 
 async def prepare(
-    plan: Plan, client: Client, key_id: bytes, *, replication: int = 1, now_ms: Callable[[], int] | None = None
+    plan: Plan,
+    client: Client,
+    key_id: bytes,
+    *,
+    replication: int = 1,
+    accept_loss: bool = False,
+    now_ms: Callable[[], int] | None = None,
 ) -> Settled:
     """Claim and create the topics of an application, read its public lists, settle where each view's windows begin.
 
@@ -55,6 +65,7 @@ async def prepare(
         client: a client of its broker.
         key_id: the name of its key, from `keys.key_id`.
         replication: copies of every created topic.
+        accept_loss: go on where a topic that the application had was deleted.
         now_ms: the wall clock.
 
     Returns:
@@ -62,26 +73,28 @@ async def prepare(
 
     Raises:
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
-            cannot be used, or topics belong to another application or do not take what is written to them.
+            cannot be used, or topics belong to another application, were deleted, or do not take what is written to
+            them.
         BrokerError: the cluster refused something.
     """
     lists, faults = await read_lists(plan, client)
     if faults := [*await _wrong_sources(plan, client), *faults]:
         raise ConfigError(faults)
     topics = Topics.of(plan)
-    await create_owned(plan, client, key_id, replication=replication)
+    now = now_ms() if now_ms else int(time.time() * 1000)
+    claim = await create_owned(plan, client, key_id, replication=replication, accept_loss=accept_loss, now_ms=now)
     await _check_sizes([OWNERS.name, *(spec.name for spec in topics.all(plan))], client)
     starts = {view.name: view.window.first_ms for view in plan.views.values()}
     open_views = [name for name, start in starts.items() if start is None]
     known = await _origins(client, topics) if open_views else {}
     if missing := [name for name in open_views if name not in known]:
-        now = now_ms() if now_ms else int(time.time() * 1000)
         for name in missing:
             origin = Origin(name, plan.views[name].window.shape.start_of(now))
             key = ORIGIN + f"{name}/{uuid.uuid4()}".encode()
             await client.publish([Outgoing(topics.control, 0, key, msgspec.json.encode(origin))])
         known = await _origins(client, topics)
-    return Settled({name: known[name] if start is None else start for name, start in starts.items()}, lists)
+    settled = {name: known[name] if start is None else start for name, start in starts.items()}
+    return Settled(settled, lists, claim.topics, claim.uncounted)
 
 
 async def _origins(client: Client, topics: Topics) -> dict[str, int]:

@@ -7,22 +7,32 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from faust.types import TP
 
 from stream_dp.errors import BrokerError
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.requests import Dismissal, TopicsRequest
 from stream_dp.runtime.topics import TopicSpec
 from stream_dp.windows.sizes import BATCH_BYTES, BROKER_BYTES
 
 MEMORY = "memory://"
 _LIMIT = "max.message.bytes"
 _POLL_SECONDS = 0.2
+_WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
 ENDS_SECONDS = 5.0
 """How long the leaders of partitions may take to say where these end."""
@@ -39,8 +49,36 @@ class Outgoing:
     headers: Sequence[tuple[str, bytes]] = ()
 
 
+class TopicState(NamedTuple):
+    """A topic that is there. One that is deleted and made again has another id."""
+
+    id: str
+    partitions: int
+
+
+class Group(NamedTuple):
+    """A consumer group: its state in the broker's words, how its members share, and what each of them was given."""
+
+    state: str
+    protocol: str
+    owned: Mapping[str, frozenset[TP]]
+    """By member id."""
+
+
+NO_GROUP = Group("Empty", "", {})
+
+
 class Client(Protocol):
     """What commands and tests need of a broker."""
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        """Those of the topics that there are."""
+
+    async def group(self, name: str) -> Group:
+        """A consumer group as it is now; one that there is not is empty."""
+
+    async def dismiss(self, group: str, instance: str) -> None:
+        """Take a static member out of its group, if it is in it."""
 
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
@@ -70,6 +108,18 @@ class MemoryClient:
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        """Those of the topics that there are."""
+        log = self._log
+        return {name: TopicState(log.ids[name], log.partitions[name]) for name in topics if name in log.partitions}
+
+    async def group(self, name: str) -> Group:
+        """No group: the one worker of an embedded log has everything."""
+        return NO_GROUP
+
+    async def dismiss(self, group: str, instance: str) -> None:
+        """Nothing: nobody is a member."""
 
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
@@ -130,6 +180,51 @@ class KafkaClient:
         with self._answering():
             (found,) = await self._admin.describe_topics([topic])
         return None if found["error_code"] else len(found["partitions"])
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        """Those of the topics that there are.
+
+        Raises:
+            BrokerError: the cluster does not answer, or does not say whether a topic is there.
+        """
+        with self._answering():
+            answer = await self._admin._send_request(TopicsRequest(topics))
+        found = {}
+        for code, name, high, low, _, partitions, *_ in answer.topics:
+            if not code:
+                found[name] = TopicState(f"{high & _WORD:016x}{low & _WORD:016x}", len(partitions))
+            elif for_code(code) is not UnknownTopicOrPartitionError:
+                raise BrokerError(f"the cluster at {self._address} does not describe {name}: {for_code(code).__name__}")
+        return found
+
+    async def group(self, name: str) -> Group:
+        """A consumer group as it is now; one that there is not is empty.
+
+        Raises:
+            BrokerError: the cluster does not answer, or cannot tell yet.
+        """
+        with self._answering():
+            (answer,) = await self._admin.describe_consumer_groups([name])
+        code, _, state, _, protocol, members, *_ = answer.groups[0]
+        if code:
+            raise BrokerError(f"the cluster at {self._address} does not describe its group {name}: {for_code(code)}")
+        owned = {member: _assigned(assignment) for member, _, _, _, assignment in members}
+        return Group(state, protocol, owned)
+
+    async def dismiss(self, group: str, instance: str) -> None:
+        """Take a static member out of its group, if it is in it.
+
+        Raises:
+            BrokerError: the cluster does not answer, or refused.
+        """
+        with self._answering():
+            node = await self._admin.find_coordinator(group)
+            answer = await self._admin._send_request(Dismissal(group, instance), node)
+        for code in [answer.error_code, *(code for _, _, code in answer.members)]:
+            if code and for_code(code) is not UnknownMemberIdError:
+                raise BrokerError(
+                    f"the cluster at {self._address} did not dismiss {instance}: {for_code(code).__name__}"
+                )
 
     async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
         """Create the topics that do not exist yet.
@@ -238,6 +333,14 @@ class KafkaClient:
             async with asyncio.timeout(ENDS_SECONDS):
                 found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
         return found
+
+
+def _assigned(assignment: bytes) -> frozenset[TP]:
+    """What a member of a stable group was given; nothing while the group is being rebalanced."""
+    if not assignment:
+        return frozenset()
+    places = ConsumerProtocolMemberAssignment.decode(assignment).partitions()
+    return frozenset(TP(topic, partition) for topic, partition in places)
 
 
 async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:

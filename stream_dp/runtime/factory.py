@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 from zlib import crc32
 
 from aiokafka.partitioner import murmur2
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
+from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.grants import read_order
 from stream_dp.runtime.keys import key_id
 from stream_dp.runtime.routes import Routes, dead_letter
 from stream_dp.runtime.shelves import Shelves
-from stream_dp.runtime.topics import Topics, sources_of
+from stream_dp.runtime.topics import MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.events import EventDecoder, EventFormat, Partitioner
 from stream_dp.windows.merging import BucketMerger
@@ -41,7 +44,11 @@ class Factory:
         self._topics = Topics.of(plan)
         self._routes = Routes(plan)
         self._sources = sources_of(plan)
-        self._counted = {view.name: counted_view(view, settled.starts[view.name]) for view in plan.views.values()}
+        self._unknown = {view.name: unknown_before(view, settled) for view in plan.views.values()}
+        self._counted = {
+            view.name: counted_view(view, max(settled.starts[view.name], self._unknown[view.name]))
+            for view in plan.views.values()
+        }
 
     def counter(self, topic: str, partition: int) -> PartitionCounter:
         """The counter of a partition of a source topic, for every view on that source."""
@@ -64,6 +71,14 @@ class Factory:
     def _shelves(self) -> Shelves:
         """Made with the first counter: tables are open by then, so no other process uses the data folder."""
         return Shelves(self._plan.data_dir / "shelves")
+
+    def order(self, record: Any) -> Order | None:
+        """The order that a record of the control topic gives, None if it gives none.
+
+        Orders of a topic that was made anew come behind those of the former one.
+        """
+        control = self._topics.control
+        return read_order(record, self._plan, self._settled.topics[control].number)
 
     def merger(self) -> BucketMerger:
         """The merger of a partition; partials of a bucket come from each partition of a source."""
@@ -88,7 +103,23 @@ class Factory:
             topic=self._topics.release,
             accounts=self._topics.accounts,
             withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
+            recall=self._routes.recall,
+            gaps=any(
+                life.number > 1 for name, life in self._settled.topics.items() if name in on_the_way(self._topics)
+            ),
+            unknown_before=self._unknown,
         )
+
+
+def unknown_before(view: ViewPlan, settled: Settled) -> int:
+    """The start of the first window that had not begun when it was accepted that counts of a view were lost."""
+    lost_ms, shape = settled.uncounted.get(view.name), view.window.shape
+    return settled.starts[view.name] if lost_ms is None else shape.next(shape.start_of(lost_ms))
+
+
+def on_the_way(topics: Topics) -> list[str]:
+    """The topics in which counts that were handed on stand until their window is released."""
+    return [topics.partials, topics.changelog(MERGES), topics.merged, topics.changelog(RELEASES)]
 
 
 def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:

@@ -29,9 +29,15 @@ async def last_grant(plan: Plan, client: Client, audience: str) -> str | None:
     return level
 
 
-def read_order(record: Any, plan: Plan) -> Order | None:
-    """The order that a consumed control record gives; an unknown grant gives none, and a line in the log."""
-    found = check_grant(record.key, record.value, record.offset, plan)
+def read_order(record: Any, plan: Plan, life: int = 1) -> Order | None:
+    """The order that a consumed control record gives; an unknown grant gives none, and a line in the log.
+
+    Args:
+        record: the record.
+        plan: the application.
+        life: which life of the control topic it was read in.
+    """
+    found = check_grant(record.key, record.value, record.offset, plan, life)
     if isinstance(found, UnknownGrant):
         log.warning("%s", found)
         return None

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from faust.types import TP
 
 from stream_dp.config.plan import Plan
+from stream_dp.control.grants import Order
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
@@ -207,6 +208,10 @@ class Host:
     def keeps(self, partition: int, owner: Writer) -> bool:
         """Whether this worker still is that owner of a partition of the releases, and no rebalance has begun."""
         return self.tables[RELEASES].is_owner(partition, owner) and not self._app.rebalancing
+
+    def order(self, record: Any) -> Order | None:
+        """The order that a record of the control topic gives, None if it gives none."""
+        return self._factory.order(record)
 
     # -- effects ----------------------------------------------------------------------------------------------
 

@@ -65,6 +65,13 @@ class Consumer(CoalescingConsumer, driver.Consumer):
         position: int | None = assignment.state_value(tp)._position
         return position
 
+    async def rejoin(self) -> None:
+        """Join the group again, so that its partitions are shared anew."""
+        await self._thread.call_thread(self._rejoin)
+
+    async def _rejoin(self) -> None:
+        self._thread._consumer._coordinator.request_rejoin()
+
 
 class Transport(driver.Transport):
     """Registered under the scheme of `SCHEME`."""

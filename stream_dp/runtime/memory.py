@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,9 +58,20 @@ class MemoryLog:
     written: dict[tuple[TP, TP], int] = field(default_factory=lambda: defaultdict(int))
     """By partition, and partition that its writer owned: the highest epoch that a record there bears."""
 
+    ids: dict[str, str] = field(default_factory=dict)
+    """By topic: another one after it was deleted and made again."""
+
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic; an existing one stays as it is."""
-        self.partitions.setdefault(topic, partitions)
+        if topic not in self.partitions:
+            self.partitions[topic] = partitions
+            self.ids[topic] = uuid.uuid4().hex
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, its records and what was committed of it."""
+        for partition in range(self.partitions.pop(topic)):
+            self.records.pop(TP(topic, partition), None)
+            self.committed.pop(TP(topic, partition), None)
 
     def append(
         self,

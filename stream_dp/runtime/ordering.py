@@ -25,6 +25,9 @@ class Tick(msgspec.Struct, array_like=True, frozen=True):
     """The wall clock, read first."""
     ends: Mapping[str, int]
     """By topic, the end of the source's partition of the same number, asked for afterwards."""
+    recall: tuple[str, int] | None = None
+    """In place of the time: a view of which counts were lost on their way, and the start of the first window that is
+    waited for (`PartitionCounter.recall`)."""
 
 
 class TickOrder:

@@ -12,6 +12,11 @@ all its workers share. A worker that starts
 
 So what was claimed was there before, and whoever goes past a claim looked after reading it and found the topic gone.
 Of several applications that start at once, the first in the log has the topics.
+
+A claim also says which topics these were: one that is deleted and made again has another id. Where a topic of its own
+is gone, or another one of its name is there, an application does not start: with the topic went what the others rely
+on. Once that is accepted, the claim counts another life of the topic, and whoever passed something on through the
+former one goes by that.
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.runtime.client import Client, Outgoing
-from stream_dp.runtime.topics import SIZE, Topics, TopicSpec
+from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
+from stream_dp.runtime.topics import COUNTS, SIZE, Topics, TopicSpec, sources_of
 from stream_dp.windows.sizes import MESSAGE_BYTES
 
 OWNERS = TopicSpec(OWNERS_TOPIC, 1, {"cleanup.policy": "compact", **SIZE})
@@ -39,13 +45,24 @@ class Owner(NamedTuple):
     key_id: str
 
 
+class Life(NamedTuple):
+    """A topic from its making to its deletion: its id, and which life of its name it is, the first being 1."""
+
+    id: str
+    number: int
+
+
 class Claim(msgspec.Struct, frozen=True):
     """That topics belong to an application; `seen` is the offset of the last record that it knew, -1 for none."""
 
     application: str
     key_id: str
-    topics: tuple[str, ...]
+    topics: dict[str, Life]
     seen: int
+    sources: dict[str, tuple[str, str]] = {}
+    """By name: the topic of each source, and its id. They belong to nobody."""
+    uncounted: dict[str, int] = {}
+    """By view, where exact counts of it were lost: when that was accepted, in ms. What had begun then is not known."""
 
     @property
     def owner(self) -> Owner:
@@ -61,7 +78,9 @@ class Placed(NamedTuple):
     claim: Claim
 
 
-async def create_owned(plan: Plan, client: Client, key_id: bytes, *, replication: int = 1) -> None:
+async def create_owned(
+    plan: Plan, client: Client, key_id: bytes, *, replication: int = 1, accept_loss: bool = False, now_ms: int = 0
+) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
     Safe to run by any number of workers at once. Of applications that name a topic alike, no two get through while the
@@ -72,43 +91,105 @@ async def create_owned(plan: Plan, client: Client, key_id: bytes, *, replication
         client: a client of its broker.
         key_id: the name of its key.
         replication: copies of every created topic.
+        accept_loss: go on where a topic that it had was deleted.
+        now_ms: the wall time at which that is accepted.
+
+    Returns:
+        Its claim.
 
     Raises:
-        ConfigError: topics belong to another application; every one is named. Or they are too many for one claim.
+        ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
+            one claim.
         BrokerError: the cluster refused something.
         StateError: the topic of the claims holds something else.
     """
     await client.create([OWNERS], replication)
     specs, owner = Topics.of(plan).all(plan), Owner(plan.name, key_id.hex())
+    names = {spec.name for spec in specs}
     key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
     gone: set[tuple[str, bytes]] = set()
     """Topics that were missing under a claim, and the claim's key."""
     while True:
         log, seen = await _read(client)
         held = _holders(log)
-        missing = [spec.name for spec in specs if await client.partitions(spec.name) is None]
-        gone |= {(topic, held[topic].key) for topic in missing if topic in held}
+        former = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
+        own = [one.claim for one in log if one.claim.owner == owner]
+        last = own[-1] if own else Claim(*owner, {}, -1)
+        present = await client.describe(list(names))
+        gone |= {(name, held[name].key) for name in names if name in held and name not in present}
+        sources = await _sources(plan, client)
+        lost = deleted({name: former[name].id for name in names if name in former}, present)
         try:
             _check(plan, owner, {topic: one for topic, one in held.items() if (topic, one.key) not in gone})
+            _check_deleted(plan, lost, accept_loss, sources, last.sources)
         except ConfigError:
             if await _read(client) == (log, seen):
                 raise
             continue  # a topic that was missing was created and claimed since the claims were read
         await client.create(specs, replication)
-        topics = {spec.name for spec in specs} | {topic for topic, one in held.items() if one.claim.owner == owner}
-        claim = msgspec.json.encode(Claim(*owner, tuple(sorted(topics)), seen))
-        if len(claim) > MESSAGE_BYTES:
+        ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
+        anew = {one.topic for one in lost}
+        kept = {name: former[name].id for name in names - anew if name in former}
+        if ids.keys() != names or not kept.items() <= ids.items():
+            continue  # someone deletes topics at this moment
+        lives = {name: Life(ids[name], _number(former.get(name), name in anew)) for name in names}
+        uncounted = dict(last.uncounted)
+        if Topics.of(plan).changelog(COUNTS) in anew:
+            uncounted |= dict.fromkeys(_known(plan, former), now_ms)
+        claim = Claim(*owner, dict(sorted({**former, **lives}.items())), seen, {**last.sources, **sources}, uncounted)
+        encoded = msgspec.json.encode(claim)
+        if len(encoded) > MESSAGE_BYTES:
             raise ConfigError(
-                f"application {plan.name!r} has had {len(topics)} topics, more than one claim can name; give it "
+                f"application {plan.name!r} has had {len(claim.topics)} topics, more than one claim can name; give it "
                 "another name, or take views out of it"
             )
-        await client.publish([Outgoing(OWNERS.name, 0, key, claim)])
+        await client.publish([Outgoing(OWNERS.name, 0, key, encoded)])
         log, _ = await _read(client)
         held = _holders(log)
-        if all(topic in held and held[topic].claim.owner == owner for topic in topics):
+        if all(topic in held and held[topic].claim.owner == owner for topic in claim.topics):
             await _withdraw(client, _superseded(log, key))
-            return
+            return claim
         await _withdraw(client, [key])
+
+
+def _number(former: Life | None, anew: bool) -> int:
+    return 1 if former is None else former.number + anew
+
+
+def _known(plan: Plan, former: Mapping[str, Life]) -> list[str]:
+    """The views of which a release topic was claimed before."""
+    return [
+        view.name
+        for view in plan.views.values()
+        if any(Topics.release(view.name, audience) in former for audience in view.audiences)
+    ]
+
+
+async def _sources(plan: Plan, client: Client) -> dict[str, tuple[str, str]]:
+    """The topics of the sources that are there, and their ids, by name of the source."""
+    present = await client.describe(list(sources_of(plan)))
+    return {source.name: (topic, present[topic].id) for topic, source in sources_of(plan).items() if topic in present}
+
+
+def _check_deleted(
+    plan: Plan,
+    lost: list[Deleted],
+    accept_loss: bool,
+    sources: Mapping[str, tuple[str, str]],
+    former: Mapping[str, tuple[str, str]],
+) -> None:
+    """Make sure that no topic was deleted since it was claimed, or that this is accepted.
+
+    Raises:
+        ConfigError: some were. That of a source is not accepted: where it was counted to belongs to the former one.
+    """
+    again = [
+        Deleted(topic, again=True)
+        for name, (topic, _) in sources.items()
+        if name in former and former[name][0] == topic and former[name] != sources[name]
+    ]
+    if found := [*([] if accept_loss else lost), *again]:
+        raise lost_topics(plan, found)
 
 
 async def _read(client: Client) -> tuple[list[Placed], int]:

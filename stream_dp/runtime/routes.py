@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.releases.rows import merged_key
+from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import encode
@@ -33,6 +34,11 @@ class Routes:
     def withdraw_merged(self, bucket: MergedBucket, partition: int) -> Message:
         """The tombstone of a merged bucket that was read from `partition`."""
         return self._merged(bucket, partition, None)
+
+    def recall(self, view: str, from_ms: int) -> list[Message]:
+        """Ask every counter of a view to stand in for what it handed on, from a window on."""
+        value = encode(Tick(0, {}, (view, from_ms)))
+        return [Message(self._topics.ticks, None, value, partition) for partition in range(self._plan.partitions)]
 
     def _partial(self, partial: PartialHead, value: bytes | None) -> Message:
         at = self._topics.partial_partition(partial.view, partial.start_ms, partial.bucket)

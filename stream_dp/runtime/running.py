@@ -18,6 +18,7 @@ from stream_dp.runtime.client import Client, connect
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import key_id, load_key
+from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
 from stream_dp.runtime.worker import Worker
 from stream_dp.windows.durations import format_duration
@@ -85,7 +86,9 @@ async def running(
 ) -> AsyncIterator[Worker]:
     """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
     prf_key = load_key(plan.key_file)
-    settled = await prepare(plan, client, key_id(prf_key), replication=replication)
+    accept_loss = bool(options.get("accept_loss"))
+    settled = await prepare(plan, client, key_id(prf_key), replication=replication, accept_loss=accept_loss)
+    await admit(plan, settled, client)
     worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
     await worker.app.start()
     try:

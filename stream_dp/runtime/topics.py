@@ -77,6 +77,11 @@ class Topics:
         """The public topic of one view and audience."""
         return f"releases.{view}.{audience}"
 
+    @property
+    def internal(self) -> list[str]:
+        """The topics that agents read, but for the sources."""
+        return [self.ticks, self.partials, self.merged, self.control, self.orders]
+
     def changelog(self, table: str) -> str:
         """The changelog of a table, named as Faust names it."""
         return f"{self.app}-{table}-changelog"
@@ -127,6 +132,13 @@ class Topics:
             for audience in view.audiences
         ]
         return [replace(spec, config={**spec.config, **SIZE}) for spec in specs]
+
+
+def read_by_workers(plan: Plan) -> frozenset[str]:
+    """The topics whose partitions the workers of an application share: what agents read, and the changelogs."""
+    topics = Topics.of(plan)
+    changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+    return frozenset([*sources_of(plan), *topics.internal, *changelogs])
 
 
 def sources_of(plan: Plan) -> dict[str, SourcePlan]:

@@ -12,13 +12,16 @@ from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.copies import discard_former_copies
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import RENEWAL_SECONDS
 from stream_dp.runtime.host import Agent, Host
+from stream_dp.runtime.membership import protocol
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
+from stream_dp.runtime.watch import LOOK_SECONDS, Watch
 
 
 def wall_clock_ms() -> int:
@@ -67,7 +70,8 @@ class Worker:
         """
         factory = Factory(plan, settled, prf_key=prf_key, entropy=entropy)
         self.plan = plan
-        self.app = new_app(plan, log)
+        self.app = new_app(plan, log, protocol(plan, settled))
+        discard_former_copies(plan, settled, self.app.conf.tabledir)
         self.tables = new_tables(self.app, plan.partitions)
         self.host = Host(
             self.app, plan, factory, self.tables, client=client, accept_loss=accept_loss, clock_ms=clock_ms
@@ -77,6 +81,7 @@ class Worker:
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
+        self.app.timer(LOOK_SECONDS)(Watch(self.app, plan, settled, client).look)
         self.app.task()(Publisher(self.app, self.host).run)
         self.app.on_partitions_revoked.connect(self._forget)
         self.app.on_rebalance_complete.connect(self._forget)

@@ -20,7 +20,7 @@ from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, Vi
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import Partial, parts_of
+from stream_dp.windows.merge_rows import LOST, Partial, parts_of
 from stream_dp.windows.merging import drop_except
 from stream_dp.windows.open_windows import OpenWindow, Shelves, tables_of
 from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES, cut, row_size
@@ -234,6 +234,27 @@ class PartitionCounter:
                 end = state.view.windows.end(start)
                 events = zip(decoded.users, decoded.items[column], decoded.times, strict=True)
                 window.take_out((user, item) for user, item, time in events if start <= time < end)
+
+    def recall(self, view: str, from_ms: int) -> Step:
+        """Stand in for what was handed on of a view, since some of it was lost on its way.
+
+        What was not lost comes before it, in the same partition, and outranks it. What was not handed on yet will be.
+        So each window that is waited for is complete in the end, with all its counts or known to be lost.
+
+        Args:
+            view: its name; nothing is done for one that is not counted here.
+            from_ms: start of the first window that is waited for.
+        """
+        for state in self._views:
+            tiling, at = state.view.windows, from_ms
+            while state.view.name == view and at < state.mark.open_from_ms:
+                stop = min(state.mark.open_from_ms, tiling.next(at, HANDED_ON_AT_ONCE))
+                yield Send([self._outlet(one) for start in tiling.starts(at, stop) for one in self._lost(state, start)])
+                at = stop
+
+    def _lost(self, state: _ViewState, start: int) -> Iterator[Partial]:
+        for bucket in range(state.view.buckets):
+            yield Partial(state.view.name, start, bucket, self._partition, state.mark.closed_ms, LOST, 0, {})
 
     def _refuse(self, refused: Sequence[tuple[int, str, str]]) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}

@@ -18,6 +18,8 @@ from stream_dp.windows.keys import bucket_key, bucket_number
 from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
 PARTIAL, FINISHED = b"p", b"d"
+LOST = 0xFFFF
+"""The number of a part that is none."""
 
 
 class PartialHead(msgspec.Struct, array_like=True):
@@ -31,7 +33,16 @@ class PartialHead(msgspec.Struct, array_like=True):
     """The wall time at which the partition closed the window."""
     part: int
     parts: int
-    """What the partition counted in the bucket stands in so many partials; this is number `part`, from 0."""
+    """What the partition counted in the bucket stands in so many partials; this is number `part`, from 0.
+
+    One that stands in for those that were handed on before, and may have been lost since, is number `LOST` of none;
+    what it stands in for outranks it.
+    """
+
+    @property
+    def lost(self) -> bool:
+        """Whether it only stands in for others."""
+        return self.part == LOST
 
     @property
     def key(self) -> bytes:
@@ -56,8 +67,13 @@ class MergedBucket(msgspec.Struct, array_like=True):
     """The wall time at which the last of the partitions closed the window."""
     part: int
     parts: int
-    """As in a partial."""
+    """As in a partial; one that stands in says that counts of the bucket were lost."""
     counts: dict[str, int]
+
+    @property
+    def lost(self) -> bool:
+        """Whether counts of it were lost on their way, so that it says nothing; one that says something outranks it."""
+        return self.part == LOST
 
 
 def parts_of(counts: Mapping[str, int]) -> list[dict[str, int]]:

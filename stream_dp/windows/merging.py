@@ -3,19 +3,24 @@
 Partials replace one another under their key, so delivery in any order and any number of times gives one result. What a
 partition counted may come in parts; a bucket is summed when every partition's have all come. A finished bucket leaves a
 marker in place of its counts: a partial that comes again is dropped, not counted anew.
+
+Where something was lost between the counters and the release agent, the counters are asked to stand in for what they
+handed on (`PartitionCounter.recall`). A partial that stands in comes behind those it stands in for, if these were not
+lost: it says nothing then. Otherwise its bucket is lost. For a bucket that is finished one is handed on nevertheless,
+since the merged counts may be what was lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import NamedTuple
 
 from stream_dp.errors import StateError
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, bucket_key, decode, text, window_key
-from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, PartialHead, parts_of
+from stream_dp.windows.merge_rows import FINISHED, LOST, PARTIAL, MergedBucket, Partial, PartialHead, parts_of
 from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
@@ -32,11 +37,19 @@ class _Bucket(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Missing:
-    """Of so many parts, those that have not come."""
+class _Come:
+    """What has come of a partition's partials of a bucket."""
 
-    of: int
-    parts: set[int]
+    parts: int = 0
+    """How many there are; 0 before one has come."""
+    missing: set[int] = field(default_factory=set)
+    lost: bool = False
+    """Whether one came that stands in for them."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of them are there."""
+        return bool(self.parts) and not self.missing
 
 
 class BucketMerger:
@@ -62,7 +75,7 @@ class BucketMerger:
         self._sources = sources
         self._outlet = outlet
         self._withdrawal = withdrawal
-        self._waiting: dict[_Bucket, dict[int, _Missing]] = {}
+        self._waiting: dict[_Bucket, dict[int, _Come]] = {}
         """What is stored of buckets that are not finished, by partition."""
 
     def load(self, rows: Rows) -> Step:
@@ -97,14 +110,19 @@ class BucketMerger:
         stored: dict[bytes, bytes] = {}
         taken: list[PartialHead] = []
         fresh: list[PartialHead] = []
+        gone: list[Message] = []
         for value in values:
             if value is not None:
                 taken.append(head := decode(PartialHead, value))
                 if not self._finished(head, rows):
                     fresh.append(head)
                     stored[head.key] = value
+                elif head.lost and head.partition == 0 and self._counts(head):
+                    gone.append(self._outlet(_lost(_Bucket(head.view, head.start_ms, head.bucket), head.closed_ms)))
         if stored:
             yield Commit(list(stored.items()))
+        if gone:
+            yield Send(gone)
         if taken:
             yield Send([self._withdrawal(head) for head in taken])
         yield Increment("partials_repeated", len(taken) - len(stored))
@@ -112,24 +130,32 @@ class BucketMerger:
 
     def _finished(self, head: PartialHead, rows: Rows) -> bool:
         key = bucket_key(FINISHED, head.view, head.start_ms, head.bucket)
-        return head.view not in self._views or rows.get(key) is not None
+        return not self._counts(head) or rows.get(key) is not None
+
+    def _counts(self, head: PartialHead) -> bool:
+        """Whether anybody waits for what a partial is about; not for windows of which counts were lost."""
+        return head.view in self._views and head.start_ms >= self._views[head.view].first_ms
 
     def _note(self, head: PartialHead) -> _Bucket:
         """Take down that a partial is stored."""
         bucket = _Bucket(head.view, head.start_ms, head.bucket)
-        partitions = self._waiting.setdefault(bucket, {})
-        missing = partitions.setdefault(head.partition, _Missing(head.parts, set(range(head.parts))))
-        if missing.of != head.parts:
+        come = self._waiting.setdefault(bucket, {}).setdefault(head.partition, _Come())
+        if head.lost:
+            come.lost = True
+            return bucket
+        if not come.parts:
+            come.parts, come.missing = head.parts, set(range(head.parts))
+        if come.parts != head.parts:
             raise StateError(
                 f"partition {head.partition} has sent what it counted in a window of view {head.view} in two ways: "
                 "some of it would count twice"
             )
-        missing.parts.discard(head.part)
+        come.missing.discard(head.part)
         return bucket
 
     def _complete(self, bucket: _Bucket) -> bool:
         partitions = self._waiting[bucket].values()
-        return len(partitions) == self._sources[bucket.view] and not any(missing.parts for missing in partitions)
+        return len(partitions) == self._sources[bucket.view] and all(come.whole or come.lost for come in partitions)
 
     def _finish(self, buckets: Iterable[_Bucket], rows: Rows) -> Iterator[Effect]:
         """Hand on those of the buckets that every partition has counted."""
@@ -153,12 +179,17 @@ class BucketMerger:
         """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""
         total: dict[str, int] = {}
         closed = 0
+        whole = all(come.whole for come in self._waiting[bucket].values())
         prefix = bucket_key(PARTIAL, *bucket)
         for key, value in rows.scan(prefix, after(prefix)):
             partial = decode(Partial, value)
-            add(partial.counts, total)
-            closed = max(closed, partial.closed_ms)
+            if not (whole and partial.lost):
+                add(partial.counts, total)
+                closed = max(closed, partial.closed_ms)
             deletes.append((key, None))
+        if not whole:
+            yield self._outlet(_lost(bucket, closed))
+            return
         parts = parts_of(self._views[bucket.view].needed(total))
         for part, counts in enumerate(parts):
             yield self._outlet(MergedBucket(*bucket, closed, part, len(parts), counts))
@@ -173,6 +204,11 @@ class BucketMerger:
             horizon = min(start - once.retention_ms, once.windows.next(start, -2 * HANDED_ON_AT_ONCE))
             for key, _ in rows.scan(FINISHED + text(view), window_key(FINISHED, view, horizon)):
                 yield key, None
+
+
+def _lost(bucket: _Bucket, closed_ms: int) -> MergedBucket:
+    """What is handed on of a bucket of which counts were lost."""
+    return MergedBucket(*bucket, closed_ms, LOST, 0, {})
 
 
 def drop_except(kind: bytes, kept: tuple[bytes, ...], rows: Rows) -> Step:

@@ -39,7 +39,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
-from stream_dp.errors import StreamDPError
+from stream_dp.errors import ConfigError, StreamDPError
 from stream_dp.runtime import application
 from stream_dp.runtime.fence import Row, Writer
 from stream_dp.runtime.host import Agent, Host
@@ -75,6 +75,9 @@ def main() -> None:
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
     try:
         uvloop.run(run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     except StreamDPError as error:
         sys.exit(f"error: {error}")
 

@@ -12,7 +12,7 @@ from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.testing import Application
-from tests.support.losing import MINUTE, delete, publish_minutes
+from tests.support.losing import MINUTE, empty, publish_minutes
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -39,7 +39,7 @@ async def test_lost_state_is_refused_and_once_accepted_only_new_windows_are_rele
     await app.wait_for_releases(view.name, 2)
     before = await app.published(view.name)
     await app.stop()
-    await delete(app, Topics.of(app.plan).changelog(RELEASES))
+    await empty(app, Topics.of(app.plan).changelog(RELEASES))
     shutil.rmtree(app.plan.data_dir)
 
     for folder in ("refused", "refused again"):
@@ -77,7 +77,7 @@ async def test_a_grant_after_an_accepted_loss_sharpens_only_what_is_stored(launc
     await publish_minutes(app, 0)
     await app.wait_for_releases(view.name, 1)
     await app.stop()
-    await delete(app, Topics.of(app.plan).changelog(RELEASES))
+    await empty(app, Topics.of(app.plan).changelog(RELEASES))
     shutil.rmtree(app.plan.data_dir)
 
     await app.start(accept_loss=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from aiokafka.admin import AIOKafkaAdminClient
-from faust.types import TP
 
-from stream_dp.runtime.client import kafka_address
+from stream_dp.runtime.client import Outgoing, kafka_address
 from stream_dp.testing import Application, Event, Watermark
 from tests.support.views import only_view, start_of
 
@@ -21,11 +20,16 @@ async def publish_minutes(app: Application, *minutes: int) -> None:
     await app.publish([Watermark(start + (minutes[-1] + 2) * MINUTE)])
 
 
+async def empty(app: Application, topic: str) -> None:
+    """Lose the rows of a changelog that stays: each is deleted."""
+    rows = {(one.partition, one.key): None async for one in app.client.follow([topic], until_end=True)}
+    await app.client.publish([Outgoing(topic, partition, key, None) for partition, key in rows])
+
+
 async def delete(app: Application, topic: str) -> None:
     """Delete a topic, as an operator does by mistake."""
     if app.log is not None:
-        for partition in range(app.log.partitions.pop(topic)):
-            app.log.records.pop(TP(topic, partition), None)
+        app.log.delete(topic)
         return
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka_address(app.plan.broker))
     await admin.start()

@@ -45,7 +45,7 @@ from stream_dp.windows.sizes import MESSAGE_BYTES
 from tests.support.machine import Machine
 from tests.support.topics import TopicReader
 
-MERGED, ACCOUNTS = "merged", "shop-accounts"
+MERGED, ACCOUNTS, RECALLS = "merged", "shop-accounts", "recalls"
 KEY, KEY_ID = bytes(range(32)), b"key one."
 SECOND = 1000
 
@@ -204,6 +204,9 @@ class Desk:
     until_ms: int | None = None
     """The slot that has come; None: everything leaves as soon as it is stored."""
     accepts_loss: bool = False
+    gaps: bool = False
+    """Whether counts may have been lost on their way to the engine."""
+    unknown_before: Mapping[str, int] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
@@ -238,11 +241,19 @@ class Desk:
             topic=release_topic,
             accounts=ACCOUNTS,
             withdrawal=_message,
+            recall=self.recall,
+            gaps=self.gaps,
+            unknown_before=self.unknown_before,
         )
         if isinstance(engine, WholeEngine):
             engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
             engine.found, engine.accepts_loss = self.found, self.accepts_loss
         return engine
+
+    @staticmethod
+    def recall(view: str, from_ms: int) -> list[Message]:
+        """What asks for the counts of a view again."""
+        return [Message(RECALLS, view.encode(), str(from_ms).encode())]
 
     def found(self) -> dict[str, list[Shown]]:
         """What stands in the public topics."""

@@ -73,6 +73,8 @@ def record_line(record: AnyRecord) -> str:
     """A record in one line, for a pipe."""
     head = f"{moment(record.window.start_ms)} revision {record.revision}"
     told = f"told {price(record.told)} in the period"
+    if isinstance(record, Refusal) and record.reason == "lost":
+        return f"{head}: lost before it was released; {told}"
     if isinstance(record, Refusal):
         return f"{head}: refused, {record.level.name} would cost {price(record.asked)}; {told}"
     keys = [f"{printable(entry.item)} {entry.count}" for entry in record.items[:KEYS_IN_A_LINE]]
@@ -122,6 +124,8 @@ def _replaced(release: Release, before: Release | None) -> Text:
 
 
 def _refused(refusal: Refusal) -> Text:
+    if refusal.reason == "lost":
+        return Text("lost by a failure of the system before it was released", "red")
     return Text(
         f"refused: {refusal.level.name} would cost {price(refusal.asked)}, which the ledger does not have left", "red"
     )

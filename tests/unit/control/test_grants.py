@@ -23,7 +23,11 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 def test_grant_becomes_an_order_numbered_by_its_offset(plan: Plan) -> None:
     grant = Grant(audience="partner", level="detailed")
 
+    later = check_grant(grant.key(), grant.model_dump_json().encode(), 0, plan, life=2)
     order = check_grant(grant.key(), grant.model_dump_json().encode(), 17, plan)
+    assert isinstance(later, Order)
+    assert isinstance(order, Order)
+    assert later.number > order.number, "the first grant of a control topic that was made again is newer"
 
     assert grant.key() == b"grant/partner"
     assert isinstance(order, Order)

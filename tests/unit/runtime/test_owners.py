@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.runtime import owners
-from stream_dp.runtime.client import MemoryClient, Outgoing
+from stream_dp.runtime.client import MemoryClient, Outgoing, TopicState
 from stream_dp.runtime.memory import LogRecord, MemoryLog
-from stream_dp.runtime.owners import OWNERS, Claim, create_owned
+from stream_dp.runtime.owners import OWNERS, Claim, Life, create_owned
 from stream_dp.runtime.topics import Topics, TopicSpec
 from stream_dp.testing import plan_from
 from tests.support.phases import PHASES
@@ -64,9 +64,7 @@ def names(plan: Plan) -> set[str]:
 def remove(log: MemoryLog, topics: Iterable[str]) -> None:
     """Delete topics, as an operator does."""
     for topic in topics:
-        partitions = log.partitions.pop(topic)
-        for partition in range(partitions):
-            log.records.pop(TP(topic, partition), None)
+        log.delete(topic)
 
 
 def standing(log: MemoryLog) -> list[Claim]:
@@ -104,7 +102,8 @@ async def test_every_topic_but_the_sources_is_created_and_claimed_in_one_record(
     log = MemoryLog()
     await create(log, SHOP_PLAN)
     assert log.partitions.keys() == names(SHOP_PLAN) | {OWNERS.name}
-    assert standing(log) == [Claim("shop", KEY.hex(), tuple(sorted(names(SHOP_PLAN))), -1)]
+    lives = {name: Life(log.ids[name], 1) for name in sorted(names(SHOP_PLAN))}
+    assert standing(log) == [Claim("shop", KEY.hex(), lives, -1)]
 
 
 async def test_the_claims_of_an_application_do_not_pile_up_while_its_workers_come_and_go() -> None:
@@ -221,9 +220,9 @@ class _Turn:
 class SteppingClient(MemoryClient):
     """Waits for its turn before everything it asks of the log."""
 
-    async def partitions(self, topic: str) -> int | None:
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         await _Turn()
-        return await super().partitions(topic)
+        return await super().describe(topics)
 
     async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
         for topic in topics:
@@ -243,7 +242,7 @@ class SteppingClient(MemoryClient):
 
 def race(log: MemoryLog, plans: Sequence[Plan], turns: Iterable[tuple[int, int]] = ()) -> list[bool]:
     """Start workers at once, each for some steps when it is its turn; who gets through."""
-    running: dict[int, Coroutine[Any, Any, None]] = {
+    running: dict[int, Coroutine[Any, Any, Claim]] = {
         at: create_owned(plan, SteppingClient(log), KEY) for at, plan in enumerate(plans)
     }
     through = [False] * len(plans)
@@ -314,7 +313,7 @@ async def test_a_claim_stays_while_a_rival_that_does_not_count_because_of_it_may
     log = MemoryLog()
     await create(log, SHOP_PLAN)
     (first,) = standing(log)
-    rival = Claim("market", KEY.hex(), tuple(SHARED), -1)
+    rival = Claim("market", KEY.hex(), dict.fromkeys(SHARED, Life("id", 1)), -1)
     log.append(OWNERS.name, 0, b"rival", msgspec.json.encode(rival))
     await create(log, SHOP_PLAN)
     assert standing(log)[:2] == [first, rival]
@@ -363,3 +362,63 @@ async def test_an_application_that_had_more_topics_than_a_claim_can_name_is_told
     with pytest.raises(ConfigError, match=r"has had \d+ topics, more than one claim can name; give it another name"):
         await create_owned(plan, client, b"key one.")
     assert not [record async for record in client.follow([OWNERS.name], until_end=True)]
+
+
+# -- topics that were deleted ---------------------------------------------------------------------------------------
+
+
+def shop(source: bool = True) -> MemoryLog:
+    log = MemoryLog()
+    if source:
+        log.create("visits", 1)
+    return log
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+async def test_no_topic_of_an_application_that_was_deleted_is_made_anew_without_a_word(again: bool) -> None:
+    """Every one of them, with what is lost with it."""
+    for spec in Topics.of(SHOP_PLAN).all(SHOP_PLAN):
+        log = shop()
+        await create(log, SHOP_PLAN)
+        remove(log, [spec.name])
+        if again:
+            log.create(spec.name, spec.partitions)
+        fault, choices = await refused(log, SHOP_PLAN)
+        assert fault.path == f"topic {spec.name}"
+        assert fault.message.startswith(f"was deleted{' and made again' * again}, and with it ")
+        assert "--accept-loss" in choices.message
+
+
+async def test_a_loss_that_is_accepted_begins_another_life_and_is_not_told_again() -> None:
+    log, topics = shop(), Topics.of(SHOP_PLAN)
+    await create(log, SHOP_PLAN)
+    remove(log, [topics.partials, topics.changelog("counts")])
+    claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY, accept_loss=True, now_ms=77)
+    assert {name: life.number for name, life in claim.topics.items() if life.number > 1} == {
+        topics.partials: 2,
+        topics.changelog("counts"): 2,
+    }
+    assert claim.uncounted == {"pages": 77}
+    again = await create_owned(SHOP_PLAN, MemoryClient(log), KEY)
+    assert (again.topics, again.uncounted) == (claim.topics, claim.uncounted)
+
+
+async def test_counts_of_a_view_that_is_new_were_not_lost() -> None:
+    log, topics = shop(), Topics.of(SHOP_PLAN)
+    await create(log, SHOP_PLAN)
+    remove(log, [topics.changelog("counts")])
+    more = replace(SHOP_PLAN, views={**SHOP_PLAN.views, "more": replace(SHOP_PLAN.views["pages"], name="more")})
+    claim = await create_owned(more, MemoryClient(log), KEY, accept_loss=True, now_ms=77)
+    assert claim.uncounted == {"pages": 77}
+
+
+async def test_a_source_that_was_made_again_is_refused_whatever_is_accepted_until_it_has_another_name() -> None:
+    log = shop()
+    await create(log, SHOP_PLAN)
+    remove(log, ["visits"])
+    log.create("visits", 1)
+    for accept_loss in (False, True):
+        with pytest.raises(ConfigError, match="topic visits: the source was deleted and made again; how far it was"):
+            await create_owned(SHOP_PLAN, MemoryClient(log), KEY, accept_loss=accept_loss)
+    renamed = SHOP.replace("  visits: {topic", "  calls: {topic").replace("source: visits", "source: calls")
+    await create(log, plan_of(renamed.replace("  pages:\n", "  sheets:\n")))

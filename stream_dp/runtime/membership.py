@@ -1,0 +1,126 @@
+"""Who shares the partitions of an application: workers of one configuration, each under a name that survives a restart.
+
+The group has static members, so that a worker that is started again within its session goes on with what it had, and
+the others notice nothing. The broker gives such a member its former partitions without asking anybody. That is wrong
+where its configuration has changed, and where partitions were left without an owner; so a worker first takes its former
+self out of the group there.
+
+Workers of two configurations never share partitions: one that does not know a view would drop what the others have
+counted of it. The name of the way in which a group shares (Kafka's protocol name) tells configurations apart, and the
+broker admits no member that knows only another one. A worker whose configuration differs waits until the others are
+gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import socket
+import time
+from collections.abc import Collection, Mapping
+from zlib import crc32
+
+import msgspec
+from faust.assignor import PartitionAssignor
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import BrokerError, StateError
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import Client, Group, TopicState
+from stream_dp.runtime.topics import Topics, read_by_workers, sources_of
+
+log = logging.getLogger("stream_dp.worker")
+
+WAIT_SECONDS = 0.5
+"""Between two looks at a group that cannot be joined yet."""
+SILENT_SECONDS = 30.0
+"""How long a broker may not tell about the group: the first group of a cluster takes it some seconds."""
+STABLE, EMPTY = "Stable", ("Empty", "Dead")
+
+
+class Assignor(PartitionAssignor):
+    """Faust's own, under the name of the application's configuration."""
+
+    @property
+    def name(self) -> str:
+        """What all members of a group have in common."""
+        name: str = self.app.protocol
+        return name
+
+
+def instance_id(plan: Plan) -> str:
+    """A name of this worker that survives a restart: its machine and its data folder."""
+    return f"{plan.name}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
+
+
+def protocol(plan: Plan, settled: Settled) -> str:
+    """The name of what workers have to agree on to share partitions: topics, their lives, partitions, and questions."""
+    topics = {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}
+    sources = {topic: source.partitions for topic, source in sources_of(plan).items()}
+    lives = {name: settled.topics[name].number for name in topics if name in settled.topics}
+    views = {view.name: view.fingerprint for view in plan.views.values()}
+    agreed = msgspec.json.encode((topics, sources, lives, views, settled.uncounted), order="sorted")
+    return f"stream-dp-{hashlib.sha256(agreed).hexdigest()[:12]}"
+
+
+def expected(plan: Plan, present: Mapping[str, TopicState]) -> frozenset[TP]:
+    """Every partition that some worker should have."""
+    topics = read_by_workers(plan) & present.keys()
+    return frozenset(TP(topic, at) for topic in topics for at in range(present[topic].partitions))
+
+
+def unowned(group: Group, places: Collection[TP]) -> set[TP]:
+    """The partitions that no member of a stable group was given."""
+    return set(places).difference(*group.owned.values())
+
+
+async def admit(plan: Plan, settled: Settled, client: Client) -> None:
+    """Wait until this worker can join its group, having taken its former self out of it where that would be in the way.
+
+    Raises:
+        BrokerError: the broker did not tell about the group in time.
+    """
+    own, silent_since = protocol(plan, settled), time.monotonic()
+    dismissed, said = False, False
+    while True:
+        try:
+            group = await client.group(plan.name)
+            if group.state in EMPTY:
+                return
+            if group.state == STABLE:
+                missing = unowned(group, expected(plan, await client.describe(read_by_workers(plan))))
+                if group.protocol == own and (not missing or dismissed):
+                    return
+                if not dismissed:
+                    await client.dismiss(plan.name, instance_id(plan))
+                    dismissed = True
+                    continue
+                if not said:
+                    log.warning(
+                        "workers of %s that run with another configuration share its partitions: this one waits until "
+                        "they have ended, up to a minute longer for one that was killed",
+                        plan.name,
+                    )
+                    said = True
+            silent_since = time.monotonic()
+        except BrokerError:
+            if time.monotonic() - silent_since > SILENT_SECONDS:
+                raise
+        await asyncio.sleep(WAIT_SECONDS)
+
+
+def hole(missing: Collection[TP]) -> StateError:
+    """The error of a worker that sees partitions stay without an owner."""
+    return StateError(
+        f"{places_in_words(missing)} without a worker, though the group was asked to share anew; this one ends here, "
+        "and can be started again"
+    )
+
+
+def places_in_words(missing: Collection[TP]) -> str:
+    """Partitions in a few words, and the verb."""
+    first, *others = sorted(missing)
+    more = f" and {len(others)} more are" if others else " is"
+    return f"partition {first.partition} of {first.topic}{more}"

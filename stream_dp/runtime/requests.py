@@ -1,0 +1,140 @@
+"""Requests that aiokafka does not know in the versions that are needed: the ids of topics, and a member's dismissal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    Array,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    TaggedFields,
+)
+
+_TAGS = ("tags", TaggedFields)
+_ID = (("id_high", Int64), ("id_low", Int64))
+
+
+class _TopicsResponse(Response):
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32), ("host", CompactString()), ("port", Int32), ("rack", CompactString()), _TAGS
+            ),
+        ),
+        ("cluster_id", CompactString()),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("name", CompactString()),
+                *_ID,
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        _TAGS,
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                _TAGS,
+            ),
+        ),
+        ("authorized_operations", Int32),
+        _TAGS,
+    )
+
+
+class _TopicsRequest(RequestStruct):
+    API_KEY = 3
+    API_VERSION = 10
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _TopicsResponse
+    SCHEMA = Schema(
+        ("topics", CompactArray(*_ID, ("name", CompactString()), _TAGS)),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        _TAGS,
+    )
+
+
+class TopicsRequest(Request[_TopicsRequest]):
+    """Which of some topics there are, each with its id and its partitions: Metadata, version 10 (Kafka 2.8)."""
+
+    API_KEY: ClassVar[int] = 3
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        """Set up the request.
+
+        Args:
+            topics: the names.
+        """
+        self._topics = list(topics)
+
+    def build(self, request_struct_class: type[_TopicsRequest]) -> _TopicsRequest:
+        """The request as it is sent; no topic is created by asking."""
+        return request_struct_class([(0, 0, name, {}) for name in self._topics], False, False, False, {})
+
+
+class _DismissalResponse(Response):
+    API_KEY = 13
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        (
+            "members",
+            Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8")), ("error_code", Int16)),
+        ),
+    )
+
+
+class _Dismissal(RequestStruct):
+    API_KEY = 13
+    API_VERSION = 3
+    RESPONSE_TYPE = _DismissalResponse
+    SCHEMA = Schema(
+        ("group", String("utf-8")),
+        ("members", Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8")))),
+    )
+
+
+class Dismissal(Request[_Dismissal]):
+    """Take a static member out of a group, by its instance id: LeaveGroup, version 3 (Kafka 2.4)."""
+
+    API_KEY: ClassVar[int] = 13
+
+    def __init__(self, group: str, instance: str) -> None:
+        """Set up the request.
+
+        Args:
+            group: the group.
+            instance: the instance id of its member.
+        """
+        self._group = group
+        self._instance = instance
+
+    def build(self, request_struct_class: type[_Dismissal]) -> _Dismissal:
+        """The request as it is sent."""
+        return request_struct_class(self._group, [("", self._instance)])

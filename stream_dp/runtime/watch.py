@@ -1,0 +1,99 @@
+"""Looks again and again whether the topics of an application are those that it began with, and whether all have owners.
+
+Kafka tells a consumer neither: a topic that was deleted is one without records, and a partition that a rebalance left
+out is nobody's until the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.application import App
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import Client, TopicState
+from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
+from stream_dp.runtime.membership import STABLE, expected, hole, places_in_words, unowned
+from stream_dp.runtime.topics import sources_of
+
+log = logging.getLogger("stream_dp.worker")
+
+LOOK_SECONDS = 3.0
+SHARED_SECONDS = 10.0
+"""Between two looks at how the partitions are shared."""
+REJOINS = 3
+"""How often the group is asked to share anew before a worker gives up."""
+
+
+class Watch:
+    """The watch of one worker; the application calls `look` every `LOOK_SECONDS`."""
+
+    def __init__(
+        self, app: App, plan: Plan, settled: Settled, client: Client, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Set up the watch.
+
+        Args:
+            app: the application of the worker.
+            plan: its plan.
+            settled: the topics that it began with.
+            client: says which there are, and how they are shared.
+            clock: seconds.
+        """
+        self._app = app
+        self._plan = plan
+        self._client = client
+        self._clock = clock
+        self._ids: dict[str, str] = {name: life.id for name, life in settled.topics.items()}
+        self._sources: set[str] = set(sources_of(plan))
+        self._gone: set[Deleted] = set()
+        self._missing: set[TP] = set()
+        self._rejoins = 0
+        self._shared_at = clock()
+
+    async def look(self) -> None:
+        """Look once.
+
+        Raises:
+            ConfigError: a topic was deleted, whether or not it was made again.
+            StateError: partitions stayed without an owner.
+        """
+        try:
+            present = await self._client.describe({*self._ids, *self._sources})
+            self._check_topics(present)
+            if self._clock() - self._shared_at >= SHARED_SECONDS:
+                self._shared_at = self._clock()
+                await self._check_shared(present)
+        except BrokerError as error:
+            log.debug("the topics cannot be looked at: %s", error)
+
+    def _check_topics(self, present: Mapping[str, TopicState]) -> None:
+        """Another id tells at once; that one is gone is believed the second time: brokers start knowing none."""
+        for topic in self._sources & present.keys():
+            self._ids.setdefault(topic, present[topic].id)
+        lost = deleted(self._ids, present)
+        certain = [one for one in lost if one.again or one in self._gone]
+        self._gone = set(lost)
+        if certain:
+            raise lost_topics(self._plan, certain)
+
+    async def _check_shared(self, present: Mapping[str, TopicState]) -> None:
+        group = await self._client.group(self._plan.name)
+        if group.state != STABLE or self._app.rebalancing:
+            return
+        missing = unowned(group, expected(self._plan, present))
+        stayed, self._missing = missing & self._missing, missing
+        if not missing:
+            self._rejoins = 0
+        if stayed:
+            if self._rejoins == REJOINS:
+                raise hole(stayed)
+            self._rejoins += 1
+            log.warning("%s without a worker; the group is asked to share anew", places_in_words(stayed))
+            self._missing = set()
+            await self._app.consumer.rejoin()

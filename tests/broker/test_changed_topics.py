@@ -1,0 +1,152 @@
+"""Workers whose configuration names other topics than before: after a restart, and beside the former workers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.config.plan import Plan
+from stream_dp.runtime import watch
+from stream_dp.runtime.membership import Assignor
+from stream_dp.runtime.topics import TopicSpec
+from stream_dp.testing import Application, Event, Watermark, application, plan_from
+from tests.support.losing import MINUTE, publish_minutes
+from tests.support.views import start_of
+
+pytestmark = pytest.mark.broker
+
+SECOND = (
+    ("sources:\n", "sources:\n  clicks: {topic: NAME.clicks, partitions: 3, user: user, time: {field: at}}\n"),
+    (
+        "views:\n",
+        "views:\n  NAME-clicks: {kind: histogram, source: clicks, item: page, items_per_user: 1, window: {size: 1m, "
+        "start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}, "
+        'delta: "1e-4", ledger: visitors, ladder: standard, retention: 1d, buckets: 2}\n',
+    ),
+)
+JOINS_SECONDS = 20.0
+"""In which a worker has to run again: far less than a minute, after which the group forgets a member."""
+
+
+async def minute_of_both(app: Application, minute: int) -> None:
+    """Visits and clicks of a minute."""
+    for source in ("visits", "clicks"):
+        (view,) = (view for view in app.plan.views.values() if view.source.name == source)
+        at = start_of(view) + minute * MINUTE
+        await app.publish([Event(f"u{n}", f"/{n % 5}", at + n) for n in range(300)], source)
+        await app.publish([Watermark(at + 2 * MINUTE)], source)
+
+
+async def wait_for(app: Application, count: int, *workers: Any) -> None:
+    """Wait until every view has released so many windows."""
+
+    async def enough() -> bool:
+        for worker in workers:
+            worker.check()
+        found = [records for view in app.plan.views for records in (await app.releases(view)).values()]
+        return all(len(records) >= count for records in found)
+
+    await app.eventually(enough, within_s=40)
+
+
+def planned(text: str, folder: Path, kafka: str) -> Plan:
+    """The plan of a changed file, which stands where the workers read it."""
+    return plan_from(text, folder, kafka)
+
+
+async def test_source_is_added_and_removed_and_the_worker_runs_again_at_once(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    one, two = visits(), visits(*SECOND)
+    async with application(one, tmp_path, broker=kafka) as app:
+        former, worker = app.plan, spawn(app, "worker", "--session-seconds", "60")
+        worker.start()
+        await publish_minutes(app, 0)
+        await wait_for(app, 1, worker)
+        assert worker.terminate() == 0
+
+        app.plan = planned(two, tmp_path, kafka)
+        await app.client.create([TopicSpec(f"{app.plan.name}.clicks", 3)])
+        began = time.monotonic()
+        worker.start()
+        await minute_of_both(app, 1)
+        await wait_for(app, 2, worker)
+        added = time.monotonic() - began
+        assert worker.terminate() == 0
+
+        app.plan = planned(one, tmp_path, kafka)
+        assert app.plan.views == former.views
+        began = time.monotonic()
+        worker.start()
+        await publish_minutes(app, 2)
+        await wait_for(app, 3, worker)
+        removed = time.monotonic() - began
+        assert worker.terminate() == 0
+    print(f"released {added:.1f} s after the source was added, {removed:.1f} s after it was removed")
+    assert max(added, removed) < JOINS_SECONDS
+
+
+@pytest.mark.slow
+async def test_workers_with_the_new_configuration_wait_for_those_with_the_former_one(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    one, two = visits(), visits(*SECOND)
+    async with application(one, tmp_path, broker=kafka) as app:
+        first, second = (spawn(app, name, "--session-seconds", "60") for name in ("first", "second"))
+        first.start()
+        second.start()
+        await publish_minutes(app, 0)
+        await wait_for(app, 1, first, second)
+        former = app.plan
+
+        assert first.terminate() == 0
+        app.plan = planned(two, tmp_path, kafka)
+        await app.client.create([TopicSpec(f"{app.plan.name}.clicks", 3)])
+        first.start()
+        changed, app.plan = app.plan, former
+        await publish_minutes(app, 1)
+        await wait_for(app, 2, first, second)
+        assert "another configuration share its partitions: this one waits" in first.said()
+
+        assert second.terminate() == 0
+        began = time.monotonic()
+        second.start()
+        app.plan = changed
+        await minute_of_both(app, 2)
+        await wait_for(app, 3, first, second)
+        print(f"released {time.monotonic() - began:.1f} s after the last worker was changed")
+        assert first.terminate() == second.terminate() == 0
+
+
+async def test_partition_that_a_rebalance_left_out_is_given_an_owner(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "SHARED_SECONDS", 1.0)
+    monkeypatch.setattr("stream_dp.runtime.worker.LOOK_SECONDS", 0.5)
+    whole, shares = Assignor.assign, []
+
+    def forgetful(self: Assignor, cluster: Any, members: Any) -> Any:
+        shares.append(len(members))
+        if len(shares) > 1:
+            return whole(self, cluster, members)
+        merged = f"{self.app.conf.id}-merged"
+        partitions = cluster.partitions_for_topic
+        monkeypatch.setattr(cluster, "partitions_for_topic", lambda t: None if t == merged else partitions(t))
+        shared = whole(self, cluster, members)
+        monkeypatch.setattr(cluster, "partitions_for_topic", partitions)
+        return shared
+
+    monkeypatch.setattr(Assignor, "assign", forgetful)
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        await app.start()
+        await publish_minutes(app, 0, 1)
+        (view,) = app.plan.views
+        await app.wait_for_releases(view, 2)
+        await asyncio.sleep(0)
+    assert len(shares) > 1

@@ -1,0 +1,40 @@
+"""The local rows of a table are kept for the changelog that they were made from, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.copies import discard_former_copies
+from stream_dp.runtime.owners import Life
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from tests.support.releasing import plan
+
+
+def settled(**ids: str) -> Settled:
+    topics = Topics.of(plan())
+    lives = {topics.changelog(table): Life(ids.get(table, "first"), 1) for table in (COUNTS, MERGES, RELEASES)}
+    return Settled({}, {}, lives)
+
+
+def test_copies_of_a_changelog_that_was_made_again_are_discarded_and_all_others_stay(tmp_path: Path) -> None:
+    shop, tables = replace(plan(), data_dir=tmp_path), tmp_path / "v1" / "tables"
+    discard_former_copies(shop, settled(), tables)
+    copies = {f"{table}-{at}.db" for table in (COUNTS, MERGES, RELEASES) for at in range(2)}
+    for name in copies:
+        (tables / name).mkdir(parents=True)
+        (tables / name / "CURRENT").write_text("rows")
+
+    discard_former_copies(shop, settled(), tables)
+    assert {path.name for path in tables.iterdir()} == copies
+
+    discard_former_copies(shop, settled(counts="second"), tables)
+    assert {path.name for path in tables.iterdir()} == {name for name in copies if not name.startswith(COUNTS)}
+
+
+def test_copies_that_nobody_knows_the_changelog_of_are_discarded(tmp_path: Path) -> None:
+    shop, tables = replace(plan(), data_dir=tmp_path), tmp_path / "v1" / "tables"
+    (tables / "releases-0.db").mkdir(parents=True)
+    discard_former_copies(shop, settled(), tables)
+    assert not list(tables.iterdir())

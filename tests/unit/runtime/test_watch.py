@@ -1,0 +1,209 @@
+"""What a worker sees of its topics and of how partitions are shared, look by look."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from stream_dp.errors import BrokerError, ConfigError, StateError
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import Group, TopicState
+from stream_dp.runtime.deletions import CHOICES
+from stream_dp.runtime.membership import admit, expected, instance_id, protocol, unowned
+from stream_dp.runtime.owners import Life
+from stream_dp.runtime.topics import Topics, read_by_workers, sources_of
+from stream_dp.runtime.watch import REJOINS, SHARED_SECONDS, Watch
+from tests.support.releasing import plan
+
+SHOP = plan()
+TOPICS = Topics.of(SHOP)
+NAMES = [*(spec.name for spec in TOPICS.all(SHOP)), *sources_of(SHOP)]
+SETTLED = Settled({}, {}, {spec.name: Life(f"id of {spec.name}", 1) for spec in TOPICS.all(SHOP)})
+
+
+@dataclass
+class Cluster:
+    """What a broker tells, and the worker that asks it."""
+
+    present: dict[str, TopicState] = field(default_factory=lambda: {n: TopicState(f"id of {n}", 1) for n in NAMES})
+    groups: list[Group | None] = field(default_factory=list)
+    """One for every time it is asked; the last one stays. None: it does not answer."""
+    silent: bool = False
+    rejoined: int = 0
+    dismissed: list[str] = field(default_factory=list)
+    now: float = 0.0
+    rebalancing: bool = False
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        if self.silent:
+            raise BrokerError("no answer")
+        return {name: state for name, state in self.present.items() if name in topics}
+
+    async def group(self, name: str) -> Group:
+        group = self.groups.pop(0) if len(self.groups) > 1 else self.groups[0]
+        if group is None:
+            raise BrokerError("no answer")
+        return group
+
+    async def dismiss(self, group: str, instance: str) -> None:
+        self.dismissed.append(instance)
+
+    @property
+    def consumer(self) -> Any:
+        return self
+
+    async def rejoin(self) -> None:
+        self.rejoined += 1
+
+    def watch(self) -> Watch:
+        app: Any = self
+        client: Any = self
+        return Watch(app, SHOP, SETTLED, client, lambda: self.now)
+
+
+def shared(*without: TP, by: str = "") -> Group:
+    """A stable group whose one member has every partition but some."""
+    places = expected(SHOP, {name: TopicState("", 1) for name in NAMES})
+    return Group("Stable", by or protocol(SHOP, SETTLED), {"w": places.difference(without)})
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(groups=[shared()])
+
+
+async def test_topic_that_is_gone_is_told_at_the_second_look_and_one_that_came_back_the_same_never(
+    cluster: Cluster,
+) -> None:
+    watch, was = cluster.watch(), cluster.present.pop(TOPICS.partials)
+    await watch.look()
+    cluster.present[TOPICS.partials] = was
+    await watch.look()
+    del cluster.present[TOPICS.partials]
+    await watch.look()
+    with pytest.raises(ConfigError) as caught:
+        await watch.look()
+    lost, choices = caught.value.faults
+    assert lost.path == f"topic {TOPICS.partials}"
+    assert lost.message.startswith("was deleted, and with it exact counts on their way")
+    assert choices.message == CHOICES
+
+
+@pytest.mark.parametrize("topic", NAMES)
+async def test_topic_that_was_made_again_is_told_at_once_whichever_it_is(cluster: Cluster, topic: str) -> None:
+    watch = cluster.watch()
+    await watch.look()
+    cluster.present[topic] = TopicState("another", 1)
+    with pytest.raises(ConfigError, match=f"topic {topic}: (the source )?was deleted and made again"):
+        await watch.look()
+
+
+async def test_a_broker_that_does_not_answer_tells_nothing(cluster: Cluster) -> None:
+    watch = cluster.watch()
+    cluster.silent = True
+    for _ in range(5):
+        await watch.look()
+
+
+async def test_partition_without_an_owner_has_the_group_share_anew_and_in_the_end_the_worker_give_up(
+    cluster: Cluster,
+) -> None:
+    watch, hole = cluster.watch(), TP(TOPICS.merged, 0)
+
+    async def looks(count: int) -> None:
+        for _ in range(count):
+            cluster.now += SHARED_SECONDS
+            await watch.look()
+
+    cluster.groups = [shared(hole), shared()]
+    await looks(3)
+    assert cluster.rejoined == 0, "a hole that is seen once may be filled already"
+    cluster.groups = [shared(hole), shared(hole), shared()]
+    await looks(4)
+    assert cluster.rejoined == 1
+    cluster.groups = [shared(hole)]
+    await looks(2 * REJOINS + 1)
+    assert cluster.rejoined == 1 + REJOINS
+    with pytest.raises(StateError, match=f"partition 0 of {TOPICS.merged} is without a worker.*can be started again"):
+        await looks(1)
+
+
+async def test_group_that_is_being_shared_anew_has_no_holes(cluster: Cluster) -> None:
+    watch = cluster.watch()
+    cluster.groups = [Group("CompletingRebalance", "", {"w": frozenset()})]
+    for _ in range(5):
+        cluster.now += SHARED_SECONDS
+        await watch.look()
+    assert cluster.rejoined == 0
+
+
+# -- before a worker joins ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_dp.runtime.membership.WAIT_SECONDS", 0)
+
+
+async def admitted(cluster: Cluster) -> list[str]:
+    """Who was taken out of the group before the worker was let in."""
+    client: Any = cluster
+    await admit(SHOP, SETTLED, client)
+    return cluster.dismissed
+
+
+async def test_worker_of_an_empty_group_or_a_whole_one_of_its_configuration_joins_as_who_it_was(
+    cluster: Cluster,
+) -> None:
+    assert await admitted(cluster) == []
+    cluster.groups = [Group("Empty", "", {})]
+    assert await admitted(cluster) == []
+
+
+async def test_former_self_leaves_a_group_of_another_configuration_which_then_is_waited_for(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = shared(by="another")
+    cluster.groups = [other, other, None, other, Group("PreparingRebalance", "", {}), Group("Empty", "", {})]
+    assert await admitted(cluster) == [instance_id(SHOP)]
+    (line,) = caplog.messages
+    assert "run with another configuration share its partitions: this one waits until they have ended" in line
+
+
+async def test_former_self_leaves_a_group_with_a_hole_so_that_it_is_shared_anew(cluster: Cluster) -> None:
+    cluster.groups = [shared(TP(TOPICS.merged, 0))]
+    assert await admitted(cluster) == [instance_id(SHOP)]
+
+
+async def test_broker_that_never_tells_about_the_group_ends_the_start(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_dp.runtime.membership.SILENT_SECONDS", 0.01)
+    cluster.groups = [None]
+    with pytest.raises(BrokerError):
+        await admitted(cluster)
+
+
+def test_what_workers_have_to_agree_on_is_topics_partitions_questions_and_what_was_lost() -> None:
+    (view, *_) = SHOP.views.values()
+    changed = [
+        plan(("items_per_user: 1", "items_per_user: 2")),
+        plan(("audiences: {partner: coarse, ", "audiences: {")),
+    ]
+    lives = {**SETTLED.topics, TOPICS.partials: Life("again", 2)}
+    names = {protocol(one, SETTLED) for one in [SHOP, *changed]}
+    names |= {protocol(SHOP, Settled({}, {}, lives)), protocol(SHOP, Settled({}, {}, {}, {view.name: 5}))}
+    assert len(names) == 5
+    assert protocol(plan(), SETTLED) == protocol(SHOP, SETTLED)
+
+
+def test_every_partition_that_is_read_has_to_be_owned() -> None:
+    present = {name: TopicState("", 2) for name in read_by_workers(SHOP)}
+    assert unowned(Group("Stable", "", {}), expected(SHOP, present)) == {
+        TP(name, at) for name in read_by_workers(SHOP) for at in range(2)
+    }
+    assert {TOPICS.ticks, TOPICS.control, TOPICS.orders, *sources_of(SHOP)} < read_by_workers(SHOP)
