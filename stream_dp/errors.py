@@ -45,5 +45,9 @@ class BrokerError(StreamDPError):
     """The broker cannot be reached, or does not hold what it should."""
 
 
+class OutageError(BrokerError):
+    """The broker does not answer; asking it again later may help."""
+
+
 class StorageError(StreamDPError):
     """The folder of the local state cannot be read or written; nothing that was acknowledged is lost."""

@@ -14,6 +14,14 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.client import MEMORY
 from stream_dp.runtime.running import run_worker
+from stream_dp.windows.durations import parse_duration
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -30,14 +38,26 @@ from stream_dp.runtime.running import run_worker
     help="Where stored state or a topic was lost: charge what was published at worst, refuse windows that miss counts, "
     "go on behind them. For one start only.",
 )
+@click.option(
+    "--start-within",
+    callback=_duration,
+    default="5m",
+    show_default=True,
+    help="How long the start may wait for one thing: the broker, the group. A recovery that goes on is not cut off.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what Faust is doing, too.")
-def worker(file: Path, data_dir: Path | None, replication: int, accept_loss: bool, verbose: bool) -> None:
+def worker(
+    file: Path, data_dir: Path | None, replication: int, accept_loss: bool, start_within: int, verbose: bool
+) -> None:
     """Run one worker of the application that FILE describes.
 
     Creates the topics that are missing (not the source topics) and claims all of them, takes its share of the
     partitions, counts, releases and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions,
     on any machines, with the same FILE and key file; one that was killed goes on where it was when it is started
-    again.
+    again. A data folder serves one worker at a time.
+
+    A broker that does not answer is waited for: at the start as long as --start-within says, afterwards as long as it
+    takes. What the worker waits for stands in its log. SIGINT and SIGTERM end it within 10 s, a second one at once.
 
     How many records were read, and for every view counted, refused (by reason) and released, stands in counters.json
     in the state folder; what was refused, as metadata, in the dead-letter topic.
@@ -55,10 +75,7 @@ def worker(file: Path, data_dir: Path | None, replication: int, accept_loss: boo
 
     Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
     """
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for name in ("worker", "control"):
-        logging.getLogger(f"stream_dp.{name}").setLevel(logging.INFO)
+    speak(verbose)
     plan = load_plan(file)
     if data_dir is not None:
         plan = replace(plan, data_dir=data_dir)
@@ -67,4 +84,21 @@ def worker(file: Path, data_dir: Path | None, replication: int, accept_loss: boo
             "broker: memory:// lives inside one process, so a worker of its own would have nothing to read; "
             "`stream-dp demo` runs on it, and `stream-dp kafka up` starts a real Kafka"
         )
-    uvloop.run(run_worker(plan, AGENTS, replication=replication, accept_loss=accept_loss))
+    uvloop.run(
+        run_worker(plan, AGENTS, replication=replication, accept_loss=accept_loss, start_within_s=start_within / 1000)
+    )
+
+
+def speak(verbose: bool) -> None:
+    """Log what operators need; with `verbose` what Faust and the Kafka client say as well.
+
+    These say a hundred times a second that a broker is gone. The worker says so once, and why it ends when it does.
+    """
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for name in ("worker", "control"):
+        logging.getLogger(f"stream_dp.{name}").setLevel(logging.INFO)
+    if not verbose:
+        for name in ("aiokafka", "faust", "mode", "stream_dp.runtime"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)

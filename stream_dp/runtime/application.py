@@ -17,6 +17,8 @@ from stream_dp.runtime.client import MEMORY, kafka_address
 from stream_dp.runtime.coalescing import ChunkSchema
 from stream_dp.runtime.fence import Claim
 from stream_dp.runtime.membership import Assignor, instance_id
+from stream_dp.runtime.outage import Outage
+from stream_dp.runtime.recovery import PatientRecovery
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.windows.sizes import BATCH_BYTES
@@ -44,6 +46,7 @@ class App(faust.App):
     memory_log: memory.MemoryLog | None = None
     claim: Claim
     protocol: str = ""
+    outage: Outage
 
 
 def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "") -> App:
@@ -94,6 +97,8 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
     app.ticks = topics.ticks
     app.memory_log = log
     app.claim = claims(plan.broker, log)
+    app.outage = Outage(kafka_address(plan.broker))
+    app.tables._recovery = PatientRecovery(app, app.tables, beacon=app.tables.beacon)
     return app
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
-    KafkaConnectionError,
     KafkaError,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
@@ -23,8 +22,10 @@ from aiokafka.errors import (
 )
 from faust.types import TP
 
-from stream_dp.errors import BrokerError
+from stream_dp.errors import BrokerError, OutageError
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.outage import answering
+from stream_dp.runtime.producers import PatientProducer
 from stream_dp.runtime.requests import Dismissal, TopicsRequest
 from stream_dp.runtime.topics import TopicSpec
 from stream_dp.windows.sizes import BATCH_BYTES, BROKER_BYTES
@@ -36,6 +37,8 @@ _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
 ENDS_SECONDS = 5.0
 """How long the leaders of partitions may take to say where these end."""
+PUBLISH_SECONDS = 60.0
+"""How long an impatient client waits for what it publishes to be acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +170,16 @@ class KafkaClient:
     """The client of a Kafka cluster; use it through `connect`."""
 
     def __init__(
-        self, address: str, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient, idle: AIOKafkaConsumer
+        self,
+        address: str,
+        producer: AIOKafkaProducer,
+        admin: AIOKafkaAdminClient,
+        idle: AIOKafkaConsumer,
+        publish_seconds: float | None = PUBLISH_SECONDS,
     ) -> None:
         """Set up the client on started parts; `idle` is a consumer without partitions, whose connections are free."""
         self._address = address
+        self._publish_seconds = publish_seconds
         self._producer = producer
         self._admin = admin
         self._idle = idle
@@ -268,22 +277,17 @@ class KafkaClient:
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records and wait for every acknowledgement."""
         with self._answering():
-            sent = [
-                await self._producer.send(
-                    record.topic, record.value, record.key, record.partition, headers=list(record.headers)
-                )
-                for record in records
-            ]
-            await asyncio.gather(*sent)
+            async with asyncio.timeout(self._publish_seconds):
+                sent = [
+                    await self._producer.send(
+                        record.topic, record.value, record.key, record.partition, headers=list(record.headers)
+                    )
+                    for record in records
+                ]
+                await asyncio.gather(*sent)
 
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        try:
-            yield
-        except (KafkaError, TimeoutError) as error:
-            raise BrokerError(
-                f"the cluster at {self._address} does not answer: {str(error) or 'no answer in time'}"
-            ) from error
+    def _answering(self) -> AbstractContextManager[None]:
+        return answering(self._address)
 
     async def follow(
         self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
@@ -356,15 +360,17 @@ def kafka_address(broker: str) -> str:
 
 
 @asynccontextmanager
-async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Client]:
+async def connect(broker: str, log: MemoryLog | None = None, *, patient: bool = False) -> AsyncIterator[Client]:
     """A client of the broker that a plan names.
 
     Args:
         broker: `kafka://host:port[,...]`, `host:port[,...]` or `memory://`.
         log: the embedded log of this process, for `memory://`.
+        patient: what is published waits for a broker that is gone, as long as it takes, and stands once in the log.
 
     Raises:
-        BrokerError: the cluster cannot be reached, or the embedded log is asked for where there is none.
+        OutageError: the cluster cannot be reached.
+        BrokerError: the embedded log is asked for where there is none.
     """
     if broker == MEMORY:
         if log is None:
@@ -372,7 +378,8 @@ async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Cl
         yield MemoryClient(log)
         return
     address = kafka_address(broker)
-    producer = AIOKafkaProducer(
+    kind = PatientProducer if patient else AIOKafkaProducer
+    producer = kind(
         bootstrap_servers=address,
         acks="all",  # what is acknowledged is read back at once: claims and origins depend on it
         linger_ms=5,
@@ -386,9 +393,9 @@ async def connect(broker: str, log: MemoryLog | None = None) -> AsyncIterator[Cl
             await producer.start()
             await admin.start()
             await idle.start()
-        except (KafkaConnectionError, KafkaError, OSError) as error:
-            raise BrokerError(f"no Kafka answers at {address}: {error}; is it up? `stream-dp kafka status`") from None
-        yield KafkaClient(address, producer, admin, idle)
+        except (KafkaError, OSError) as error:
+            raise OutageError(f"no Kafka answers at {address}: {error}; is it up? `stream-dp kafka status`") from None
+        yield KafkaClient(address, producer, admin, idle, None if patient else PUBLISH_SECONDS)
     finally:
         await idle.stop()
         await admin.close()

@@ -52,8 +52,8 @@ class Writer(Protocol):
             KafkaError: the broker refused them for another reason; this writer appends nothing more.
         """
 
-    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
-        """Append records to other topics, and wait for every acknowledgement.
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
+        """Append records to other topics, with that time or the present one, and wait for every acknowledgement.
 
         There, too, nothing of a former owner comes behind the first record of its successor: a repeated record does
         not stand behind a newer one that bears its key.
@@ -68,6 +68,7 @@ class Writer(Protocol):
 
         Raises:
             PartitionLostError: the partition was claimed by another since.
+            OutageError: the broker does not answer.
         """
 
     async def close(self) -> None:

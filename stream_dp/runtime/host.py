@@ -22,9 +22,9 @@ from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.application import App
-from stream_dp.runtime.client import Client
+from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import Writer
+from stream_dp.runtime.fence import PartitionLostError, Writer
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.published import read_published
 from stream_dp.runtime.tables import DurableTable, PartitionRows
@@ -184,7 +184,10 @@ class Host:
             engine = self._engines.get(partition)
             if engine is None:
                 engine = self._factory.engine(partition)
-                published = await read_published(self._client, engine.views, whole=self._accept_loss)
+                views = engine.views
+                published = await self._app.outage.patiently(
+                    lambda: read_published(self._client, views, whole=self._accept_loss)
+                )
                 load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss)
                 await self.carry_out(load, table, partition, threaded=True)
                 self._engines[partition] = engine
@@ -203,7 +206,11 @@ class Host:
             while self.keeps(partition, owner) and (outboxes := self.outboxes.get((partition, owner))):
                 if not outboxes.published:
                     return
-                await self.carry_out(outboxes.settle(table.rows(partition)), table, partition)
+                try:
+                    await self.carry_out(outboxes.settle(table.rows(partition)), table, partition)
+                except PartitionLostError:  # whoever loads it next empties them
+                    if self.keeps(partition, owner):
+                        raise
 
     def keeps(self, partition: int, owner: Writer) -> bool:
         """Whether this worker still is that owner of a partition of the releases, and no rebalance has begun."""
@@ -246,19 +253,31 @@ class Host:
                     self.outboxes.setdefault((partition, owner), Outboxes()).add(effect)
                     self.outboxes_changed.set()
                 case Send(messages):
-                    await self.send(messages)
+                    await self.send(messages, owner)
                 case Erase(first, last):
                     erased.append((first, last))
                 case Increment():
                     self.counters.add(effect)
 
-    async def send(self, messages: Sequence[Message]) -> None:
-        """Send messages and wait for every acknowledgement."""
-        producer = self._app.producer
-        sent = [
-            await producer.send(m.topic, m.key, m.value, m.partition, None, list(m.headers.items())) for m in messages
-        ]
-        await asyncio.gather(*sent)
+    async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> None:
+        """Send messages and wait for every acknowledgement, through any outage of the broker.
+
+        Args:
+            messages: to send, each partition's in order.
+            owner: as whom they were worked out; None: they are nobody's in particular.
+
+        Raises:
+            PartitionLostError: a successor of the owner has sent to one of their topics.
+        """
+        if not messages:
+            return
+        async with self._app.outage.waiting():
+            if owner is not None:
+                await owner.publish(messages)
+            else:
+                await self._client.publish(
+                    Outgoing(m.topic, m.partition, m.key, m.value, list(m.headers.items())) for m in messages
+                )
 
     async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         """Publish records as the owner of the partition that stored them, with the time of their slot.
@@ -266,7 +285,8 @@ class Host:
         Raises:
             PartitionLostError: a successor has published to one of their topics.
         """
-        await owner.publish(messages, slot_ms)
+        async with self._app.outage.waiting():
+            await owner.publish(messages, slot_ms)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""

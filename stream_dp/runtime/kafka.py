@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -14,6 +14,8 @@ from faust.types import TP
 
 from stream_dp.runtime.coalescing import CoalescingConsumer
 from stream_dp.runtime.fence import Row, lost
+from stream_dp.runtime.outage import answering
+from stream_dp.runtime.producers import PatientProducer
 from stream_dp.windows.effects import Message
 from stream_dp.windows.sizes import BATCH_BYTES
 
@@ -86,7 +88,7 @@ class KafkaWriter:
     request asks for the epoch, and an idempotent one, to which it is handed, writes.
     """
 
-    def __init__(self, servers: str, tp: TP, producer: AIOKafkaProducer) -> None:
+    def __init__(self, servers: str, tp: TP, producer: PatientProducer) -> None:
         self._servers = servers
         self._tp = tp
         self._producer = producer
@@ -98,19 +100,21 @@ class KafkaWriter:
         Args:
             servers: "host:port[,host:port...]".
             tp: the partition of a changelog.
+
+        Raises:
+            OutageError: the broker does not answer.
         """
-        async with _owner(servers, tp) as owner:
+        async with _started(_owner(servers, tp), servers) as owner:
             epoch = owner._txn_manager
-        producer = AIOKafkaProducer(
+        producer = PatientProducer(
             bootstrap_servers=servers,
-            enable_idempotence=True,
             max_batch_size=BATCH_BYTES,
             max_request_size=BATCH_BYTES,
             linger_ms=0,
             compression_type="lz4",
         )
         producer._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
-        await producer.start()
+        await _start(producer, servers)
         return cls(servers, tp, producer)
 
     async def write(self, rows: Sequence[Row]) -> int:
@@ -125,7 +129,7 @@ class KafkaWriter:
         results = await self._acknowledged(sent)
         return int(results[-1].offset) + int(batch.record_count()) - 1
 
-    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
         """See `Writer`."""
         sent = [
             await self._producer.send(m.topic, m.value, m.key, m.partition, timestamp_ms, list(m.headers.items()))
@@ -152,7 +156,7 @@ class KafkaWriter:
         owner._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
         at = TopicPartition(self._tp.topic, self._tp.partition)
         try:
-            async with owner, owner.transaction():
+            async with _started(owner, self._servers), owner.transaction():
                 await owner.send_offsets_to_transaction({at: 0}, f"{self._tp.topic}-claims")
         except _FENCED as error:
             raise lost(self._tp) from error
@@ -161,6 +165,24 @@ class KafkaWriter:
         """See `Writer`. A broker that is gone does not hold it up."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._producer.stop(), CLOSE_SECONDS)
+
+
+@asynccontextmanager
+async def _started(producer: AIOKafkaProducer, servers: str) -> AsyncIterator[AIOKafkaProducer]:
+    await _start(producer, servers)
+    try:
+        yield producer
+    finally:
+        await producer.stop()
+
+
+async def _start(producer: AIOKafkaProducer, servers: str) -> None:
+    try:
+        with answering(servers):
+            await producer.start()
+    except BaseException:
+        await producer.stop()
+        raise
 
 
 def _owner(servers: str, tp: TP) -> AIOKafkaProducer:

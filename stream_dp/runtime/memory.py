@@ -131,7 +131,7 @@ class MemoryWriter:
             self._log.append(self._tp.topic, self._tp.partition, key, value, writer=(self._tp, self._epoch))
         return self._log.end(self._tp) - 1
 
-    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
         """See `Writer`."""
         for m in messages:
             self._log.append(

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import sys
+import traceback
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from aiokafka.errors import KafkaError
+
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, ParameterError, StorageError, StreamDPError
+from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StorageError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import Client, connect
+from stream_dp.runtime.client import Client, connect, kafka_address
 from stream_dp.runtime.computing import measure
+from stream_dp.runtime.fence import PartitionLostError
+from stream_dp.runtime.folder import locked
 from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
+from stream_dp.runtime.starting import START_SECONDS, Start
+from stream_dp.runtime.stopping import Stop, leave, start_over
 from stream_dp.runtime.worker import Worker
 from stream_dp.windows.durations import format_duration
 
@@ -27,70 +31,130 @@ log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
 STOP_SECONDS = 30.0
+"""How long a worker may take to stop that is not a process of its own."""
 
 
-async def run_worker(plan: Plan, agents: Mapping[str, Agent], *, replication: int = 1, **options: Any) -> None:
-    """Run a worker until SIGINT or SIGTERM. A worker that crashes ends its process: nothing else is safe.
+async def run_worker(
+    plan: Plan,
+    agents: Mapping[str, Agent],
+    *,
+    replication: int = 1,
+    start_within_s: float = START_SECONDS,
+    **options: Any,
+) -> None:
+    """Run a worker until SIGINT or SIGTERM, which end the process within 10 s, whatever it is doing.
+
+    A worker that crashes ends its process, nothing else is safe; after an outage of the broker it starts over.
 
     Args:
         plan: the checked configuration.
         agents: by name (`stream_dp.agents.AGENTS`).
         replication: copies of every created topic.
+        start_within_s: how long the start may wait for one thing without progress.
         options: passed on to `Worker`.
 
     Raises:
         StreamDPError: it could not start.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop, start = Stop(), Start(start_within_s)
+    stop.listen()
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_news)
-    for computing in await asyncio.to_thread(measure, plan):
-        level = logging.INFO if computing.advised else logging.WARNING
-        log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
-    async with (
-        connect(plan.broker) as client,
-        running(plan, client, agents, replication=replication, **options) as worker,
-    ):
-        counters = CountersFile(plan.data_dir)
-        log.info("worker of %s is running: %d views on %s", plan.name, len(plan.views), plan.broker)
-        while not stop.is_set():
-            await _first(stop.wait(), worker.crashed(), asyncio.sleep(REPORT_SECONDS))
-            reason = worker.crash_reason()
-            if not isinstance(reason, StorageError):  # the disk has refused already
+    with locked(plan.data_dir):
+        watch = asyncio.create_task(_watch_start(plan, start, stop))
+        for computing in await asyncio.to_thread(measure, plan):
+            level = logging.INFO if computing.advised else logging.WARNING
+            log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
+        async with AsyncExitStack() as stack:
+            start.wait_for(f"the broker at {kafka_address(plan.broker)}")
+            client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
+            life = running(plan, client, agents, replication=replication, start=start, **options)
+            try:
+                worker = await stack.enter_async_context(life)
+            except OutageError as error:  # threads of an application that started in part would keep the process
+                leave(1, f"error: {error}")
+            counters = CountersFile(plan.data_dir)
+            crash = asyncio.create_task(_end_on_crash(worker, stop, counters))
+            watch.cancel()
+            if worker.crash_reason() is not None:
+                await crash
+            log.info("worker of %s is running: %d views on %s%s", plan.name, len(plan.views), plan.broker, worker.share)
+            while not stop.given:
+                await _first(stop.wait(), asyncio.sleep(REPORT_SECONDS))
                 counters.write(worker.counters)
-            if reason is not None:
-                _end(reason)
+        crash.cancel()
     log.info("worker of %s stopped", plan.name)
 
 
+async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:
+    """End the process where it is told to stop, or waits too long: there is nothing at hand to finish."""
+    await _first(stop.wait(), start.overdue())
+    if stop.given:
+        leave(0, f"worker of {plan.name} stopped while it waited for {start.waits_for}")
+    within = format_duration(round(start.within_s * 1000))
+    leave(1, f"error: the worker did not start: for {within} it waited for {start.waits_for}")
+
+
+async def _end_on_crash(worker: Worker, stop: Stop, counters: CountersFile) -> None:
+    """End the process at once, with what was acknowledged and nothing more; the next start reads the rest again."""
+    await worker.crashed()
+    reason = worker.crash_reason()
+    if not isinstance(reason, StorageError):  # the disk has refused already
+        counters.write(worker.counters)
+    if stop.given:
+        leave(0, f"worker of {worker.plan.name} stopped; what it had at hand is read again by the next start")
+    if isinstance(reason, ConfigError | ParameterError):
+        leave(2, f"error: {reason}")
+    if isinstance(reason, PartitionLostError | BrokerError | KafkaError) and worker.was_cut_off:
+        start_over(f"after the outage of the broker the worker starts over: {reason}")
+    if isinstance(reason, StreamDPError):
+        leave(1, f"error: {reason}")
+    if reason is not None and not isinstance(reason, KafkaError | OSError):
+        traceback.print_exception(reason)
+    leave(1, f"crashed by {type(reason).__name__}: {reason}; it can be started again")
+
+
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether `_end` does not say it: Faust reports every part that an error of ours brings down, with its stack."""
+    """Whether the end will not say it: Faust reports every part that an error of ours brings down, with its stack."""
     return not (record.exc_info and isinstance(record.exc_info[1], StreamDPError))
-
-
-def _end(reason: BaseException) -> None:
-    """Leave at once, with what was acknowledged and nothing more; the next start reads the rest again."""
-    kind = "error" if isinstance(reason, StreamDPError) else f"crashed by {type(reason).__name__}"
-    sys.stderr.write(f"{kind}: {reason}\n")
-    sys.stderr.flush()
-    logging.shutdown()
-    os._exit(2 if isinstance(reason, ConfigError | ParameterError) else 1)
 
 
 @asynccontextmanager
 async def running(
-    plan: Plan, client: Client, agents: Mapping[str, Agent], *, replication: int = 1, **options: Any
+    plan: Plan,
+    client: Client,
+    agents: Mapping[str, Agent],
+    *,
+    replication: int = 1,
+    start: Start | None = None,
+    **options: Any,
 ) -> AsyncIterator[Worker]:
-    """A started worker; leaving the context stops it: the chunk at hand is finished and committed."""
+    """A worker that runs: it has joined, recovered its tables and owns its partitions, or has crashed.
+
+    Leaving the context stops it: the chunk at hand is finished and committed.
+
+    Args:
+        plan: the checked configuration.
+        client: of its broker, a patient one.
+        agents: by name.
+        replication: copies of every created topic.
+        start: is told what it waits for.
+        options: passed on to `Worker`.
+    """
+    start = start or Start()
     prf_key = load_key(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
-    settled = await prepare(plan, client, key_id(prf_key), replication=replication, accept_loss=accept_loss)
-    await admit(plan, settled, client)
+    start.wait_for(f"the answers of the broker at {kafka_address(plan.broker)} about the topics")
+    settled = await start.patiently(
+        lambda: prepare(plan, client, key_id(prf_key), replication=replication, accept_loss=accept_loss)
+    )
+    await start.patiently(lambda: admit(plan, settled, client))
     worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
-    await worker.app.start()
+    start.wait_for(worker.words)
+    try:
+        await worker.start()
+    except KafkaError as error:
+        raise OutageError(f"the broker went away during the start: {error}; start the worker again") from error
     try:
         yield worker
     finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from stream_dp.runtime.application import App
-from stream_dp.runtime.fence import Writer
+from stream_dp.runtime.fence import PartitionLostError, Writer
 from stream_dp.runtime.host import Host
 from stream_dp.runtime.lateness import Lateness
 from stream_dp.runtime.topics import RELEASES
@@ -96,7 +96,12 @@ class Publisher:
                 return
             match effect:
                 case Publish(messages):
-                    await host.publish(messages, owner, slot_ms)
+                    try:
+                        await host.publish(messages, owner, slot_ms)
+                    except PartitionLostError:  # it may have been this worker that claimed the partition anew
+                        if host.keeps(partition, owner):
+                            raise
+                        return
                 case Increment(_, late, ((_, view),)):
                     host.counters.add(effect)
                     self._lateness.left(view, slot_ms, late)

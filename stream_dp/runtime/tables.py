@@ -32,6 +32,8 @@ class DurableTable(Table):
         super().__init__(*args, **kwargs)
         self._one_at_a_time: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._claimed: dict[int, Writer] = {}
+        self._from: dict[int, int] = {}
+        """The offset of the claim's row of every claimed partition."""
         self._owned: dict[int, Writer] = {}
 
     # -- ownership --------------------------------------------------------------------------------------------
@@ -49,9 +51,16 @@ class DurableTable(Table):
         await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
-        """Own what was claimed: the local rows are those of the changelog."""
+        """Own what was claimed and recovered: the local rows are those of the changelog.
+
+        Faust says so of a recovery, too, that another rebalance cut short. One that did not come to the row of the
+        claim has not read all that former owners wrote.
+        """
         await super().on_recovery_completed(active_tps, standby_tps)
-        self._owned.update(self._claimed)
+        for partition, writer in self._claimed.items():
+            claimed, stored = self._from.get(partition), self._database(partition).get(self.data.offset_key)
+            if claimed is not None and stored is not None and int(stored) >= claimed:
+                self._owned[partition] = writer
 
     async def on_stop(self) -> None:
         """Give up the partitions."""
@@ -68,6 +77,16 @@ class DurableTable(Table):
         if writer is None:
             raise self._lost(partition)
         return writer
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether it owns all that was claimed."""
+        return self._owned.keys() == self._claimed.keys()
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The partitions that this worker owns."""
+        return frozenset(self._owned)
 
     def is_owner(self, partition: int, writer: Writer) -> bool:
         """Whether this worker still is that owner of a partition."""
@@ -92,13 +111,16 @@ class DurableTable(Table):
             PartitionLostError: a partition was taken over.
         """
         for partition, writer in list(self._owned.items()):
-            await writer.renew()
-            await self.commit(partition, [self._claim_row()], writer)
+            await self.app.outage.patiently(writer.renew)
+            if self.is_owner(partition, writer):
+                await self.commit(partition, [self._claim_row()], writer)
 
     async def _claim(self, tp: TP) -> None:
-        writer = await self.app.claim(tp)
+        outage = self.app.outage
+        writer = await outage.patiently(lambda: self.app.claim(tp))
         self._claimed[tp.partition] = writer
-        await writer.write([self._claim_row()])
+        async with outage.waiting():
+            self._from[tp.partition] = await writer.write([self._claim_row()])
 
     def _claim_row(self) -> Row:
         return CLAIM, self.app.conf.consumer_group_instance_id.encode()
@@ -106,6 +128,7 @@ class DurableTable(Table):
     async def _disown(self) -> None:
         writers = list(self._claimed.values())
         self._claimed.clear()
+        self._from.clear()
         self._owned.clear()
         await asyncio.gather(*(writer.close() for writer in writers))
 
@@ -131,7 +154,8 @@ class DurableTable(Table):
         async with self._one_at_a_time[partition]:  # the stored offset must never pass a row not yet stored
             self.check_owner(partition, writer)
             if rows:
-                last = await writer.write(rows)
+                async with self.app.outage.waiting():
+                    last = await writer.write(rows)
                 self.check_owner(partition, writer)
                 self._enter(partition, rows, last)
 

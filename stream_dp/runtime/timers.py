@@ -6,12 +6,11 @@ and the agent that reads the tick acts. What a tick means is fixed when it is ma
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 
 from faust.types import TP
 
-from stream_dp.errors import BrokerError, StateError
+from stream_dp.errors import StateError
 from stream_dp.runtime.application import App
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.host import Host
@@ -19,8 +18,6 @@ from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import MERGES, RELEASES
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import encode
-
-log = logging.getLogger("stream_dp.worker")
 
 TICK_SECONDS = 1.0
 HEARTBEAT = b"\x00heartbeat"
@@ -55,28 +52,32 @@ class Timers:
     async def tick(self) -> None:
         """Tell the time to every partition of this worker; a new one is greeted, so that its agents wake up.
 
-        They load what was stored and finish what was cut short. Where the sources end has to be known: without it
-        there is no tick, and the next one is for the events that wait.
+        They load what was stored and finish what was cut short. Where the sources end has to be known: while the broker
+        does not say it there is no tick, and the next one is for the events that wait.
 
         Raises:
             StateError: a source was made anew: the process has to end.
         """
+        ticks = await self._app.outage.patiently(self._ticks)
         if self._app.rebalancing:
             return
-        owned, now_ms = self._owned(), self._host.clock_ms()
-        try:
-            ends = await self._ends(owned)  # after the clock: what stood in the log at that time is before them
-        except BrokerError as error:
-            log.warning("a tick is left out: %s", error)
-            return
-        if self._app.rebalancing:
-            return
-        new = [partition for partition in owned if partition not in self._greeted]
+        new = [tick.partition for tick in ticks if tick.partition not in self._greeted]
         self._greeted.update(new)
-        topic = self._host.topics.ticks
-        ticks = [Message(topic, None, encode(Tick(now_ms, ends[at])), at) for at in owned]
         greetings = [heartbeat for partition in new for heartbeat in self._heartbeats(partition)]
         await self._host.send([*ticks, *greetings])
+
+    async def _ticks(self) -> list[Message]:
+        """A tick for every partition of this worker, none while it is not known which these are.
+
+        Raises:
+            OutageError: the broker does not say where the sources end.
+        """
+        if self._app.rebalancing:
+            return []
+        owned, now_ms = self._owned(), self._host.clock_ms()
+        ends = await self._ends(owned)  # after the clock: what stood in the log at that time is before them
+        topic = self._host.topics.ticks
+        return [Message(topic, None, encode(Tick(now_ms, ends[at])), at) for at in owned]
 
     async def beat(self) -> None:
         """Send a heartbeat to every partition of this worker, and write one to the tables that hold its counts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,7 +35,7 @@ class Worker:
 
     Attributes:
         plan: the checked configuration.
-        app: the Faust application; `app.start()` runs it, `app.stop()` ends it.
+        app: the Faust application; `app.stop()` ends it.
         tables: its tables by name.
         host: what its agents run on.
     """
@@ -53,7 +54,7 @@ class Worker:
         clock_ms: Callable[[], int] = wall_clock_ms,
         tick_seconds: float = TICK_SECONDS,
     ) -> None:
-        """Build the application; `app.start()` runs it.
+        """Build the application; `start` runs it.
 
         Args:
             plan: the checked configuration.
@@ -72,6 +73,7 @@ class Worker:
         self.plan = plan
         self.app = new_app(plan, log, protocol(plan, settled))
         discard_former_copies(plan, settled, self.app.conf.tabledir)
+        self._session_s = float(self.app.conf.broker_session_timeout)
         self.tables = new_tables(self.app, plan.partitions)
         self.host = Host(
             self.app, plan, factory, self.tables, client=client, accept_loss=accept_loss, clock_ms=clock_ms
@@ -83,13 +85,52 @@ class Worker:
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
         self.app.timer(LOOK_SECONDS)(Watch(self.app, plan, settled, client).look)
         self.app.task()(Publisher(self.app, self.host).run)
-        self.app.on_partitions_revoked.connect(self._forget)
+        self._joined = False
+        self.app.on_partitions_revoked.connect(self._leave)
+        self.app.on_partitions_assigned.connect(self._join)
         self.app.on_rebalance_complete.connect(self._forget)
 
     @property
     def counters(self) -> Counters:
         """What was counted since its start."""
         return self.host.counters
+
+    async def start(self) -> None:
+        """Start the application, and return when it runs, or has crashed."""
+        self._starting = asyncio.ensure_future(self.app.start())
+        crashed = asyncio.ensure_future(self.crashed())
+        await asyncio.wait((self._starting, crashed), return_when=asyncio.FIRST_COMPLETED)
+        crashed.cancel()
+        if self._starting.done():
+            self._starting.result()
+        while True:
+            if self.app.crashed or not self.words():
+                return
+            await asyncio.sleep(0.02)
+
+    def words(self) -> str:
+        """What it waits for until it runs; nothing if it does."""
+        recovery = self.app.tables.recovery
+        if not self._joined:
+            return f"the group: the session of a worker that died may last up to {self._session_s:g} s"
+        recovered = recovery.completed.is_set() and all(table.is_recovered for table in self.tables.values())
+        if self.app.rebalancing or not recovered:
+            rows = max(0, recovery.active_remaining_total())
+            return f"the recovery of the tables: {rows:,} rows of the changelogs to go"
+        return ""
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether it could not reach the broker, now or so recently that others may have had its partitions."""
+        return self.app.outage.was_within(2 * self._session_s)
+
+    @property
+    def share(self) -> str:
+        """Which partitions it has, for the log."""
+        owned = sorted(set().union(*(table.owned for table in self.tables.values())))
+        if not owned:
+            return "; it has no partition yet, since other workers have them all"
+        return f"; partition{'s' if owned[1:] else ''} {', '.join(map(str, owned))}"
 
     async def crashed(self) -> None:
         """Return when the worker has crashed."""
@@ -101,6 +142,13 @@ class Worker:
             return None
         reason: BaseException | None = self.app.crash_reason
         return reason or StateError("an agent failed")
+
+    async def _leave(self, *_: Any, **__: Any) -> None:
+        self._joined = False
+        await self._forget()
+
+    async def _join(self, *_: Any, **__: Any) -> None:
+        self._joined = True
 
     async def _forget(self, *_: Any, **__: Any) -> None:
         """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""

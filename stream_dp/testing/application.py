@@ -223,7 +223,7 @@ async def application(
     """
     plan = plan_from(text, folder, broker)
     log = MemoryLog() if plan.broker == MEMORY else None
-    async with connect(plan.broker, log) as client:
+    async with connect(plan.broker, log, patient=True) as client:
         await client.create([TopicSpec(topic, source.partitions) for topic, source in sources_of(plan).items()])
         app = Application(plan, client, log, keyed_entropy(noise_key))
         try:

@@ -18,21 +18,28 @@ from stream_dp.runtime.kafka import KafkaWriter
 from stream_dp.runtime.localkafka import launch
 from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder
 from stream_dp.runtime.topics import TopicSpec
+from stream_dp.windows.effects import Message
 
 pytestmark = pytest.mark.broker
 
 FORGETS_MS = 3000
 """In place of 7 days."""
-SETTINGS = f"""
+FORGETS_NAMES = f"""
 transactional.id.expiration.ms={FORGETS_MS}
 transaction.remove.expired.transaction.cleanup.interval.ms=500
+"""
+FORGETS_PRODUCERS = f"""
+producer.id.expiration.ms={FORGETS_MS}
+producer.id.expiration.check.interval.ms=500
 """
 CHANGELOG = TP("changelog", 0)
 
 
 @pytest.fixture
-async def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    """A broker of its own that forgets transactional ids within seconds, with one topic."""
+async def servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncIterator[str]:
+    """A broker of its own that forgets transactional ids, or what is asked for, within seconds, with one topic."""
     if (problem := localkafka.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     write = launch._write_settings
@@ -40,7 +47,7 @@ async def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     def forgetful(folder: StateFolder, run: BrokerRun) -> None:
         write(folder, run)
         with (folder.path / "server.properties").open("a", encoding="utf-8") as settings:
-            settings.write(SETTINGS)
+            settings.write(getattr(request, "param", FORGETS_NAMES))
 
     monkeypatch.setattr(launch, "_write_settings", forgetful)
     address = (await asyncio.to_thread(localkafka.start, tmp_path)).address
@@ -94,3 +101,18 @@ async def test_transaction_that_a_dead_owner_left_open_holds_up_nobody(servers: 
     await asyncio.gather(writer.close(), successor.close(), dead.client.close())
     dead._sender.sender_task.cancel()
     dead._closed = True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("servers", [FORGETS_PRODUCERS], indirect=True)
+async def test_owner_whom_the_broker_forgot_during_a_long_outage_writes_on(servers: str) -> None:
+    """A day's silence, here of seconds: then a leader knows no epoch and no sequence of the producer any more."""
+    writer = await KafkaWriter.claim(servers, CHANGELOG)
+    await writer.write([(b"a", b"1"), (b"b", b"1")])
+    await wait(None)
+    assert await asyncio.wait_for(writer.write([(b"c", b"1")]), 20) == 2
+    await writer.publish([Message(CHANGELOG.topic, b"d", b"1", 0)])
+    async with connect(f"kafka://{servers}") as client:
+        rows = [record.key async for record in client.follow([CHANGELOG.topic], until_end=True)]
+    assert rows == [b"a", b"b", b"c", b"d"]
+    await writer.close()

@@ -1,15 +1,17 @@
 """A worker process for tests of crashes and takeovers: the real `run_worker`, with ways to hurt it.
 
     python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
-                             [--session-seconds N] [--accept-loss]
-                             [--die-before WHAT:N [--by-filling FOLDER]] [--trap FILE] [--through HOST:PORT]
+                             [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
+                             [--die-before WHAT:N [--by-filling FOLDER]] [--hang WHERE] [--trap FILE]
+                             [--through HOST:PORT]
 
-It writes its counters to the status file ten times a second. With `--die-before` it kills itself with SIGKILL before
-the N-th act of a kind: `commit counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of
-a topic's name). With `--by-filling` it lives on, but fills the disk of a folder.
-
-While the file of `--trap` stands there and says "TOPIC N ...", it stops itself with SIGSTOP as soon as its producers
-were given N more records or batches for the topic of such an end; the last one is still in their buffers.
+It logs what `stream-dp worker --verbose` does, with `--terse` what that does otherwise. It writes its counters to the
+status file ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th act of a kind: `commit
+counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of a topic's name). With
+`--by-filling` it lives on, but fills the disk of a folder. With `--hang` it gets no further than `preparing` its topics
+or `recovering` its tables, or its event loop is `busy` for ever. While the file of `--trap` stands there and says
+"TOPIC N ...", it stops itself with SIGSTOP as soon as its producers were given N more records or batches for the topic
+of such an end; the last one is still in their buffers.
 "TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
 With `--through` every connection to the broker goes to another address: that of a proxy.
 """
@@ -19,7 +21,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import re
 import signal
@@ -36,14 +37,17 @@ import uvloop
 from aiokafka import AIOKafkaProducer
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.producer.message_accumulator import BatchBuilder
+from faust.tables.recovery import Recovery
 
 from stream_dp.agents import AGENTS
+from stream_dp.cli.worker import speak
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, StreamDPError
-from stream_dp.runtime import application
+from stream_dp.runtime import application, running
 from stream_dp.runtime.fence import Row, Writer
 from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.running import run_worker
+from stream_dp.runtime.starting import START_SECONDS
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.windows.effects import Message
 from tests.support.disks import fill
@@ -58,23 +62,29 @@ def main() -> None:
     parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--die-before", default="")
     parser.add_argument("--by-filling", type=Path)
+    parser.add_argument("--hang", default="")
     parser.add_argument("--trap", type=Path)
     parser.add_argument("--through", default="")
+    parser.add_argument("--terse", action="store_true")
+    parser.add_argument("--start-within", type=float, default=START_SECONDS)
     parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
     given = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    speak(verbose=not given.terse)
     application.SESSION_SECONDS = given.session_seconds
     if given.die_before:
         what, number = given.die_before.rsplit(":", 1)
         hurt_before(what, int(number), partial(fill, given.by_filling) if given.by_filling else die)
+    if given.hang:
+        hang(given.hang)
     if given.trap:
         stop_in(given.trap)
     if given.through:
         go_through(*given.through.rsplit(":", 1))
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
+    life = run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss, start_within_s=given.start_within)
     try:
-        uvloop.run(run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss))
+        uvloop.run(life)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -106,12 +116,12 @@ def hurt_before(what: str, number: int, hurt: Callable[[], None]) -> None:
         about_to(f"erase {self.name} {partition}")
         erase(self, partition, ranges)
 
-    async def dying_send(self: Host, messages: Sequence[Message]) -> None:
+    async def dying_send(self: Host, messages: Sequence[Message], owner: Writer | None = None) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):
             kind = topic.removeprefix(f"{self.plan.name}-")
             if kind not in ("partials", "merged") or any(m.value is not None for m in messages if m.topic == topic):
                 about_to(f"send {kind}")
-        await send(self, messages)
+        await send(self, messages, owner)
 
     async def dying_publish(self: Host, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):
@@ -122,6 +132,27 @@ def hurt_before(what: str, number: int, hurt: Callable[[], None]) -> None:
     DurableTable.erase = dying_erase  # type: ignore[method-assign]
     Host.send = dying_send  # type: ignore[method-assign]
     Host.publish = dying_publish  # type: ignore[method-assign]
+
+
+def hang(where: str) -> None:
+    """Make this process get no further than to a place."""
+
+    async def for_ever(*_: Any, **__: Any) -> None:
+        print(f"hangs: {where}", flush=True)
+        await asyncio.Event().wait()
+
+    async def busy(*_: Any) -> None:
+        print(f"hangs: {where}", flush=True)
+        while True:
+            pass
+
+    match where:
+        case "preparing":
+            running.prepare = for_ever  # type: ignore[assignment, attr-defined]
+        case "recovering":
+            Recovery._build_offsets = for_ever
+        case "busy":
+            Host.carry_out = busy  # type: ignore[assignment, method-assign]
 
 
 def stop_in(trap: Path) -> None:

@@ -18,7 +18,7 @@ from tests.chaos.schedule import ROUND_S, Act, Kind, Round, schedule
 from tests.chaos.world import FINEST, World, ends, world
 from tests.support.audit import Report
 
-BOUND_S = 60.0
+BOUND_S = 90.0
 """How long everything that was fed may take to be released, once nothing happens any more."""
 TOLD_EVERY_S = 30.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -117,6 +118,15 @@ class WorkerProcess:
         assert self._process is not None
         if (code := self._process.poll()) is not None:
             pytest.fail(f"the worker ended with {code}; it said:\n{self.said()}")
+
+    async def wait_until_said(self, words: str, within_s: float = 60) -> None:
+        """Wait until its log holds some words."""
+        for _ in range(round(within_s / 0.05)):
+            if words in self.log.read_text(errors="replace"):
+                return
+            self.check()
+            await asyncio.sleep(0.05)
+        pytest.fail(f"it did not say {words!r}; it said:\n{self.said()}")
 
     def said(self) -> str:
         """The end of its log."""

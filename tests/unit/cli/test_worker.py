@@ -12,6 +12,12 @@ from stream_dp.cli import cli
 from stream_dp.cli import worker as command
 
 
+@pytest.fixture(autouse=True)
+def levels_of_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stay as they are: they are those of the whole process, and other tests listen."""
+    monkeypatch.setattr(command, "speak", lambda verbose: None)
+
+
 @pytest.mark.parametrize("options", [[], ["--accept-loss"]])
 def test_a_loss_is_accepted_only_where_that_is_asked_for(
     visits_file: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
@@ -25,4 +31,26 @@ def test_a_loss_is_accepted_only_where_that_is_asked_for(
     monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
     result = CliRunner().invoke(cli, ["worker", str(visits_file), *options], catch_exceptions=False)
     assert result.exit_code == 0
-    assert given == {"replication": 1, "accept_loss": bool(options)}
+    assert given == {"replication": 1, "accept_loss": bool(options), "start_within_s": 300}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h", 3600)])
+def test_a_start_may_wait_as_long_as_is_asked_for(
+    visits_file: Path, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+) -> None:
+    given: dict[str, Any] = {}
+
+    async def run_worker(*_: Any, **said: Any) -> None:
+        given.update(said)
+
+    monkeypatch.setattr(command, "run_worker", run_worker)
+    monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
+    asked = ["worker", str(visits_file), "--start-within", text]
+    assert CliRunner().invoke(cli, asked, catch_exceptions=False).exit_code == 0
+    assert given["start_within_s"] == seconds
+
+
+def test_a_time_that_is_none_is_refused(visits_file: Path) -> None:
+    result = CliRunner().invoke(cli, ["worker", str(visits_file), "--start-within", "soon"])
+    assert result.exit_code == 2
+    assert "write a duration as whole numbers with units" in result.output

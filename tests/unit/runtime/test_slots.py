@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -25,6 +25,7 @@ from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.fence import PartitionLostError, lost
 from stream_dp.runtime.host import Host
 from stream_dp.runtime.memory import LogRecord, MemoryWriter
 from stream_dp.runtime.slots import Publisher
@@ -335,6 +336,29 @@ async def test_outboxes_are_not_emptied_by_a_worker_that_may_have_lost_the_parti
     list(waiting.publish(NOON, worker.tables[RELEASES].rows(0)))
     given_away(worker)
     await stand.host.settle(*key)
+    assert stand.stored() == [b"first"]
+
+
+@pytest.mark.parametrize("anew", [True, False])
+async def test_a_refusal_ends_the_worker_unless_it_claimed_the_partition_anew_itself(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, anew: bool
+) -> None:
+    """It joined again after an outage, and what it was publishing arrives as that of the former owner it was."""
+    stand = Stand.at(worker, ManualClock(NOON))
+    await stand.store((NOON, "first"))
+    ((key, waiting),) = stand.host.outboxes.items()
+
+    async def refused(*_: Any) -> None:
+        if anew:
+            given_away(worker)
+        raise lost(TP(stand.topic, 0))
+
+    monkeypatch.setattr(stand.host, "publish", refused)
+    publishing = Publisher(worker.app, stand.host)._publish(
+        *key, waiting.publish(NOON, worker.tables[RELEASES].rows(0)), NOON
+    )
+    with nullcontext() if anew else pytest.raises(PartitionLostError):
+        await publishing
     assert stand.stored() == [b"first"]
 
 

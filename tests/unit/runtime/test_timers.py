@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import count
 from typing import Any
 
 import pytest
 from faust.types import TP
 
-from stream_dp.errors import BrokerError, StateError
+from stream_dp.errors import OutageError, StateError
+from stream_dp.runtime import outage
 from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.memory import MemoryLog
@@ -104,20 +106,41 @@ class Asked(MemoryClient):
         return await super().ends(places)
 
 
-async def test_tick_that_cannot_learn_the_ends_is_left_out(worker: Worker) -> None:
+async def test_tick_waits_until_the_broker_says_where_the_sources_end_and_tells_the_time_of_then(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 0.001)
+    clock = count(1_000)
+    monkeypatch.setattr(worker.host, "clock_ms", lambda: next(clock))
+
     def refuse() -> None:
         if refusing:
-            raise BrokerError("the cluster does not answer")
+            refusing.pop()
+            raise OutageError("the cluster does not answer")
 
     timers, topics = timers_of(worker, Asked(worker, refuse)), worker.host.topics
     sent = [sent_to(worker, topic) for topic in (topics.ticks, topics.partials, topics.merged)]
 
-    refusing = True
-    await timers.tick()
-    assert [counts() for counts in sent] == [[0, 0, 0]] * 3
-    refusing = False
+    refusing = [True] * 5
     await timers.tick()
     assert [counts() for counts in sent] == [[1, 1, 1]] * 3
+    (*_, last) = log_of(worker).records[TP(topics.ticks, 0)]
+    assert decode(Tick, last.value or b"").now_ms == 1_005
+
+
+async def test_tick_that_waits_for_the_broker_ends_with_the_rebalance_that_begins_meanwhile(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 0.001)
+
+    def refuse() -> None:
+        monkeypatch.setattr(worker.app, "rebalancing", True)
+        raise OutageError("the cluster does not answer")
+
+    sent = sent_to(worker, worker.host.topics.ticks)
+    await timers_of(worker, Asked(worker, refuse)).tick()
+
+    assert sent() == [0, 0, 0]
 
 
 async def test_tick_is_left_out_if_a_rebalance_begins_before_the_ends_are_known(

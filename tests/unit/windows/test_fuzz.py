@@ -141,7 +141,7 @@ def run(size: int, seed: int) -> Run:
         machine.carry_out(one.ticks([now]))
         for oracle in outcomes.oracles:
             oracle.tick(now)
-        found += letters(machine.sent)
+        found.update(letters(machine.sent))
         handed += [message for message in machine.sent if partials([message])]
         machine.sent.clear()
         machine.changelog.clear()

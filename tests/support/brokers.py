@@ -1,0 +1,43 @@
+"""A broker of a test's own, which can be killed, frozen and brought back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from stream_dp.runtime import localkafka
+
+
+class Broker:
+    """A local Kafka that runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        broker = localkafka.start(folder)
+        assert broker.address is not None
+        self.address = broker.address
+
+    def kill(self) -> None:
+        """End it with SIGKILL; its topics stay."""
+        self._signal(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop it with SIGSTOP: it accepts connections and says nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def come_back(self) -> None:
+        """Go on, or start again with the topics that there were; blocks until it serves."""
+        if localkafka.status(self._folder).running:
+            self._signal(signal.SIGCONT)
+        localkafka.start(self._folder)
+
+    def close(self) -> None:
+        """End it for good."""
+        self.come_back()
+        localkafka.stop(self._folder)
+
+    def _signal(self, number: int) -> None:
+        pid = localkafka.status(self._folder).pid
+        assert pid is not None
+        os.kill(pid, number)

@@ -1,0 +1,50 @@
+"""A data folder serves one worker at a time, and says so when it cannot serve any."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stream_dp.errors import StateError
+from stream_dp.runtime.folder import locked
+
+HOLD = """
+import pathlib, sys
+from stream_dp.runtime.folder import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    input()
+"""
+
+
+def test_folder_is_made_and_is_free_again_afterwards(tmp_path: Path) -> None:
+    for _ in range(2):
+        with locked(tmp_path / "new" / "state"):
+            assert (tmp_path / "new" / "state").is_dir()
+
+
+def test_folder_that_another_process_holds_is_refused_until_that_ends_however_it_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(StateError, match=f"another worker runs on the data folder {re.escape(str(tmp_path))}"),
+            locked(tmp_path),
+        ):
+            pass
+        holder.kill()
+    with locked(tmp_path):
+        pass
+
+
+def test_folder_that_cannot_be_written_is_named_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    words = f"the data folder {re.escape(str(file / 'state'))} cannot be written: Not a directory"
+    with pytest.raises(StateError, match=words), locked(file / "state"):
+        pass
