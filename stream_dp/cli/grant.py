@@ -17,7 +17,7 @@ from stream_dp.control.changes import Change, changes_of
 from stream_dp.control.grants import Grant
 from stream_dp.errors import BrokerError
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.runtime.client import connect
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import last_grant, write_grant
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.durations import format_duration

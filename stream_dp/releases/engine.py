@@ -34,27 +34,23 @@ from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.losses import UNPUBLISHED, Published, check_unknown, lost_costs, lost_state, lost_windows
 from stream_dp.releases.outboxes import BYTES_AT_ONCE
 from stream_dp.releases.pieces import (
-    Addressed,
     Change,
     forgotten_window,
+    leave,
     leftovers,
     outdated,
-    record_rows,
     stored_buckets,
-    stored_table,
     table_rows,
 )
-from stream_dp.releases.pricing import difference, price
+from stream_dp.releases.pricing import price
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import (
     BUCKET,
-    NOTHING,
     OUTBOX,
     TABLE,
     VIEW,
     WINDOW,
     Call,
-    ClearanceRow,
     Given,
     ViewRow,
     WindowRow,
@@ -62,6 +58,7 @@ from stream_dp.releases.rows import (
     merged_key,
     stored_window,
 )
+from stream_dp.releases.sharpening import Sharpening
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
@@ -134,6 +131,7 @@ class ReleaseEngine:
         self._gaps = gaps
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
+        self._sharpening = Sharpening(self._accounts, self._publisher)
 
     @property
     def views(self) -> Collection[ViewPlan]:
@@ -282,7 +280,7 @@ class ReleaseEngine:
             left = self._accounts.left(view, start)
             nothing = Booking(self._accounts.plan(view, start), ledger, left, Cost.ZERO)
             leaving = self._publisher.refusals(view, start, levels, 1, Cost.ZERO, nothing, "lost")
-            before = _leave(view, start, row, slot, leaving)
+            before = leave(view, start, row, slot, leaving)
             yield from self._store(view, start, row, before, [], rows)
             yield Increment("windows_lost", 1, (("view", view.name),))
             return
@@ -290,7 +288,7 @@ class ReleaseEngine:
             row = WindowRow(refused=True, slot_ms=slot)
             refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, reserved.asked)
             leaving = self._publisher.refusals(view, start, levels, 1, reserved.asked, refused)
-            before = _leave(view, start, row, slot, leaving)
+            before = leave(view, start, row, slot, leaving)
             yield from self._store(view, start, row, before, [], rows)
             yield Increment("windows_refused", 1, (("view", view.name),))
             return
@@ -306,7 +304,7 @@ class ReleaseEngine:
         left = self._accounts.left(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, view.cost(finest), shares)
         leaving = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
-        before = [*table_rows(view.name, start, table), *_leave(view, start, row, slot, leaving)]
+        before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
         yield from self._store(view, start, row, before, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
 
@@ -370,7 +368,8 @@ class ReleaseEngine:
             row = stored_window(view.name, start, rows)
             if row is None or not self._clearances.is_coarser(view, audience, row):
                 continue  # it is no longer retained
-            sharpened = self._sharpened(view, audience, clearance, start, row, rows)
+            level = self._clearances.level(view, audience)
+            sharpened = self._sharpening.sharpened(view, audience, level, clearance, start, row, rows)
             room -= sum(len(value or b"") for _, value in sharpened)
             changed += sharpened
             refused = row.turned_down.get(audience) == clearance.number
@@ -383,47 +382,5 @@ class ReleaseEngine:
         for (name, view_name), amount in tally.items():
             yield Increment(name, amount, (("view", view_name),))
 
-    def _sharpened(
-        self,
-        view: ViewPlan,
-        audience: str,
-        clearance: ClearanceRow,
-        start: int,
-        row: WindowRow,
-        rows: Rows,
-    ) -> list[Change]:
-        """The rows that give one audience one window at a finer level: reservation, records, window, charge."""
-        level, slot = self._clearances.level(view, audience), clearance.slot_ms
-        given, finest = row.given.get(audience, NOTHING), row.finest
-        call = Call(view.name, start, audience, given.level, level)
-        table = stored_table(view.name, start, rows)
-        key, ledger = self._accounts.of(view, start)
-        cost = difference(view, table, finest, max(finest, level))
-        reserved = reserve(ledger, str(call), cost, self._accounts.left(view, start))
-        at = window_key(WINDOW, view.name, start)
-        if isinstance(reserved, Overdraft):
-            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, cost)
-            # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
-            own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
-            revision = given.revision + 1
-            leaving = self._publisher.refusals(view, start, {audience: level}, revision, own, refused)
-            row.turned_down[audience] = clearance.number
-            return [*_leave(view, start, row, slot, leaving), (at, encode(row))]
-        shares = {audience: difference(view, table, given.level, level)}
-        paid = commit(reserved, str(call), cost, shares)
-        before = self._accounts.reserved_rows(view, key, reserved, str(call))
-        self._accounts.keep(view, key, paid)
-        row.given[audience] = Given(given.revision + 1, level)
-        left = self._accounts.left(view, start)
-        booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
-        leaving = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
-        before += _leave(view, start, row, slot, leaving)
-        return [*before, (at, encode(row)), *charged_rows(key, paid)]
-
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])
-
-
-def _leave(view: ViewPlan, start: int, row: WindowRow, slot_ms: int, records: Sequence[Addressed]) -> list[Change]:
-    """Let records leave at a slot or later: a departure of the window's row, and the rows that go before it."""
-    return record_rows(view.name, start, row.add(slot_ms, len(records)), records)

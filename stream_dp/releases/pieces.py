@@ -99,6 +99,11 @@ def record_rows(view: str, start: int, departure: Departure, records: Sequence[A
     ]
 
 
+def leave(view: ViewPlan, start: int, row: WindowRow, slot_ms: int, records: Sequence[Addressed]) -> list[Change]:
+    """Let records leave at a slot or later: a departure of the window's row, and the rows that go before it."""
+    return record_rows(view.name, start, row.add(slot_ms, len(records)), records)
+
+
 def waiting_records(view: str, start: int, departure: Departure, rows: Rows) -> Iterator[Message]:
     """The records of a departure, one at a time.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
-    KafkaError,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -22,13 +21,10 @@ from aiokafka.errors import (
 )
 from faust.types import TP
 
-from stream_dp.errors import BrokerError, OutageError
-from stream_dp.runtime.memory import MemoryLog
+from stream_dp.errors import BrokerError
 from stream_dp.runtime.outage import answering
-from stream_dp.runtime.producers import PatientProducer
 from stream_dp.runtime.requests import Dismissal, TopicsRequest
 from stream_dp.runtime.topics import TopicSpec
-from stream_dp.windows.sizes import BATCH_BYTES, BROKER_BYTES
 
 MEMORY = "memory://"
 _LIMIT = "max.message.bytes"
@@ -104,66 +100,6 @@ class Client(Protocol):
 
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now: the offset of the next record of each."""
-
-
-class MemoryClient:
-    """The client of an embedded log."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        self._log = log
-
-    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
-        """Those of the topics that there are."""
-        log = self._log
-        return {name: TopicState(log.ids[name], log.partitions[name]) for name in topics if name in log.partitions}
-
-    async def group(self, name: str) -> Group:
-        """No group: the one worker of an embedded log has everything."""
-        return NO_GROUP
-
-    async def dismiss(self, group: str, instance: str) -> None:
-        """Nothing: nobody is a member."""
-
-    async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
-        return self._log.partitions.get(topic)
-
-    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
-        """Create the topics that do not exist yet."""
-        for topic in topics:
-            self._log.create(topic.name, topic.partitions)
-
-    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
-        """What topics take, which is the same for all."""
-        return dict.fromkeys(topics, BROKER_BYTES)
-
-    async def publish(self, records: Iterable[Outgoing]) -> None:
-        """Append the records."""
-        for record in records:
-            if record.key is None and record.value is None:
-                raise BrokerError("a record needs a key or a value")  # as the Kafka client does
-            self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
-
-    async def follow(
-        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
-    ) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, or the last ones, then new ones."""
-        places = [TP(topic, p) for topic in topics for p in range(self._log.partitions.get(topic, 0))]
-        ends = {tp: self._log.end(tp) for tp in places}
-        positions = {tp: 0 if last is None else max(0, ends[tp] - last) for tp in places}
-        while True:
-            for tp in places:
-                while positions[tp] < (ends[tp] if until_end else self._log.end(tp)):
-                    record = self._log.records[tp][positions[tp]]
-                    positions[tp] += 1
-                    yield record
-            if until_end:
-                return
-            await asyncio.sleep(0.01)
-
-    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
-        """Where partitions end now."""
-        return {tp: self._log.end(tp) for tp in places}
 
 
 class KafkaClient:
@@ -357,46 +293,3 @@ async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int])
 def kafka_address(broker: str) -> str:
     """The bootstrap address of a broker given as `kafka://host:port` or `host:port`."""
     return broker.removeprefix("kafka://")
-
-
-@asynccontextmanager
-async def connect(broker: str, log: MemoryLog | None = None, *, patient: bool = False) -> AsyncIterator[Client]:
-    """A client of the broker that a plan names.
-
-    Args:
-        broker: `kafka://host:port[,...]`, `host:port[,...]` or `memory://`.
-        log: the embedded log of this process, for `memory://`.
-        patient: what is published waits for a broker that is gone, as long as it takes, and stands once in the log.
-
-    Raises:
-        OutageError: the cluster cannot be reached.
-        BrokerError: the embedded log is asked for where there is none.
-    """
-    if broker == MEMORY:
-        if log is None:
-            raise BrokerError("the embedded log lives inside the worker's process; no other process can reach it")
-        yield MemoryClient(log)
-        return
-    address = kafka_address(broker)
-    kind = PatientProducer if patient else AIOKafkaProducer
-    producer = kind(
-        bootstrap_servers=address,
-        acks="all",  # what is acknowledged is read back at once: claims and origins depend on it
-        linger_ms=5,
-        max_request_size=BATCH_BYTES,
-        max_batch_size=1 << 18,
-    )
-    admin = AIOKafkaAdminClient(bootstrap_servers=address)
-    idle = AIOKafkaConsumer(bootstrap_servers=address, group_id=None, enable_auto_commit=False)
-    try:
-        try:
-            await producer.start()
-            await admin.start()
-            await idle.start()
-        except (KafkaError, OSError) as error:
-            raise OutageError(f"no Kafka answers at {address}: {error}; is it up? `stream-dp kafka status`") from None
-        yield KafkaClient(address, producer, admin, idle, None if patient else PUBLISH_SECONDS)
-    finally:
-        await idle.stop()
-        await admin.close()
-        await producer.stop()

@@ -14,8 +14,9 @@ from aiokafka.errors import KafkaError
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StorageError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import Client, connect, kafka_address
+from stream_dp.runtime.client import Client, kafka_address
 from stream_dp.runtime.computing import measure
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.folder import locked
 from stream_dp.runtime.host import Agent

@@ -20,7 +20,8 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.parts import Joiner
 from stream_dp.releases.rows import read_ledgers
-from stream_dp.runtime.client import MEMORY, Client, connect
+from stream_dp.runtime.client import MEMORY, Client
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import load_key
 from stream_dp.runtime.memory import MemoryLog

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from stream_dp.runtime.client import connect
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import TopicSpec
 from stream_dp.windows.events import WATERMARK_HEADER
 

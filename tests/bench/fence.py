@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaProducer
 from faust.types import TP
 from rich.table import Table
 
-from stream_dp.runtime.client import connect
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.fence import Row
 from stream_dp.runtime.kafka import KafkaWriter
 from stream_dp.runtime.topics import TopicSpec

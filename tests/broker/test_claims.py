@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from faust.types import TP
 
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.client import connect
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.kafka import KafkaWriter
 from stream_dp.runtime.localkafka import launch

@@ -19,7 +19,8 @@ from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.records.codec import decode, decode_entry
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import MEMORY, Client, connect
+from stream_dp.runtime.client import MEMORY, Client
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.memory import MemoryLog

@@ -20,7 +20,7 @@ from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.entries import Entry
 from stream_dp.records.statement import Period, Statement, periods_of, read_statements
-from stream_dp.runtime.client import connect
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import Topics
 
 

@@ -20,7 +20,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode
 from stream_dp.records.parts import Joiner
-from stream_dp.runtime.client import connect
+from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.durations import parse_time
 

@@ -14,9 +14,9 @@ from faust.types import TP
 from stream_dp.cli.demo.flights import DAY_MS, Feed, Flight, Flights, FlightsError, parse_flights, read_flights
 from stream_dp.cli.demo.runs import DESTINATIONS, new_run
 from stream_dp.config.plan import SourcePlan
-from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.factory import partitioner
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
 
 HEADING = "year,carrier,flight,tailnum,origin,dest,time_hour\n"
 TABLE = (

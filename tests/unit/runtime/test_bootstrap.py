@@ -11,8 +11,9 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import MemoryClient, Outgoing
+from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.owners import OWNERS
 from stream_dp.runtime.topics import Topics, TopicSpec
 from stream_dp.testing import plan_from

@@ -11,9 +11,9 @@ from faust.types import TP
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Grant, Order
-from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.grants import last_grant, read_order, write_grant
 from stream_dp.runtime.memory import LogRecord, MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
 from tests.support.grants import MALFORMED_GRANTS

@@ -11,9 +11,9 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.kinds.lists import KeyList
-from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.lists import read_lists
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
 from tests.support.releasing import ONLY_PAGES, plan
 
 TOPIC = "page-list"

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.runtime import owners
-from stream_dp.runtime.client import MemoryClient, Outgoing, TopicState
+from stream_dp.runtime.client import Outgoing, TopicState
 from stream_dp.runtime.memory import LogRecord, MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.owners import OWNERS, Claim, Life, create_owned
 from stream_dp.runtime.topics import Topics, TopicSpec
 from stream_dp.testing import plan_from

@@ -23,11 +23,11 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.pieces import Addressed, Change, record_rows, waiting_records
 from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.bootstrap import Settled
-from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import PartitionLostError, lost
 from stream_dp.runtime.host import Host
 from stream_dp.runtime.memory import LogRecord, MemoryWriter
+from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.runtime.worker import Worker

@@ -11,9 +11,9 @@ from faust.types import TP
 
 from stream_dp.errors import OutageError, StateError
 from stream_dp.runtime import outage
-from stream_dp.runtime.client import MemoryClient
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.timers import HEARTBEAT, Timers, beat_seconds
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES

@@ -1,0 +1,75 @@
+"""One audience sees one released window at a finer level: what that costs, and the rows that it changes."""
+
+from __future__ import annotations
+
+from stream_dp.accounting import Overdraft, commit, reserve
+from stream_dp.config.plan import ViewPlan
+from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.pieces import Change, leave, stored_table
+from stream_dp.releases.pricing import difference
+from stream_dp.releases.publication import Booking, Publisher
+from stream_dp.releases.rows import NOTHING, WINDOW, Call, ClearanceRow, Given, WindowRow, charged_rows
+from stream_dp.windows.effects import Rows
+from stream_dp.windows.keys import encode, window_key
+
+
+class Sharpening:
+    """Sharpens windows of the views of one partition, as far as their ledgers can pay."""
+
+    def __init__(self, accounts: Accounts, publisher: Publisher) -> None:
+        """Set up the sharpening.
+
+        Args:
+            accounts: which ledger pays.
+            publisher: makes the records.
+        """
+        self._accounts = accounts
+        self._publisher = publisher
+
+    def sharpened(
+        self,
+        view: ViewPlan,
+        audience: str,
+        level: int,
+        clearance: ClearanceRow,
+        start: int,
+        row: WindowRow,
+        rows: Rows,
+    ) -> list[Change]:
+        """The rows that give one audience one window at a finer level: reservation, records, window, charge.
+
+        Args:
+            view: the view.
+            audience: the audience.
+            level: index of the level.
+            clearance: the grant that is carried out.
+            start: start of the window, ms.
+            row: the row of the window; changed in place.
+            rows: the partition's table.
+        """
+        slot = clearance.slot_ms
+        given, finest = row.given.get(audience, NOTHING), row.finest
+        call = Call(view.name, start, audience, given.level, level)
+        table = stored_table(view.name, start, rows)
+        key, ledger = self._accounts.of(view, start)
+        cost = difference(view, table, finest, max(finest, level))
+        reserved = reserve(ledger, str(call), cost, self._accounts.left(view, start))
+        at = window_key(WINDOW, view.name, start)
+        if isinstance(reserved, Overdraft):
+            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, cost)
+            # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
+            own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
+            revision = given.revision + 1
+            leaving = self._publisher.refusals(view, start, {audience: level}, revision, own, refused)
+            row.turned_down[audience] = clearance.number
+            return [*leave(view, start, row, slot, leaving), (at, encode(row))]
+        shares = {audience: difference(view, table, given.level, level)}
+        paid = commit(reserved, str(call), cost, shares)
+        before = self._accounts.reserved_rows(view, key, reserved, str(call))
+        self._accounts.keep(view, key, paid)
+        row.given[audience] = Given(given.revision + 1, level)
+        left = self._accounts.left(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
+        leaving = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
+        before += leave(view, start, row, slot, leaving)
+        return [*before, (at, encode(row)), *charged_rows(key, paid)]

@@ -1,0 +1,75 @@
+"""The client of an embedded log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from faust.types import TP
+
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.client import NO_GROUP, Group, Outgoing, TopicState
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.topics import TopicSpec
+from stream_dp.windows.sizes import BROKER_BYTES
+
+
+class MemoryClient:
+    """The client of an embedded log."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        """Those of the topics that there are."""
+        log = self._log
+        return {name: TopicState(log.ids[name], log.partitions[name]) for name in topics if name in log.partitions}
+
+    async def group(self, name: str) -> Group:
+        """No group: the one worker of an embedded log has everything."""
+        return NO_GROUP
+
+    async def dismiss(self, group: str, instance: str) -> None:
+        """Nothing: nobody is a member."""
+
+    async def partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has, None if there is no such topic."""
+        return self._log.partitions.get(topic)
+
+    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+        """Create the topics that do not exist yet."""
+        for topic in topics:
+            self._log.create(topic.name, topic.partitions)
+
+    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
+        """What topics take, which is the same for all."""
+        return dict.fromkeys(topics, BROKER_BYTES)
+
+    async def publish(self, records: Iterable[Outgoing]) -> None:
+        """Append the records."""
+        for record in records:
+            if record.key is None and record.value is None:
+                raise BrokerError("a record needs a key or a value")  # as the Kafka client does
+            self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
+
+    async def follow(
+        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Every record of the topics from the beginning, or the last ones, then new ones."""
+        places = [TP(topic, p) for topic in topics for p in range(self._log.partitions.get(topic, 0))]
+        ends = {tp: self._log.end(tp) for tp in places}
+        positions = {tp: 0 if last is None else max(0, ends[tp] - last) for tp in places}
+        while True:
+            for tp in places:
+                while positions[tp] < (ends[tp] if until_end else self._log.end(tp)):
+                    record = self._log.records[tp][positions[tp]]
+                    positions[tp] += 1
+                    yield record
+            if until_end:
+                return
+            await asyncio.sleep(0.01)
+
+    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions end now."""
+        return {tp: self._log.end(tp) for tp in places}
