@@ -7,11 +7,8 @@ stopped goes on, who it ended is started again by the driver.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
@@ -21,6 +18,7 @@ from stream_dp.testing import Event, SourceWriter
 from tests.chaos.schedule import Act, Kind
 from tests.chaos.world import FINEST, World
 from tests.support.crew import Member
+from tests.support.disks import fill, make_room
 from tests.support.losing import delete
 from tests.support.poison import Visit, poison
 from tests.support.processes import SESSION_SECONDS
@@ -49,7 +47,7 @@ async def kill_and_delete(_: World, act: Act, member: Member) -> None:
 
 
 async def leave(world: World, act: Act, member: Member) -> None:
-    world.told["left only by SIGKILL"] += await member.leave() == -signal.SIGKILL
+    await world.leave(member)
     await member.kill(fresh=act.chance().random() < 0.3)
     await asyncio.sleep(act.seconds)
 
@@ -87,38 +85,26 @@ async def fill_disk(world: World, act: Act, member: Member) -> None:
     if not world.disks:
         world.told["no disk of its own to fill"] += 1
         return
-    filler = member.worker.data_dir / "filler"
-    await asyncio.to_thread(_fill, filler)
+    await asyncio.to_thread(fill, member.worker.data_dir)
     await asyncio.sleep(act.seconds)
-    filler.unlink(missing_ok=True)
-
-
-def _fill(file: Path) -> None:
-    """Write until nothing more fits."""
-    with file.open("wb", buffering=0) as out:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while out.write(bytes(size)) == size:
-                    pass
-            except OSError:
-                os.fsync(out.fileno())
+    make_room(member.worker.data_dir)
 
 
 # -- the broker -----------------------------------------------------------------------------------------------
 
 
 async def kill_broker(world: World, act: Act) -> None:
-    async with world.cluster.at_rest:
-        world.cluster.signal(signal.SIGKILL)
+    async with world.up:
+        world.cluster.kill()
         await asyncio.sleep(act.seconds)
-        await asyncio.to_thread(world.cluster.start)
+        await asyncio.to_thread(world.cluster.come_back)
 
 
 async def pause_broker(world: World, act: Act) -> None:
-    async with world.cluster.at_rest:
-        world.cluster.signal(signal.SIGSTOP)
+    async with world.up:
+        world.cluster.freeze()
         await asyncio.sleep(act.seconds)
-        world.cluster.signal(signal.SIGCONT)
+        await asyncio.to_thread(world.cluster.come_back)
 
 
 # -- people ---------------------------------------------------------------------------------------------------
@@ -126,7 +112,7 @@ async def pause_broker(world: World, act: Act) -> None:
 
 async def grant(world: World, act: Act) -> None:
     chance = act.chance()
-    async with world.cluster.at_rest:
+    async with world.up:
         await world.app.grant(chance.choice(list(FINEST)), chance.choice(["overview", "standard", "detailed"]))
 
 
@@ -135,8 +121,7 @@ async def change_sources(world: World, _: Act) -> None:
     topic, partitions = f"{world.app.plan.name}.more", 3
     async with world.everybody() as members:
         await world.app.client.create([TopicSpec(topic, partitions)])
-        codes = await asyncio.gather(*(member.leave() for member in members))
-        world.told["left only by SIGKILL"] += codes.count(-signal.SIGKILL)
+        await asyncio.gather(*map(world.leave, members))
         world.configure(more=not world.has_more)
         for member in members:
             member.start()
@@ -178,7 +163,7 @@ async def bomb(world: World, act: Act) -> None:
     )
     await producer.start()
     try:
-        async with world.cluster.at_rest:
+        async with world.up:
             at = world.stream.start + world.stream.windows * MINUTE
             writer = SourceWriter(world.app.plan)
             for number in range(ITEMS_OF_A_BOMB):
@@ -194,7 +179,7 @@ async def bomb(world: World, act: Act) -> None:
 async def poison_records(world: World, act: Act) -> None:
     chance = act.chance()
     source = world.stream.views[0].source
-    async with world.cluster.at_rest:
+    async with world.up:
         at = world.stream.start + world.stream.windows * MINUTE
         rows = []
         for _number in range(chance.randrange(1, 400)):
@@ -229,5 +214,3 @@ _TABLE: list[tuple[str, Deed, Kind]] = [
 ]
 DEEDS: dict[str, Deed] = {name: deed for name, deed, _ in _TABLE}
 KINDS: dict[str, Kind] = {name: kind for name, _, kind in _TABLE}
-LATER = frozenset({"change the sources", "delete a topic", "bomb"})
-"""What happens only where it is asked for."""

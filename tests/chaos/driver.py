@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +100,7 @@ async def _play(here: World, planned: Round) -> None:
             here.done["join"] += 1
         elif at >= planned.workers and member.wanted:
             here.done["leave for a round"] += 1
-            leaving.append(member.leave())
+            leaving.append(here.leave(member))
     places = [_at(here, place, acts) for place, acts in planned.acts.items()]
     await asyncio.gather(*leaving, *places)
 
@@ -136,8 +135,7 @@ async def _end(here: World) -> Report:
     if here.watch.shown() == here.stream.windows:
         with suppress(TimeoutError):  # the audit tells which windows are too coarse
             await here.stream.wait_until_sharpened(FINEST, BOUND_S)
-    codes = await asyncio.gather(*(member.leave() for member in here.crew.members))
-    here.told["left only by SIGKILL"] += codes.count(-signal.SIGKILL)
+    await asyncio.gather(*map(here.leave, here.crew.members))
     return await here.stream.audit(FINEST)
 
 

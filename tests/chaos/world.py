@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -18,11 +16,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.records.codec import decode
-from stream_dp.runtime import localkafka
 from stream_dp.runtime.client import kafka_address
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, application
-from tests.support.crew import Crew, Member
+from tests.support.brokers import Broker
+from tests.support.crew import LEAVES_WITHIN_S, Crew, Member
+from tests.support.disks import mount, unmount
 from tests.support.processes import WorkerProcess
 from tests.support.proxy import Proxy
 from tests.support.visits import MINUTE, MORE, RICH, TOP, WITNESSED, Stream, configuration, new_name
@@ -30,35 +29,8 @@ from tests.support.visits import MINUTE, MORE, RICH, TOP, WITNESSED, Stream, con
 AT_MOST_BEHIND = 40
 """Windows that are fed and not yet released; more of them would only make the end of a run late."""
 FINEST = {"public": "detailed", "partner": "detailed", "internal": "detailed"}
-DISK = "48m"
-"""The size of a worker's disk, where one can be made for it."""
-
-
-class Cluster:
-    """A Kafka of our own, which can be killed and stopped."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.at_rest = asyncio.Lock()
-        """Held by who needs it up, or takes it down."""
-
-    def start(self) -> str:
-        """Start it where and as it was; its address."""
-        address = localkafka.start(self._folder, heap="512m").address
-        assert address is not None
-        return address
-
-    def signal(self, number: int) -> None:
-        """Send its process a signal."""
-        pid = localkafka.status(self._folder).pid
-        assert pid is not None
-        os.kill(pid, number)
-
-    def stop(self) -> None:
-        """End it, even if it stands still."""
-        if localkafka.status(self._folder).running:
-            self.signal(signal.SIGCONT)
-        localkafka.stop(self._folder)
+DISK_MEGABYTES = 192
+"""Of a worker's disk, where one can be made for it."""
 
 
 class Watch:
@@ -109,7 +81,7 @@ class World:
     """All that things can happen to."""
 
     app: Application
-    cluster: Cluster
+    cluster: Broker
     crew: Crew
     stream: Stream
     watch: Watch
@@ -124,6 +96,8 @@ class World:
     """What acts found to be wrong, as an audit tells it."""
     busy: dict[str, asyncio.Lock] = field(default_factory=dict)
     """By worker: held while something is done to it."""
+    up: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by who needs the cluster up, or takes it down."""
     has_more: bool = False
     """Whether the configuration has a second source."""
     feeding: asyncio.Event = field(default_factory=asyncio.Event)
@@ -139,8 +113,13 @@ class World:
         async with AsyncExitStack() as stack:
             for member in self.crew.members:
                 await stack.enter_async_context(self.lock(member))
-            await stack.enter_async_context(self.cluster.at_rest)
+            await stack.enter_async_context(self.up)
             yield [member for member in self.crew.members if member.wanted]
+
+    async def leave(self, member: Member) -> None:
+        """Send a worker away; one that does not go in time is a fault."""
+        if await member.leave() == -signal.SIGKILL:
+            self.faults.append(("deaf", f"{member.worker.name} did not end {LEAVES_WITHIN_S:g} s after SIGTERM"))
 
     def unreleased(self) -> set[int]:
         """The starts of the windows that were fed, if only in part, and are not in every topic."""
@@ -149,7 +128,7 @@ class World:
 
     async def feed(self, windows: int) -> None:
         """Publish so many windows."""
-        async with self.cluster.at_rest:
+        async with self.up:
             before = self.stream.windows
             await self.stream.go_on(windows)
             now = time.monotonic()
@@ -181,17 +160,17 @@ class World:
 @asynccontextmanager
 async def world(folder: Path, workers: int) -> AsyncIterator[World]:
     """A cluster and an application on it, with so many workers that do not run yet."""
-    cluster = Cluster(folder / "kafka")
+    cluster = await asyncio.to_thread(Broker, folder / "kafka", "512m")
     mounted: list[Path] = []
     proxies: list[Proxy] = []
     processes: list[WorkerProcess] = []
     try:
-        address = await asyncio.to_thread(cluster.start)
-        async with application(_configuration(new_name(), more=False), folder / "application", broker=address) as app:
+        text = _configuration(new_name(), more=False)
+        async with application(text, folder / "application", broker=cluster.address) as app:
             for at in range(workers):
-                proxies.append(Proxy(address))
+                proxies.append(Proxy(cluster.address))
                 processes.append(WorkerProcess(app, f"w{at}", proxy=proxies[-1]))
-                if _own_disk(processes[-1].data_dir):
+                if not mount(processes[-1].data_dir, DISK_MEGABYTES):
                     mounted.append(processes[-1].data_dir)
             members = [Member(process, proxy) for process, proxy in zip(processes, proxies, strict=True)]
             async with Crew(members) as crew:
@@ -202,19 +181,12 @@ async def world(folder: Path, workers: int) -> AsyncIterator[World]:
         for proxy in proxies:
             proxy.close()
         for disk in mounted:
-            await asyncio.to_thread(subprocess.run, ["umount", "-l", str(disk)], check=False)
-        await asyncio.to_thread(cluster.stop)
+            await asyncio.to_thread(unmount, disk)
+        await asyncio.to_thread(cluster.close)
 
 
 def _configuration(name: str, *, more: bool) -> str:
     return configuration(name, ("views:\n", "views:" + TOP), *WITNESSED, *RICH, *(MORE if more else ()))
-
-
-def _own_disk(folder: Path) -> bool:
-    """Give a folder a small file system of its own; False where that is not allowed."""
-    folder.mkdir(parents=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def ends(crew: Crew) -> Mapping[str, int]:

@@ -12,9 +12,10 @@ from stream_dp.runtime import localkafka
 class Broker:
     """A local Kafka that runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, heap: str = "1g") -> None:
         self._folder = folder
-        broker = localkafka.start(folder)
+        self._heap = heap
+        broker = localkafka.start(folder, heap=heap)
         assert broker.address is not None
         self.address = broker.address
 
@@ -30,7 +31,7 @@ class Broker:
         """Go on, or start again with the topics that there were; blocks until it serves."""
         if localkafka.status(self._folder).running:
             self._signal(signal.SIGCONT)
-        localkafka.start(self._folder)
+        localkafka.start(self._folder, heap=self._heap)
 
     def close(self) -> None:
         """End it for good."""

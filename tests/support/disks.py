@@ -28,22 +28,32 @@ def fill(folder: Path) -> None:
 
 
 def make_room(folder: Path) -> None:
-    """Take that file away."""
-    (folder / BALLAST).unlink()
+    """Take that file away, if it stands there still."""
+    (folder / BALLAST).unlink(missing_ok=True)
+
+
+def mount(folder: Path, megabytes: int) -> str:
+    """Make a folder with a disk of its own, in memory; why there is none, empty if there is."""
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return (done.stderr.strip() or "mount failed") if done.returncode else ""
+
+
+def unmount(folder: Path) -> None:
+    """Take the disk of a folder away, whoever uses it."""
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """A folder with a disk of its own, in memory; the test is skipped where nothing can be mounted."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)]
-    done = subprocess.run(mount, check=False, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    """A folder with a disk of its own; the test is skipped where nothing can be mounted."""
+    if problem := mount(folder, megabytes):
+        pytest.skip(f"no disk can be mounted here: {problem}")
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        unmount(folder)
 
 
 @contextmanager
