@@ -74,7 +74,7 @@ def rates(plan: Plan, computing: Iterable[Computing]) -> list[Rate]:
 
 
 def _rate(views: Sequence[ViewPlan], took: dict[str, float], erasing_ms: float) -> Rate:
-    asked = {view.name: 1000 / view.window.shape.length_ms for view in views}
+    asked = {view.name: float(view.window.shape.per_second) for view in views}
     windows = sum(asked.values())
     computing_ms = sum(took[view.name] * asked[view.name] for view in views) / windows
     acknowledging_ms = ACKNOWLEDGEMENTS * ACKNOWLEDGED_MS

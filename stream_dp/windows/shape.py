@@ -69,6 +69,11 @@ class Tiling:
         """How many stretches begin from `first_ms`, a start, up to and without a time; 0 if the time is earlier."""
         return max(0, -((first_ms - until_ms) // self.length_ms))
 
+    @property
+    def per_second(self) -> Fraction:
+        """How many begin in a second."""
+        return Fraction(1000, self.length_ms)
+
     def most_in(self, stretch_ms: int) -> int:
         """How many begin in a stretch of time that begins with one."""
         return self.begun(0, stretch_ms)

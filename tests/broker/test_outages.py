@@ -65,7 +65,8 @@ async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_it
         await stream.wait_until_sharpened({"public": "detailed"}, within_s=180)
 
         worker.check()
-        gone, back = said_since(worker, before)
+        gone, back, *late = said_since(worker, before)
+        assert all("is behind" in line or "has caught up" in line for line in late)
         assert GONE in gone
         assert BACK in back
         assert worker.terminate(10) == 0

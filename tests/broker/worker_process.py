@@ -13,7 +13,8 @@ or `recovering` its tables, or its event loop is `busy` for ever. While the file
 "TOPIC N ...", it stops itself with SIGSTOP as soon as its producers were given N more records or batches for the topic
 of such an end; the last one is still in their buffers.
 "TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
-With `--through` every connection to the broker goes to another address: that of a proxy.
+With `--through` every connection to the broker goes to another address: that of a proxy. On SIGUSR1 it prints where
+all its tasks wait.
 """
 
 from __future__ import annotations
@@ -82,14 +83,26 @@ def main() -> None:
         go_through(*given.through.rsplit(":", 1))
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
-    life = run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss, start_within_s=given.start_within)
+    work = run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss, start_within_s=given.start_within)
+
+    async def life() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, say_what_waits)
+        await work
+
     try:
-        uvloop.run(life)
+        uvloop.run(life())
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except StreamDPError as error:
         sys.exit(f"error: {error}")
+
+
+def say_what_waits() -> None:
+    """Print where every task waits."""
+    for task in asyncio.all_tasks():
+        task.print_stack(limit=8)
+    sys.stderr.flush()
 
 
 def die() -> None:

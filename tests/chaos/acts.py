@@ -138,10 +138,12 @@ async def change_sources(world: World, _: Act) -> None:
 
 
 async def delete_topic(world: World, act: Act) -> None:
-    """Delete a topic in which counts are on their way; the workers notice and end, and are told to accept the loss."""
+    """Delete a topic in which counts are on their way; the workers notice and end, and one then accepts the loss."""
     topics = Topics.of(world.app.plan)
     topic = act.chance().choice([topics.partials, topics.merged])
     async with world.everybody() as members:
+        for member in members:
+            await world.runs(member)
         world.stream.forgone.setdefault("lost", set()).update(world.unreleased())
         for member in members:
             member.wanted = False
@@ -151,7 +153,11 @@ async def delete_topic(world: World, act: Act) -> None:
             if member.worker.ended() is None:
                 world.faults.append(("unnoticed", f"{member.worker.name} goes on without {topic}"))
                 await member.kill()
-            member.start("--accept-loss")
+        first, *others = members
+        first.start("--accept-loss")
+        await world.runs(first)
+        for member in others:
+            member.start()
         await asyncio.sleep(act.seconds)
 
 

@@ -79,7 +79,13 @@ async def run(
             for ended in [task for task in tasks if task.done()]:
                 ended.result()
             if here.watch.shown() < here.stream.windows:
-                say("windows are missing for so long that nothing more is done to anybody")
+                say(
+                    "windows are missing for so long that nothing more is done to anybody; the logs say where all tasks wait"
+                )
+                for member in here.crew.members:
+                    if member.worker.pid is not None:
+                        member.worker.signal(signal.SIGUSR1)
+                await asyncio.sleep(2)
                 break
         report = await _end(here)
         for task in tasks:

@@ -29,6 +29,7 @@ from tests.support.visits import MINUTE, MORE, RICH, TOP, WITNESSED, Stream, con
 AT_MOST_BEHIND = 40
 """Windows that are fed and not yet released; more of them would only make the end of a run late."""
 FINEST = {"public": "detailed", "partner": "detailed", "internal": "detailed"}
+RUNS_WITHIN_S = 40.0
 DISK_MEGABYTES = 192
 """Of a worker's disk, where one can be made for it."""
 
@@ -120,6 +121,12 @@ class World:
         """Send a worker away; one that does not go in time is a fault."""
         if await member.leave() == -signal.SIGKILL:
             self.faults.append(("deaf", f"{member.worker.name} did not end {LEAVES_WITHIN_S:g} s after SIGTERM"))
+
+    async def runs(self, member: Member) -> None:
+        """Wait until a worker runs, but not for ever: the supervisor may have to start it again."""
+        until = time.monotonic() + RUNS_WITHIN_S
+        while not member.worker.runs() and time.monotonic() < until:
+            await asyncio.sleep(0.2)
 
     def unreleased(self) -> set[int]:
         """The starts of the windows that were fed, if only in part, and are not in every topic."""

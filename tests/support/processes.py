@@ -50,6 +50,7 @@ class WorkerProcess:
         self._command += options
         self._process: subprocess.Popen[bytes] | None = None
         self._before: Counter[str] = Counter()
+        self._began = 0
 
     @property
     def pid(self) -> int | None:
@@ -59,8 +60,13 @@ class WorkerProcess:
     def start(self, *options: str) -> None:
         """Start the process; it takes a few seconds to join."""
         assert self._process is None
+        self._began = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen([*self._command, *options], stdout=log, stderr=log)
+
+    def runs(self) -> bool:
+        """Whether it has said so since its start."""
+        return self._process is not None and b" is running: " in self.log.read_bytes()[self._began :]
 
     def counters(self) -> Counter[str]:
         """The worker's counters, summed over all its starts, as far as they were reported."""
