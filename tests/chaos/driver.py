@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -79,9 +80,7 @@ async def run(
             for ended in [task for task in tasks if task.done()]:
                 ended.result()
             if here.watch.shown() < here.stream.windows:
-                say(
-                    "windows are missing for so long that nothing more is done to anybody; the logs say where all tasks wait"
-                )
+                say("windows are missing for so long that nothing more is done; the logs say where the workers wait")
                 for member in here.crew.members:
                     if member.worker.pid is not None:
                         member.worker.signal(signal.SIGUSR1)
