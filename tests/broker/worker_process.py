@@ -99,10 +99,15 @@ def main() -> None:
 
 
 def say_what_waits() -> None:
-    """Print where every task waits."""
+    """Print where every task waits, innermost last."""
     for task in asyncio.all_tasks():
-        task.print_stack(limit=8)
-    sys.stderr.flush()
+        waits: Any = task.get_coro()
+        while waits is not None:
+            code = getattr(waits, "cr_code", None) or getattr(waits, "ag_code", None)
+            frame = getattr(waits, "cr_frame", None) or getattr(waits, "ag_frame", None)
+            print(f"{code.co_filename}:{frame.f_lineno} {code.co_name}" if code and frame else waits, end=" > ")
+            waits = getattr(waits, "cr_await", None) or getattr(waits, "ag_await", None)
+        print(flush=True)
 
 
 def die() -> None:
