@@ -107,8 +107,8 @@ class Timers:
         for (topic, partition), end in (await self._client.ends(places)).items():
             if end < counted.get(TP(topic, partition), 0):
                 raise StateError(
-                    f"topic {topic} is shorter than what was counted of it, so it was made anew; give the views on its "
-                    "source new names, since their stored counts belong to the former topic"
+                    f"topic {topic} is shorter than what was counted of it, so it was made anew; give the source "
+                    "and the views on it new names, since their stored counts belong to the former topic"
                 )
             ends[partition][topic] = end
         return ends
