@@ -1,9 +1,9 @@
 """A worker process for tests of crashes and takeovers: the real `run_worker`, with ways to hurt it.
 
-    python worker_process.py CONFIG --broker HOST:PORT --data-dir DIR --status FILE
-                             [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
-                             [--die-before WHAT:N [--by-filling FOLDER]] [--hang WHERE] [--trap FILE]
-                             [--through HOST:PORT]
+    python -m tests.broker.worker_process CONFIG --broker HOST:PORT --data-dir DIR --status FILE
+        [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
+        [--die-before WHAT:N [--by-filling FOLDER]] [--hang WHERE] [--trap FILE]
+        [--through HOST:PORT]
 
 It logs what `stream-dp worker --verbose` does, with `--terse` what that does otherwise. It writes its counters to the
 status file ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th act of a kind: `commit

@@ -17,7 +17,8 @@ import pytest
 from stream_dp.testing import Application
 from tests.support.proxy import Proxy
 
-SCRIPT = Path(__file__).parents[1] / "broker" / "worker_process.py"
+ROOT = Path(__file__).parents[2]
+MODULE = "tests.broker.worker_process"
 SESSION_SECONDS = 6.0
 """How long the group waits for a silent worker in these tests, instead of a minute; brokers admit no less."""
 
@@ -43,7 +44,7 @@ class WorkerProcess:
         self.log = folder / f"{name}.log"
         self.trap = folder / f"{trap or name}.trap"
         self._status = folder / f"{name}.json"
-        self._command = [sys.executable, str(SCRIPT), str(folder / "application.yaml"), "--broker", app.plan.broker]
+        self._command = [sys.executable, "-m", MODULE, str(folder / "application.yaml"), "--broker", app.plan.broker]
         self._command += ["--data-dir", str(self.data_dir), "--status", str(self._status), "--trap", str(self.trap)]
         self._command += ["--session-seconds", str(SESSION_SECONDS)]
         self._command += ["--through", proxy.address] if proxy is not None else []
@@ -62,7 +63,7 @@ class WorkerProcess:
         assert self._process is None
         self._began = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([*self._command, *options], stdout=log, stderr=log)
+            self._process = subprocess.Popen([*self._command, *options], cwd=ROOT, stdout=log, stderr=log)
 
     def runs(self) -> bool:
         """Whether it has said so since its start."""
