@@ -167,9 +167,9 @@ async def bomb(world: World, act: Act) -> None:
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka_address(world.app.plan.broker), compression_type="gzip", max_request_size=1 << 25
     )
-    await producer.start()
-    try:
-        async with world.up:
+    async with world.up:
+        await producer.start()
+        try:
             at = world.stream.start + world.stream.windows * MINUTE
             writer = SourceWriter(world.app.plan)
             for number in range(ITEMS_OF_A_BOMB):
@@ -178,8 +178,8 @@ async def bomb(world: World, act: Act) -> None:
                 (row,) = writer.records([event])
                 await producer.send(row.topic, row.value, row.key, row.partition)
             await producer.flush()
-    finally:
-        await producer.stop()
+        finally:
+            await producer.stop()
 
 
 async def poison_records(world: World, act: Act) -> None:

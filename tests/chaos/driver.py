@@ -67,29 +67,33 @@ async def run(
         say(f"{time.monotonic() - began:.0f} s: the cluster is up at {here.app.plan.broker}, everything is in {folder}")
         endless = [here.watch.run(), here.feed_without_end(chance), _tell(here, began, say)]
         tasks = [asyncio.create_task(one) for one in endless]
-        start = time.monotonic()
-        for number, planned in enumerate(schedule(kinds, seed, workers)):
-            if number and time.monotonic() + ROUND_S > start + minutes * 60:
-                break
-            say(f"round {number}: {planned}")
-            await _play(here, planned)
-            calm = await _calm(here)
-            calms.append(calm)
-            took = calm.ended_s - calm.began_s
-            say(f"calm: {here.watch.shown()} of {here.stream.windows} windows released, {took:.1f} s")
-            for ended in [task for task in tasks if task.done()]:
-                ended.result()
-            if here.watch.shown() < here.stream.windows:
-                say("windows are missing for so long that nothing more is done; the logs say where the workers wait")
-                for member in here.crew.members:
-                    if member.worker.pid is not None:
-                        member.worker.signal(signal.SIGUSR1)
-                await asyncio.sleep(2)
-                break
-        report = await _end(here)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            start = time.monotonic()
+            for number, planned in enumerate(schedule(kinds, seed, workers)):
+                if number and time.monotonic() + ROUND_S > start + minutes * 60:
+                    break
+                say(f"round {number}: {planned}")
+                await _play(here, planned)
+                calm = await _calm(here)
+                calms.append(calm)
+                took = calm.ended_s - calm.began_s
+                say(f"calm: {here.watch.shown()} of {here.stream.windows} windows released, {took:.1f} s")
+                for ended in [task for task in tasks if task.done()]:
+                    ended.result()
+                if here.watch.shown() < here.stream.windows:
+                    say(
+                        "windows are missing for so long that nothing more is done; the logs say where the workers wait"
+                    )
+                    for member in here.crew.members:
+                        if member.worker.pid is not None:
+                            member.worker.signal(signal.SIGUSR1)
+                    await asyncio.sleep(2)
+                    break
+            report = await _end(here)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         report.faults += here.faults
         slowest = check_liveness(here.fed, here.watch.seen, calms, BOUND_S, report)
         return Result(seed, report, here.done, here.told, ends(here.crew), slowest, calms)
