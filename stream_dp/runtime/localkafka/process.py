@@ -47,10 +47,7 @@ def carries(pid: int, marker: str) -> bool:
     if pid <= 0:
         return False
     if Path("/proc/self/cmdline").exists():
-        try:
-            return marker.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return False
+        return marker.encode() in _arguments(pid)
     asked = subprocess.run(  # noqa: S603
         ["ps", "-ww", "-o", "args=", "-p", str(pid)],  # noqa: S607
         capture_output=True,
@@ -58,6 +55,26 @@ def carries(pid: int, marker: str) -> bool:
         check=False,
     )
     return marker in asked.stdout.split()
+
+
+def _arguments(pid: int) -> list[bytes]:
+    """The arguments of a process, none if there is no such process.
+
+    While a process begins to run its command it shows none for a moment, as a dead one does that nobody has reaped.
+    """
+    for _ in range(50):
+        try:
+            shown = _command_line(pid)
+        except OSError:
+            return []
+        if shown:
+            return shown.split(b"\0")
+        time.sleep(0.01)
+    return []
+
+
+def _command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def terminate(pid: int, marker: str, within_s: float) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import process
 from stream_dp.runtime.localkafka.jars import fetch_jars, jars_folder
 from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
 
@@ -194,6 +195,14 @@ def test_process_that_ignores_sigterm_is_killed(machine: Path) -> None:
     terminate(pid, "the-marker", 0.1)
 
     assert not carries(pid, "the-marker")
+
+
+def test_process_that_begins_to_run_its_command_shows_no_arguments_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = iter([b"", b"", b"java\0the-marker\0"])
+    monkeypatch.setattr(process, "_command_line", lambda pid: next(shown))
+    assert carries(os.getpid(), "the-marker")
 
 
 def test_damaged_state_file_is_named(machine: Path) -> None:
