@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
-from stream_dp.windows.merge_rows import MergedBucket
-
-
-@dataclass(slots=True)
-class _Come:
-    """What has come of a bucket."""
-
-    parts: int = 0
-    """Into how many parts it was cut; 0 before one has come."""
-    numbers: set[int] = field(default_factory=set)
-    """Those that have come."""
-    lost: bool = False
-    """Whether it was said that counts of it are lost."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all its parts are there."""
-        return bool(self.parts) and len(self.numbers) == self.parts
+from stream_dp.windows.merge_rows import Come, MergedBucket
 
 
 class Arrivals:
@@ -34,7 +16,7 @@ class Arrivals:
     """
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[str, int], dict[int, _Come]] = {}
+        self._windows: dict[tuple[str, int], dict[int, Come]] = {}
 
     def take(self, bucket: MergedBucket) -> Sequence[MergedBucket]:
         """Note a part; it takes the place of the one that came under its key.
@@ -43,7 +25,7 @@ class Arrivals:
             The parts, without counts, that are void because the bucket was cut otherwise for them: an item could be in
             one of them and in one of the new parts.
         """
-        come = self._windows.setdefault((bucket.view, bucket.start_ms), {}).setdefault(bucket.bucket, _Come())
+        come = self._windows.setdefault((bucket.view, bucket.start_ms), {}).setdefault(bucket.bucket, Come())
         if bucket.lost:
             come.lost = True
             return ()
@@ -56,7 +38,7 @@ class Arrivals:
 
     def complete(self, view: str, start_ms: int) -> int:
         """How many buckets of a window have all their parts, or are lost."""
-        return sum(come.whole or come.lost for come in self._windows.get((view, start_ms), {}).values())
+        return sum(come.settled for come in self._windows.get((view, start_ms), {}).values())
 
     def is_lost(self, view: str, start_ms: int) -> bool:
         """Whether a bucket of a complete window is lost."""

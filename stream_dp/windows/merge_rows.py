@@ -11,6 +11,7 @@ A `MergedBucket` is a message here and a row in the table of the release agent (
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -74,6 +75,28 @@ class MergedBucket(msgspec.Struct, array_like=True):
     def lost(self) -> bool:
         """Whether counts of it were lost on their way, so that it says nothing; one that says something outranks it."""
         return self.part == LOST
+
+
+@dataclass(slots=True)
+class Come:
+    """What has come of something that is cut into parts."""
+
+    parts: int = 0
+    """How many there are; 0 before one has come."""
+    numbers: set[int] = field(default_factory=set)
+    """Those that have come."""
+    lost: bool = False
+    """Whether one came that stands in for them."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of them are there."""
+        return bool(self.parts) and len(self.numbers) == self.parts
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more has to be waited for."""
+        return self.whole or self.lost
 
 
 def parts_of(counts: Mapping[str, int]) -> list[dict[str, int]]:

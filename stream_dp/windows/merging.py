@@ -13,14 +13,13 @@ since the merged counts may be what was lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import NamedTuple
 
 from stream_dp.errors import StateError
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, bucket_key, decode, text, window_key
-from stream_dp.windows.merge_rows import FINISHED, LOST, PARTIAL, MergedBucket, Partial, PartialHead, parts_of
+from stream_dp.windows.merge_rows import FINISHED, LOST, PARTIAL, Come, MergedBucket, Partial, PartialHead, parts_of
 from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
@@ -34,22 +33,6 @@ class _Bucket(NamedTuple):
     view: str
     start_ms: int
     bucket: int
-
-
-@dataclass(slots=True)
-class _Come:
-    """What has come of a partition's partials of a bucket."""
-
-    parts: int = 0
-    """How many there are; 0 before one has come."""
-    missing: set[int] = field(default_factory=set)
-    lost: bool = False
-    """Whether one came that stands in for them."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of them are there."""
-        return bool(self.parts) and not self.missing
 
 
 class BucketMerger:
@@ -75,7 +58,7 @@ class BucketMerger:
         self._sources = sources
         self._outlet = outlet
         self._withdrawal = withdrawal
-        self._waiting: dict[_Bucket, dict[int, _Come]] = {}
+        self._waiting: dict[_Bucket, dict[int, Come]] = {}
         """What is stored of buckets that are not finished, by partition."""
 
     def load(self, rows: Rows) -> Step:
@@ -139,23 +122,22 @@ class BucketMerger:
     def _note(self, head: PartialHead) -> _Bucket:
         """Take down that a partial is stored."""
         bucket = _Bucket(head.view, head.start_ms, head.bucket)
-        come = self._waiting.setdefault(bucket, {}).setdefault(head.partition, _Come())
+        come = self._waiting.setdefault(bucket, {}).setdefault(head.partition, Come())
         if head.lost:
             come.lost = True
             return bucket
-        if not come.parts:
-            come.parts, come.missing = head.parts, set(range(head.parts))
+        come.parts = come.parts or head.parts
         if come.parts != head.parts:
             raise StateError(
                 f"partition {head.partition} has sent what it counted in a window of view {head.view} in two ways: "
                 "some of it would count twice"
             )
-        come.missing.discard(head.part)
+        come.numbers.add(head.part)
         return bucket
 
     def _complete(self, bucket: _Bucket) -> bool:
         partitions = self._waiting[bucket].values()
-        return len(partitions) == self._sources[bucket.view] and all(come.whole or come.lost for come in partitions)
+        return len(partitions) == self._sources[bucket.view] and all(come.settled for come in partitions)
 
     def _finish(self, buckets: Iterable[_Bucket], rows: Rows) -> Iterator[Effect]:
         """Hand on those of the buckets that every partition has counted."""

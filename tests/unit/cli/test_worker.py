@@ -18,17 +18,23 @@ def levels_of_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "speak", lambda verbose: None)
 
 
-@pytest.mark.parametrize("options", [[], ["--accept-loss"]])
-def test_a_loss_is_accepted_only_where_that_is_asked_for(
-    visits_file: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
-    given: dict[str, Any] = {}
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command hands on; no worker runs."""
+    handed: dict[str, Any] = {}
 
     async def run_worker(*_: Any, **said: Any) -> None:
-        given.update(said)
+        handed.update(said)
 
     monkeypatch.setattr(command, "run_worker", run_worker)
     monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
+    return handed
+
+
+@pytest.mark.parametrize("options", [[], ["--accept-loss"]])
+def test_a_loss_is_accepted_only_where_that_is_asked_for(
+    visits_file: Path, given: dict[str, Any], options: list[str]
+) -> None:
     result = CliRunner().invoke(cli, ["worker", str(visits_file), *options], catch_exceptions=False)
     assert result.exit_code == 0
     assert given == {"replication": 1, "accept_loss": bool(options), "start_within_s": 300}
@@ -36,15 +42,8 @@ def test_a_loss_is_accepted_only_where_that_is_asked_for(
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h", 3600)])
 def test_a_start_may_wait_as_long_as_is_asked_for(
-    visits_file: Path, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+    visits_file: Path, given: dict[str, Any], text: str, seconds: float
 ) -> None:
-    given: dict[str, Any] = {}
-
-    async def run_worker(*_: Any, **said: Any) -> None:
-        given.update(said)
-
-    monkeypatch.setattr(command, "run_worker", run_worker)
-    monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
     asked = ["worker", str(visits_file), "--start-within", text]
     assert CliRunner().invoke(cli, asked, catch_exceptions=False).exit_code == 0
     assert given["start_within_s"] == seconds
