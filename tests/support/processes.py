@@ -80,7 +80,7 @@ class WorkerProcess:
 
     def set_trap(self, place: str, number: int) -> None:
         """Let it stop itself with so many more records or batches in its buffers (see `worker_process.py`)."""
-        fresh = self.trap.with_suffix(".new")
+        fresh = self.trap.with_suffix(".set")
         fresh.write_text(f"{place} {number} {uuid.uuid4().hex}")
         fresh.replace(self.trap)
 
