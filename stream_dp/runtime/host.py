@@ -21,6 +21,7 @@ from stream_dp.control.grants import Order
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
+from stream_dp.runtime.allocator import give_back_freed
 from stream_dp.runtime.application import App
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.factory import Factory
@@ -294,7 +295,10 @@ class Host:
 
 
 def _telling(load: Step, what: str) -> Step:
-    """Say every few seconds how many rows a load has read back."""
+    """Say every few seconds how many rows a load has read back; at its end give back what reading has freed.
+
+    A recovery and a load make and drop several times what they leave behind, and the process would keep all of it.
+    """
     said, rows = time.monotonic(), 0
     for effect in load:
         if isinstance(effect, Increment) and effect.name == ROWS_LOADED:
@@ -303,3 +307,4 @@ def _telling(load: Step, what: str) -> Step:
                 said = time.monotonic()
                 log.info("reading back %s: %d rows so far", what, rows)
         yield effect
+    give_back_freed()
