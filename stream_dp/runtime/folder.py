@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stream_dp.errors import StateError
+from stream_dp.runtime.storage import make_folder, unusable
 
 LOCK = "lock"
 
@@ -17,13 +18,14 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a data folder, made if it is missing; the lock ends with the process, however that ends.
 
     Raises:
-        StateError: another worker holds it, or it cannot be written.
+        StateError: another worker holds it.
+        StorageError: it cannot be written.
     """
+    make_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("ab")
     except OSError as error:
-        raise StateError(f"the data folder {folder} cannot be written: {error.strerror}") from None
+        raise unusable(folder, error) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,5 +35,5 @@ def locked(folder: Path) -> Iterator[None]:
                 "with --data-dir"
             ) from None
         except OSError as error:
-            raise StateError(f"the data folder {folder} cannot be locked: {error.strerror}") from None
+            raise unusable(folder, error) from None
         yield

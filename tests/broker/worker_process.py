@@ -2,14 +2,16 @@
 
     python -m tests.broker.worker_process CONFIG --broker HOST:PORT --data-dir DIR --status FILE
         [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
-        [--die-before WHAT:N [--by-filling FOLDER]] [--hang WHERE] [--trap FILE]
+        [--die-before WHAT:N [--by-filling FOLDER | --by-locking FOLDER]] [--hang WHERE] [--trap FILE]
         [--through HOST:PORT]
 
 It logs what `stream-dp worker --verbose` does, with `--terse` what that does otherwise. It writes its counters to the
-status file ten times a second. With `--die-before` it kills itself with SIGKILL before the N-th act of a kind: `commit
-counts` (a table), `erase releases 0` (a table's partition), `send partials` (the end of a topic's name). With
-`--by-filling` it lives on, but fills the disk of a folder. With `--hang` it gets no further than `preparing` its topics
-or `recovering` its tables, or its event loop is `busy` for ever. While the file of `--trap` stands there and says
+status file ten times a second.
+With `--die-before` it kills itself with SIGKILL before the N-th act of a kind: `commit counts` (a table), `erase
+releases 0` (a table's partition), `send partials` (the end of a topic's name). With `--by-filling` it lives on, but
+fills the disk of a folder; with `--by-locking` it makes that disk fail, so that nobody can write to it. With `--hang`
+it gets no further than `preparing` its topics or `recovering` its tables, or its event loop is `busy` for ever. While
+the file of `--trap` stands there and says
 "TOPIC N ...", it stops itself with SIGSTOP as soon as its producers were given N more records or batches for the topic
 of such an end; the last one is still in their buffers.
 "TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
@@ -51,7 +53,7 @@ from stream_dp.runtime.running import run_worker
 from stream_dp.runtime.starting import START_SECONDS
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.windows.effects import Message
-from tests.support.disks import fill
+from tests.support.disks import fill, make_read_only
 
 
 def main() -> None:
@@ -63,6 +65,7 @@ def main() -> None:
     parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--die-before", default="")
     parser.add_argument("--by-filling", type=Path)
+    parser.add_argument("--by-locking", type=Path)
     parser.add_argument("--hang", default="")
     parser.add_argument("--trap", type=Path)
     parser.add_argument("--through", default="")
@@ -74,7 +77,8 @@ def main() -> None:
     application.SESSION_SECONDS = given.session_seconds
     if given.die_before:
         what, number = given.die_before.rsplit(":", 1)
-        hurt_before(what, int(number), partial(fill, given.by_filling) if given.by_filling else die)
+        hurt = partial(fill, given.by_filling) if given.by_filling else die
+        hurt_before(what, int(number), partial(make_read_only, given.by_locking) if given.by_locking else hurt)
     if given.hang:
         hang(given.hang)
     if given.trap:

@@ -1,9 +1,10 @@
-"""Disks that are full, and have room again."""
+"""Disks that are full or read-only, and then are not any more."""
 
 from __future__ import annotations
 
 import errno
 import resource
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,48 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
         yield folder
     finally:
         unmount(folder)
+
+
+def make_read_only(folder: Path) -> None:
+    """Let the disk of a folder have an error, upon which the system lets nobody write to it any more."""
+    device = Path(_mounted("SOURCE", folder)).name
+    Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("1")
+
+
+def make_writable(folder: Path) -> None:
+    """Let it be written to again, once nobody uses it."""
+    device = _mounted("SOURCE", folder)
+    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["mount", "-o", "errors=remount-ro", device, str(folder)], check=True)
+
+
+def _mounted(column: str, folder: Path) -> str:
+    command = ["findmnt", "--noheadings", "--output", column, str(folder)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@contextmanager
+def fragile_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A folder with a disk that `make_read_only` can break; the test is skipped where there can be none."""
+    if shutil.which("mkfs.ext4") is None or shutil.which("losetup") is None:
+        pytest.skip("no disk can be made here: no mkfs.ext4 or no losetup")
+    image = folder.with_suffix(".image")
+    folder.mkdir(parents=True)
+    with image.open("wb") as file:
+        file.truncate(megabytes << 20)
+    made = subprocess.run(["mkfs.ext4", "-q", str(image)], check=False, capture_output=True, text=True)
+    looped = subprocess.run(["losetup", "--find", "--show", str(image)], check=False, capture_output=True, text=True)
+    if made.returncode or looped.returncode:
+        pytest.skip(f"no disk can be made here: {made.stderr}{looped.stderr}")
+    device = looped.stdout.strip()
+    try:
+        subprocess.run(["mount", "-o", "errors=remount-ro", device, str(folder)], check=True)
+        try:
+            yield folder
+        finally:
+            unmount(folder)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=False)
 
 
 @contextmanager

@@ -139,6 +139,10 @@ class WorkerProcess:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-6000:]
 
+    def ending(self) -> str:
+        """All that it logged since its last start."""
+        return self.log.read_bytes()[self._began :].decode(errors="replace")
+
     def reason(self) -> str:
         """Why it ended by itself last: the last line that it said, without numbers and names."""
         lines = self.said().splitlines() or ["nothing"]

@@ -35,6 +35,10 @@ def test_copies_of_a_changelog_that_was_made_again_are_discarded_and_all_others_
 
 def test_copies_that_nobody_knows_the_changelog_of_are_discarded(tmp_path: Path) -> None:
     shop, tables = replace(plan(), data_dir=tmp_path), tmp_path / "v1" / "tables"
-    (tables / "releases-0.db").mkdir(parents=True)
-    discard_former_copies(shop, settled(), tables)
-    assert not list(tables.iterdir())
+    for unreadable in (None, b"", b'{"counts": "fi', b"\x00\xff", b"[]"):
+        (tables / "releases-0.db").mkdir(parents=True)
+        (tmp_path / "changelogs.json").unlink(missing_ok=True)
+        if unreadable is not None:
+            (tmp_path / "changelogs.json").write_bytes(unreadable)
+        discard_former_copies(shop, settled(), tables)
+        assert not list(tables.iterdir())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.errors import StateError
+from stream_dp.errors import StateError, StorageError
 from stream_dp.runtime.folder import locked
 
 HOLD = """
@@ -45,6 +45,6 @@ def test_folder_that_another_process_holds_is_refused_until_that_ends_however_it
 def test_folder_that_cannot_be_written_is_named_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    words = f"the data folder {re.escape(str(file / 'state'))} cannot be written: Not a directory"
-    with pytest.raises(StateError, match=words), locked(file / "state"):
+    words = f"{re.escape(str(file / 'state'))} cannot be used: Not a directory"
+    with pytest.raises(StorageError, match=words), locked(file / "state"):
         pass
