@@ -68,11 +68,17 @@ class Consumer(CoalescingConsumer, driver.Consumer):
         return position
 
     async def rejoin(self) -> None:
-        """Join the group again, so that its partitions are shared anew."""
+        """Join the group again, so that its partitions are shared anew.
+
+        Whoever shares them asks first which there are. A broker that has just begun to run knows none, and that answer
+        would stand for minutes.
+        """
         await self._thread.call_thread(self._rejoin)
 
     async def _rejoin(self) -> None:
-        self._thread._consumer._coordinator.request_rejoin()
+        consumer = self._thread._consumer
+        await consumer._client.force_metadata_update()
+        consumer._coordinator.request_rejoin()
 
 
 class Transport(driver.Transport):

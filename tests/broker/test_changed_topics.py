@@ -123,8 +123,22 @@ async def test_workers_with_the_new_configuration_wait_for_those_with_the_former
         assert first.terminate() == second.terminate() == 0
 
 
+def overlook(monkeypatch: pytest.MonkeyPatch, app: str, cluster: Any) -> Callable[[], None]:
+    """Let one topic be missing where partitions are shared; what undoes that."""
+    partitions = cluster.partitions_for_topic
+    monkeypatch.setattr(cluster, "partitions_for_topic", lambda t: None if t == f"{app}-merged" else partitions(t))
+    return lambda: monkeypatch.setattr(cluster, "partitions_for_topic", partitions)
+
+
+def outdate(_monkeypatch: pytest.MonkeyPatch, _app: str, cluster: Any) -> Callable[[], None]:
+    """Let the worker know of no topic, as after an answer of a broker that had just begun to run."""
+    cluster._partitions.clear()
+    return lambda: None
+
+
+@pytest.mark.parametrize("forget", [overlook, outdate])
 async def test_partition_that_a_rebalance_left_out_is_given_an_owner(
-    kafka: str, tmp_path: Path, visits: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    kafka: str, tmp_path: Path, visits: Callable[..., str], monkeypatch: pytest.MonkeyPatch, forget: Any
 ) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.5)
     monkeypatch.setattr(watch, "SHARED_SECONDS", 1.0)
@@ -135,11 +149,9 @@ async def test_partition_that_a_rebalance_left_out_is_given_an_owner(
         shares.append(len(members))
         if len(shares) > 1:
             return whole(self, cluster, members)
-        merged = f"{self.app.conf.id}-merged"
-        partitions = cluster.partitions_for_topic
-        monkeypatch.setattr(cluster, "partitions_for_topic", lambda t: None if t == merged else partitions(t))
+        remember = forget(monkeypatch, self.app.conf.id, cluster)
         shared = whole(self, cluster, members)
-        monkeypatch.setattr(cluster, "partitions_for_topic", partitions)
+        remember()
         return shared
 
     monkeypatch.setattr(Assignor, "assign", forgetful)
