@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, Field, SerializeAsAny
 
 from stream_dp.accounting import Cost
-from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.lists import KeyList, PublicKeys
 from stream_dp.kinds.noise import Ladder, NoiseLevel
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
 from stream_dp.kinds.settings import Section
@@ -67,6 +67,11 @@ class KindPlan(ABC):
     topics: tuple[str, ...] = ()
 
     @property
+    def fewest_keys(self) -> int:
+        """How many keys a public list must have."""
+        return 1
+
+    @property
     @abstractmethod
     def identity(self) -> Sequence[object]:
         """Everything peculiar to the kind that may not change while state of the view exists; JSON."""
@@ -88,12 +93,25 @@ class KindPlan(ABC):
         """
         return self.keys_at_worst(squared=squared)
 
+    def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys | None:
+        """The public list of the keys that count, None where any key may; what is counted besides is left out.
+
+        Args:
+            lists: those of `topics`, as they hold for the window.
+        """
+        return None
+
     def needed(self, counts: Counts) -> Counts:
-        """What of the exact counts of one bucket the release needs; the rest goes no further than the merge."""
-        return counts
+        """What of the exact counts of one bucket the release needs; the rest goes no further than the merge.
+
+        Unless a kind needs still less, it is the keys of its list; all keys where that stands in a topic, since which
+        list holds for a window is known where it is sealed.
+        """
+        domain = None if self.topics else self.domain({})
+        return counts if domain is None else {key: count for key, count in counts.items() if key in domain}
 
     def check_lists(self, lists: Mapping[str, KeyList]) -> None:  # noqa: B027 - most kinds need none
-        """Refuse public lists that cannot be used, before a worker starts.
+        """Refuse public lists that cannot be used: no worker starts with them, or takes them in place of others.
 
         Args:
             lists: those of `topics`.

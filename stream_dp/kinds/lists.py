@@ -1,10 +1,13 @@
-"""Public lists of keys: written in the configuration, in a file beside it, or in a compacted topic."""
+"""Public lists of keys: in the configuration, in a file beside it, in a compacted topic, or a range of numbers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Self
@@ -16,18 +19,69 @@ from stream_dp.kinds.settings import Section, Text, Topic, check_topic
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_KEYS = 1_000_000
-"""Of a list; a release of so many is published in parts."""
+"""Of a list whose keys are stored; a release of so many is published in parts."""
+LARGEST_NUMBER = (1 << 64) - 1
+"""That a range may go to."""
 VERSION_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class KeyList:
-    """A public list of keys.
+class PublicKeys(ABC):
+    """The keys of a public list, each once, in a fixed order.
+
+    Attributes:
+        version: names the list by its content, in 16 hex digits of a hash.
+    """
+
+    version: str
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many keys there are."""
+
+    @abstractmethod
+    def __contains__(self, key: object) -> bool:
+        """Whether a key is on the list."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[str]:
+        """Every key, in order."""
+
+    @abstractmethod
+    def key(self, place: int) -> str:
+        """The key at a place, from 0."""
+
+    @abstractmethod
+    def places(self, keys: Collection[str]) -> list[int]:
+        """The places of those of some keys that are on the list, ascending, each once."""
+
+    def unseen(self, seen: Sequence[int], numbers: Sequence[int]) -> list[str]:
+        """Find keys by their number among those that were not seen, in the order of the list.
+
+        Args:
+            seen: the `places` of those that were.
+            numbers: from 0.
+
+        Raises:
+            IndexError: there is no such number.
+
+        Guarantee: exact. Time and memory: O(s) for s seen keys, and O(log s) for each number.
+        """
+        unseen_before = [place - rank for rank, place in enumerate(seen)]
+        left = self.size - len(seen)
+        if any(not 0 <= number < left for number in numbers):
+            raise IndexError(f"a number is not below {left}, which is how many keys were not seen")
+        return [self.key(number + bisect_right(unseen_before, number)) for number in numbers]
+
+
+@dataclass(frozen=True)
+class KeyList(PublicKeys):
+    """A list whose keys are stored.
 
     Attributes:
         keys: sorted, each once.
-        version: names the list by its content: 16 hex digits of a hash over the keys. The same list has the same
-            version wherever it stands, so a reader can tell which list a record was made from.
+        version: a hash over the keys: equal lists have equal versions wherever they stand, so a reader can tell which
+            list a record was made from.
     """
 
     keys: tuple[str, ...]
@@ -42,6 +96,78 @@ class KeyList:
             state.update(len(key.encode()).to_bytes(4) + key.encode())
         return cls(listed, state.hexdigest())
 
+    @property
+    def size(self) -> int:
+        """How many keys there are."""
+        return len(self.keys)
+
+    @cached_property
+    def _members(self) -> frozenset[str]:
+        return frozenset(self.keys)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a key is on the list."""
+        return key in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        """Every key, in order."""
+        return iter(self.keys)
+
+    def key(self, place: int) -> str:
+        """The key at a place, from 0."""
+        return self.keys[place]
+
+    def places(self, keys: Collection[str]) -> list[int]:
+        """The places of those of some keys that are on the list, ascending, each once."""
+        wanted = keys if isinstance(keys, Set | Mapping) else frozenset(keys)
+        return [place for place, key in enumerate(self.keys) if key in wanted]
+
+
+@dataclass(frozen=True)
+class NumberRange(PublicKeys):
+    """The whole numbers of a range, in decimal without leading zeros, smallest first; nothing is stored for a number.
+
+    Attributes:
+        first: not below 0.
+        last: of the range, not below `first`.
+    """
+
+    first: int
+    last: int
+
+    @cached_property
+    def version(self) -> str:  # type: ignore[override]
+        """A hash over both ends; the same numbers written out have another version."""
+        state = blake2b(f"{self.first} {self.last}".encode(), digest_size=VERSION_BYTES, person=b"stream-dp nums 1")
+        return state.hexdigest()
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return self.last - self.first + 1
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a key is the decimal form of one of the numbers."""
+        if not isinstance(key, str) or len(key) > self._most_digits or not key.isdigit() or not key.isascii():
+            return False
+        return (key[0] != "0" or key == "0") and self.first <= int(key) <= self.last
+
+    @cached_property
+    def _most_digits(self) -> int:
+        return len(str(self.last))
+
+    def __iter__(self) -> Iterator[str]:
+        """Every number, as text."""
+        return map(str, range(self.first, self.last + 1))
+
+    def key(self, place: int) -> str:
+        """The number at a place, from 0, as text."""
+        return str(self.first + place)
+
+    def places(self, keys: Collection[str]) -> list[int]:
+        """The places of those of some keys that are numbers of the range, ascending, each once."""
+        return sorted({int(key) - self.first for key in keys if key in self})
+
 
 class FileSettings(Section):
     """A list in a file: UTF-8, one key a line, empty lines left out; relative to the folder of the configuration."""
@@ -55,7 +181,13 @@ class TopicSettings(Section):
     topic: Topic
 
 
-WrittenList = list[str] | FileSettings
+class NumberSettings(Section):
+    """A list of the whole numbers of a range, written `{numbers: {from: 1, to: 9}}`."""
+
+    numbers: NumberRange
+
+
+WrittenList = list[str] | FileSettings | NumberSettings
 """A list that does not change while a view has state."""
 ListSettings = WrittenList | TopicSettings
 """Where a list stands."""
@@ -63,31 +195,41 @@ ListSettings = WrittenList | TopicSettings
 
 def _settings(value: object) -> ListSettings:
     match value:
-        case FileSettings() | TopicSettings():
+        case FileSettings() | TopicSettings() | NumberSettings():
             return value
         case {"file": str(file), **rest} if file and not rest:
             return FileSettings(file=file)
         case {"topic": str(topic), **rest} if topic and not rest:
             return TopicSettings(topic=check_topic(topic))
+        case {"numbers": {"from": int(first), "to": int(last), **more}, **rest} if not more and not rest:
+            if isinstance(first, bool) or isinstance(last, bool) or not 0 <= first <= last <= LARGEST_NUMBER:
+                raise ValueError(f"numbers go from one of 0 to {LARGEST_NUMBER} to one that is not smaller")
+            return NumberSettings(numbers=NumberRange(first, last))
         case [*keys] if keys and all(isinstance(key, str) and key for key in keys):
             return [str(key) for key in keys]
-    raise ValueError('write a list of keys, {file: "keys.txt"} or {topic: name}')
+    raise ValueError('write a list of keys, {file: "keys.txt"}, {topic: name} or {numbers: {from: 1, to: 9}}')
 
 
 ListField = Annotated[ListSettings, PlainValidator(_settings)]
 
 
-def load_list(settings: WrittenList, path: str, folder: Path) -> KeyList:
+def load_list(settings: WrittenList, path: str, folder: Path, most_numbers: int = MOST_KEYS) -> PublicKeys:
     """The list that a configuration has, or names the file of.
 
     Args:
         settings: where it stands.
         path: of the setting, for faults.
         folder: what a file is relative to.
+        most_numbers: how many numbers a range may have.
 
     Raises:
         ConfigError: the file cannot be read, a key stands twice or is too long, or there are too many or none.
     """
+    if isinstance(settings, NumberSettings):
+        size = settings.numbers.size
+        if size > most_numbers:
+            raise ConfigError([Fault(path, f"the range must have at most {most_numbers} numbers, not {size}")])
+        return settings.numbers
     keys = _lines(folder.joinpath(settings.file), f"{path}.file") if isinstance(settings, FileSettings) else settings
     faults = [Fault(path, f"{key!r} stands twice") for key, times in Counter(keys).items() if times > 1]
     if faults:
@@ -96,19 +238,20 @@ def load_list(settings: WrittenList, path: str, folder: Path) -> KeyList:
     return KeyList.of(keys)
 
 
-def check_keys(keys: Sequence[str], path: str) -> None:
+def check_keys(keys: Sequence[str], path: str, fewest: int = 1) -> None:
     """Refuse a list of keys that nothing can be released for.
 
     Args:
         keys: what the list has.
         path: of the setting, for faults.
+        fewest: how many the kind needs.
 
     Raises:
-        ConfigError: there are too many keys or none, or one is too long for an event to have it.
+        ConfigError: there are too many keys or too few, or one is too long for an event to have it.
     """
     faults = []
-    if not 0 < len(keys) <= MOST_KEYS:
-        faults.append(Fault(path, f"the list must have between 1 and {MOST_KEYS} keys, not {len(keys)}"))
+    if not fewest <= len(keys) <= MOST_KEYS:
+        faults.append(Fault(path, f"the list must have between {fewest} and {MOST_KEYS} keys, not {len(keys)}"))
     if long := [key for key in keys if len(key.encode()) > MAX_ITEM_BYTES]:
         sizes = f"{long[0][:40]!r}... has {len(long[0].encode())} bytes in UTF-8"
         faults.append(Fault(path, f"{sizes}; a key has {MAX_ITEM_BYTES} at most, and {len(long)} of them have more"))

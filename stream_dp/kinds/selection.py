@@ -18,6 +18,7 @@ from stream_dp.accounting.laplace_selection import (
 )
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.bits import BitSource
+from stream_dp.kinds.lists import PublicKeys
 from stream_dp.select import (
     ChosenKbarParameters,
     Domain,
@@ -94,7 +95,7 @@ class Selection:
         kbar: how many of the largest counts it looks at, None for a catalogue.
         epsilon: of each draw; of each item of a user (`laplace`); of each key looked at (`fixed-threshold`).
         delta: what one window adds to delta.
-        catalogue: the keys of a known domain, sorted; empty for an unknown one.
+        listed: the list of a known domain; None for an unknown one.
         margin: how far a key must stand above the count that follows the first kbar to be shown as often as not, in
             users, rounded up; None for a catalogue.
         expectation: what it can be expected to find, None where nothing general can be said.
@@ -112,7 +113,7 @@ class Selection:
     most_draws: int
     choose: Callable[[Mapping[str, int], BitSource], Chosen] = field(compare=False, repr=False)
     by_call: Cost | None = None
-    catalogue: tuple[str, ...] = ()
+    listed: PublicKeys | None = None
     expectation: Expectation | None = None
 
     def cost(self, draws: int, *, squared: bool) -> Cost:
@@ -125,7 +126,8 @@ class Selection:
     def identity(self) -> list[object]:
         """All that may not change while state of the view exists."""
         numbers: list[object] = [self.k, self.kbar, str(self.epsilon), str(self.delta)]
-        return numbers if self.mechanism == "gumbel" else [*numbers, self.mechanism, list(self.catalogue)]
+        listed = None if self.listed is None else self.listed.version
+        return numbers if self.mechanism == "gumbel" else [*numbers, self.mechanism, listed]
 
 
 def gumbel(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user: int) -> Selection:
@@ -203,20 +205,18 @@ def fixed_threshold(k: int, epsilon: Fraction, delta: Fraction) -> Selection:
     return Selection("fixed-threshold", k, k, epsilon, delta, threshold(0, p)[1], 0, choose, price)
 
 
-def known_domain(k: int, epsilon: Fraction, catalogue: tuple[str, ...]) -> Selection:
+def known_domain(k: int, epsilon: Fraction, listed: PublicKeys) -> Selection:
     """The first k of a public catalogue: no threshold, no bottom, no delta; k draws (topk 2.8).
 
     What is counted besides is left out.
     """
-    if k > len(catalogue):
-        raise ConfigError([Fault("k", f"must be at most the {len(catalogue)} items of the catalogue, not {k}")])
-
-    listed = tuple(sorted(catalogue))
+    if k > listed.size:
+        raise ConfigError([Fault("k", f"must be at most the {listed.size} items of the catalogue, not {k}")])
 
     def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
         return _drawn(known_domain_top_k({key: counts.get(key, 0) for key in listed}, k, epsilon, bits))
 
-    return Selection("known-domain", k, None, epsilon, Fraction(0), None, k, choose, catalogue=listed)
+    return Selection("known-domain", k, None, epsilon, Fraction(0), None, k, choose, listed=listed)
 
 
 def _drawn(top: TopK) -> Chosen:

@@ -21,7 +21,7 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds import selection
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
-from stream_dp.kinds.lists import ListField, ListSettings, TopicSettings, load_list
+from stream_dp.kinds.lists import KeyList, ListField, ListSettings, PublicKeys, TopicSettings, load_list
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
 from stream_dp.kinds.selection import Expectation, Mechanism, Selection
@@ -152,10 +152,14 @@ class TopKPlan(KindPlan):
         """The draws that were made, bottom included."""
         return self.selection.cost(decode(_Found, payload).draws, squared=squared)
 
+    def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys | None:
+        """The catalogue, if there is one."""
+        return self.selection.listed
+
     def needed(self, counts: Counts) -> Counts:
-        """As many as the selection can look at, and the one that follows them; everything for a catalogue."""
+        """As many as the selection can look at, and the one that follows them; the keys of a catalogue."""
         kbar = self.selection.kbar
-        return counts if kbar is None else largest(counts, kbar + 1)
+        return super().needed(counts) if kbar is None else largest(counts, kbar + 1)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the keys and noise their counts (`topk 2.2`, `lossless 6.4`)."""
@@ -285,12 +289,12 @@ def plan_selection(settings: TopKSettings, items_per_user: int, folder: Path) ->
         ) from None
 
 
-def _catalogue(settings: ListSettings, folder: Path) -> tuple[str, ...]:
+def _catalogue(settings: ListSettings, folder: Path) -> PublicKeys:
     if isinstance(settings, TopicSettings):
         raise ConfigError(
             [Fault("catalogue", "a list in a topic may change, and k of it are drawn: write it here, or name a file")]
         )
-    return load_list(settings, "catalogue", folder).keys
+    return load_list(settings, "catalogue", folder)
 
 
 TOPK = Kind("topk", "Release of a top-k", TopKSettings, TopKRelease, plan_topk)

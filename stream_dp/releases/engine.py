@@ -62,7 +62,7 @@ from stream_dp.releases.sharpening import Sharpening
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
-from stream_dp.windows.merging import drop_except, summed
+from stream_dp.windows.merging import drop_except, outside, summed
 from stream_dp.windows.slots import Slots
 
 RELEASED_AT_ONCE = 8
@@ -87,7 +87,7 @@ class ReleaseEngine:
         prf_key: bytes,
         key_id: bytes,
         entropy: Entropy,
-        lists: Mapping[str, KeyList],
+        lists: Callable[[str, int], Mapping[str, KeyList]],
         topic: Callable[[str, str], str],
         accounts: str,
         withdrawal: Callable[[MergedBucket], Message],
@@ -104,7 +104,8 @@ class ReleaseEngine:
             prf_key: secret that coarser levels are derived from.
             key_id: a name of that secret that does not tell it.
             entropy: source of fresh noise.
-            lists: the public lists that stand in topics, by topic.
+            lists: the public lists of a view that stand in topics, by topic, as they hold for a window that closed at a
+                time, in ms.
             topic: the public topic of a view and an audience.
             accounts: the operators' topic of the accounts.
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
@@ -273,7 +274,8 @@ class ReleaseEngine:
         reserved = reserve(ledger, str(call), view.cost(finest), self._accounts.left(view, start))
         is_lost = self._is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
         buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
-        slot = self._slots.after(max((bucket.closed_ms for bucket in buckets), default=0))
+        closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
+        slot = self._slots.after(closed_ms)
         slot = max(slot, self._last_slots.get(view.name, slot))  # windows leave in order, though a clock was set back
         if is_lost:
             row = WindowRow(refused=True, slot_ms=slot)
@@ -296,7 +298,8 @@ class ReleaseEngine:
         self._accounts.keep(view, key, reserved)
         counts = summed([bucket.counts for bucket in buckets])
         noise = WindowNoise(view.noise_name(start), self._prf_key)
-        table = view.kind.seal(counts, Sealing(noise, self._entropy, self._lists))
+        lists = self._lists(view.name, closed_ms)
+        table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
         row = WindowRow(refused=False, slot_ms=slot, given={name: Given(1, level) for name, level in levels.items()})
         cost, shares = price(view, call, table, row)
         paid = commit(reserved, str(call), cost, shares)
@@ -307,6 +310,8 @@ class ReleaseEngine:
         before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
         yield from self._store(view, start, row, before, charged_rows(key, paid), rows)
         yield Increment("windows_released", 1, (("view", view.name),))
+        if view.kind.topics and (domain := view.kind.domain(lists)) is not None:
+            yield Increment("events_unknown", outside(domain, counts), (("view", view.name),))
 
     def _store(
         self,

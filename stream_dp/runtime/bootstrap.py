@@ -11,9 +11,8 @@ import msgspec
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.kinds.lists import KeyList
 from stream_dp.runtime.client import Client, Outgoing
-from stream_dp.runtime.lists import read_lists
+from stream_dp.runtime.lists import Lists, read_lists
 from stream_dp.runtime.owners import OWNERS, Life, create_owned
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.sizes import BROKER_BYTES
@@ -35,13 +34,13 @@ class Settled:
 
     Attributes:
         starts: the start of the first window of every view, in ms.
-        lists: the public lists that stand in topics, by topic.
+        lists: the public lists that stand in topics, which are followed while it runs.
         topics: the topics that the application made, each with its life (`owners.Claim`).
         uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
     """
 
     starts: Mapping[str, int]
-    lists: Mapping[str, KeyList]
+    lists: Lists = field(default_factory=Lists, compare=False)
     topics: Mapping[str, Life] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -65,6 +66,7 @@ class Group(NamedTuple):
 
 
 NO_GROUP = Group("Empty", "", {})
+NO_OFFSETS: Mapping[TP, int] = MappingProxyType({})
 
 
 class Client(Protocol):
@@ -91,11 +93,18 @@ class Client(Protocol):
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records, each partition's in the given order, and wait for every acknowledgement."""
 
-    def follow(self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None) -> AsyncIterator[Any]:
+    def follow(
+        self,
+        topics: Sequence[str],
+        *,
+        until_end: bool = False,
+        last: int | None = None,
+        since: Mapping[TP, int] = NO_OFFSETS,
+    ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
 
         With `last`, only that many offsets before those ends are read of each partition; compaction may have left fewer
-        records there.
+        records there. Of a partition in `since` only the records from that offset on are read.
         """
 
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
@@ -226,9 +235,14 @@ class KafkaClient:
         return answering(self._address)
 
     async def follow(
-        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
+        self,
+        topics: Sequence[str],
+        *,
+        until_end: bool = False,
+        last: int | None = None,
+        since: Mapping[TP, int] = NO_OFFSETS,
     ) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, or the last ones, then new ones.
+        """Every record of the topics from the beginning, the last ones or those from some offsets on, then new ones.
 
         Raises:
             BrokerError: a topic does not exist, or the cluster is gone.
@@ -251,6 +265,8 @@ class KafkaClient:
             for tp, end in ends.items():
                 if last is not None:
                     consumer.seek(tp, max(0, end - last))
+            for place, offset in since.items():
+                consumer.seek(TopicPartition(*place), offset)
             while not until_end or not await _all_read(consumer, ends):
                 fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
                 for tp, records in fetched.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain, count, islice
 
 from pydantic import BaseModel, Field
 
@@ -12,6 +13,7 @@ from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.lists import Lists
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.keys import bucket_of, encode
@@ -86,16 +88,22 @@ def _seconds_a_key(plan: Plan, view: ViewPlan, count: int, empty: float, seconds
     return max(taken - empty, 1e-9 * keys) / keys
 
 
-def _timed(plan: Plan, view: ViewPlan, keys: int, count: int) -> float:
-    """Computing seconds from the counts of the partitions to a stored release; every key has the same count."""
-    names = [f"{number:012d}" for number in range(keys)]
+def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
+    """Computing seconds from the counts of the partitions to a stored release; every key has the same count.
+
+    The keys are those of the view's list as far as it has so many.
+    """
+    kind, others = view.kind, (f"{number:012d}" for number in count())
+    listed = () if kind.topics else kind.domain({}) or ()
+    names = list(islice(chain(listed, others), keys))
     start = view.window.first_ms or 0
-    lists = {topic: KeyList.of(names or [""]) for topic in view.kind.topics}
+    spare = islice(others, kind.fewest_keys)
+    lists = Lists({view.name: {topic: KeyList.of([*names, *spare]) for topic in kind.topics}})
     settled = Settled(dict.fromkeys(plan.views, start), lists)
     factory = Factory(plan, settled, prf_key=bytes(32), entropy=system_entropy)
     counts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for name in names:
-        counts[bucket_of(name, view.buckets)][name] = count
+        counts[bucket_of(name, view.buckets)][name] = users
     merges, releases = _Memory(), _Memory()
     engine = factory.engine(Topics.of(plan).ledger_partition(view.ledger))
     releases.carry_out(engine.load(releases))

@@ -99,7 +99,7 @@ class Factory:
             prf_key=self._prf_key,
             key_id=key_id(self._prf_key),
             entropy=self._entropy,
-            lists=self._settled.lists,
+            lists=self._settled.lists.at,
             topic=self._topics.release,
             accounts=self._topics.accounts,
             withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
@@ -144,6 +144,7 @@ def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
         buckets=view.buckets,
         needed=view.kind.needed,
         retention_ms=window.retention_ms,
+        domain=None if view.kind.topics else view.kind.domain({}),
     )
 
 

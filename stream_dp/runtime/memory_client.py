@@ -9,7 +9,7 @@ from typing import Any
 from faust.types import TP
 
 from stream_dp.errors import BrokerError
-from stream_dp.runtime.client import NO_GROUP, Group, Outgoing, TopicState
+from stream_dp.runtime.client import NO_GROUP, NO_OFFSETS, Group, Outgoing, TopicState
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import TopicSpec
 from stream_dp.windows.sizes import BROKER_BYTES
@@ -54,12 +54,17 @@ class MemoryClient:
             self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
 
     async def follow(
-        self, topics: Sequence[str], *, until_end: bool = False, last: int | None = None
+        self,
+        topics: Sequence[str],
+        *,
+        until_end: bool = False,
+        last: int | None = None,
+        since: Mapping[TP, int] = NO_OFFSETS,
     ) -> AsyncIterator[Any]:
-        """Every record of the topics from the beginning, or the last ones, then new ones."""
+        """Every record of the topics from the beginning, the last ones or those from some offsets on, then new ones."""
         places = [TP(topic, p) for topic in topics for p in range(self._log.partitions.get(topic, 0))]
         ends = {tp: self._log.end(tp) for tp in places}
-        positions = {tp: 0 if last is None else max(0, ends[tp] - last) for tp in places}
+        positions = {tp: since.get(tp, 0 if last is None else max(0, ends[tp] - last)) for tp in places}
         while True:
             for tp in places:
                 while positions[tp] < (ends[tp] if until_end else self._log.end(tp)):

@@ -17,6 +17,7 @@ from stream_dp.runtime.copies import discard_former_copies
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import RENEWAL_SECONDS
 from stream_dp.runtime.host import Agent, Host
+from stream_dp.runtime.lists import ListWatch
 from stream_dp.runtime.membership import protocol
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.metrics import Counters
@@ -84,6 +85,8 @@ class Worker:
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
         self.app.timer(LOOK_SECONDS)(Watch(self.app, plan, settled, client).look)
+        if settled.lists.topics:
+            self.app.timer(tick_seconds)(ListWatch(plan, settled.lists, client, clock_ms).look)
         self.app.task()(Publisher(self.app, self.host).run)
         self._joined = False
         self.app.on_partitions_revoked.connect(self._leave)

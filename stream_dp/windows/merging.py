@@ -12,7 +12,8 @@ since the merged counts may be what was lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -145,20 +146,28 @@ class BucketMerger:
         if not complete:
             return
         deletes: list[tuple[bytes, None]] = []
-        messages = (message for bucket in complete for message in self._merged(bucket, rows, deletes))
+        unknown: Counter[str] = Counter()
+        messages = (message for bucket in complete for message in self._merged(bucket, rows, deletes, unknown))
         for some in cut(messages, lambda message: message.size, CHUNK_BYTES):
             yield Send(some)
         windows = dict.fromkeys((bucket.view, bucket.start_ms) for bucket in complete)
         puts = [(bucket_key(FINISHED, *bucket), b"") for bucket in complete]
         yield Commit([*puts, *deletes, *self._outdated(windows, rows)])
+        for name, amount in unknown.items():  # behind the markers: a bucket is finished once
+            yield Increment("events_unknown", amount, (("view", name),))
         for bucket in complete:
             del self._waiting[bucket]
         for view, start in windows:
             prefix = window_key(PARTIAL, view, start)
             yield Erase(prefix, after(prefix))
 
-    def _merged(self, bucket: _Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
-        """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""
+    def _merged(
+        self, bucket: _Bucket, rows: Rows, deletes: list[tuple[bytes, None]], unknown: Counter[str]
+    ) -> Iterator[Message]:
+        """The messages of a complete bucket.
+
+        The rows that it is made of are added to what is to be deleted, its unknown keys to those of its view.
+        """
         total: dict[str, int] = {}
         closed = 0
         whole = all(come.whole for come in self._waiting[bucket].values())
@@ -172,7 +181,10 @@ class BucketMerger:
         if not whole:
             yield self._outlet(_lost(bucket, closed))
             return
-        parts = parts_of(self._views[bucket.view].needed(total))
+        view = self._views[bucket.view]
+        if view.domain is not None:
+            unknown[view.name] += outside(view.domain, total)
+        parts = parts_of(view.needed(total))
         for part, counts in enumerate(parts):
             yield self._outlet(MergedBucket(*bucket, closed, part, len(parts), counts))
 
@@ -219,3 +231,8 @@ def add(part: Mapping[str, int], total: dict[str, int]) -> None:
     """Add a count table to a sum."""
     for item, count in part.items():
         total[item] = total.get(item, 0) + count
+
+
+def outside(domain: Container[str], counts: Mapping[str, int]) -> int:
+    """How much of a count table is about keys that are not in a domain."""
+    return sum(count for item, count in counts.items() if item not in domain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +36,8 @@ class CountedView:
     needed: Callable[[Mapping[str, int]], Mapping[str, int]]
     """What of a bucket's exact counts the release needs; the rest is not sent on."""
     retention_ms: int
+    domain: Container[str] | None = None
+    """The keys that can be needed, where that is settled before a window is sealed; None: any."""
 
     def closed_before(self, clock_ms: int) -> int:
         """The start of the first window still open when the clock shows `clock_ms`: end + grace is not reached."""

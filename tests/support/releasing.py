@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import TypeVar
 
 from stream_dp.accounting import Cost, Ledger
@@ -142,6 +143,10 @@ def merged_message(bucket: MergedBucket) -> Message:
     return _message(bucket, erase=False)
 
 
+def _always(lists: Mapping[str, KeyList], _view: str, _closed_ms: int) -> Mapping[str, KeyList]:
+    return lists
+
+
 def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
     return Message(MERGED, merged_key(bucket), None if erase else encode(bucket))
 
@@ -193,7 +198,8 @@ class Desk:
 
     plan: Plan
     entropy: Entropy = keyed
-    lists: Mapping[str, KeyList] = field(default_factory=dict)
+    lists: Mapping[str, KeyList] | Callable[[str, int], Mapping[str, KeyList]] = field(default_factory=dict)
+    """The public lists that stand in topics; the same for all windows, or as the engine asks for them."""
     cuts: Sequence[int] = ()
     back: int = 0
     at_once: int = 3
@@ -237,7 +243,7 @@ class Desk:
             prf_key=self.key,
             key_id=self.key_id,
             entropy=self.entropy,
-            lists=self.lists,
+            lists=self.lists if callable(self.lists) else partial(_always, self.lists),
             topic=release_topic,
             accounts=ACCOUNTS,
             withdrawal=_message,

@@ -14,12 +14,16 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.kinds.catalogue import CataloguePlan
-from stream_dp.kinds.lists import MOST_KEYS, KeyList
+from stream_dp.kinds.lists import LARGEST_NUMBER, MOST_KEYS, KeyList, NumberRange
 from stream_dp.windows.events import MAX_ITEM_BYTES
 from tests.support.sealing import Reading, read_window, seal_window
 
 Planner = Callable[..., Plan]
 KEY = bytes(range(32))
+WRITE = (
+    "views.destinations.catalogue: "
+    'write a list of keys, {file: "keys.txt"}, {topic: name} or {numbers: {from: 1, to: 9}}'
+)
 HISTOGRAM = "    kind: histogram\n    items_per_user: 5\n"
 COUNTS = {"ATL": 900, "BOS": 400, "XXX": 700}
 
@@ -87,6 +91,18 @@ def test_a_record_names_the_list_it_was_made_from(view: Callable[..., ViewPlan])
     assert read(view("[BOS, ATL]"), COUNTS)[0].fields["catalogue"].version == versions[0]
 
 
+def test_a_range_of_numbers_is_a_list(view: Callable[..., ViewPlan]) -> None:
+    counts = {"9": 40, "10": 30, "010": 20, "12": 10, "x": 7, "-9": 3}
+    listed = view("{numbers: {from: 9, to: 11}}")
+    for reading in read(listed, counts):
+        assert {item for item, _ in reading.items} == {"9", "10", "11"}
+        assert reading.fields["catalogue"].keys == 3
+        assert reading.fields["catalogue"].version == NumberRange(9, 11).version
+    assert listed.kind.needed(counts) == {"9": 40, "10": 30}
+    assert listed.kind.sensitivity == 3
+    assert view("{numbers: {from: 9, to: 9}}").fingerprint != view("{numbers: {from: 9, to: 10}}").fingerprint
+
+
 def test_a_list_that_is_written_down_belongs_to_the_view_and_one_in_a_topic_by_its_name(
     view: Callable[..., ViewPlan], tmp_path: Path
 ) -> None:
@@ -106,9 +122,23 @@ def test_what_is_not_on_a_written_list_goes_no_further_than_the_merge(view: Call
     ("written", "fault"),
     [
         ("[ATL, ATL]", "views.destinations.catalogue: 'ATL' stands twice"),
-        ("[]", 'views.destinations.catalogue: write a list of keys, {file: "keys.txt"} or {topic: name}'),
-        ("places", 'views.destinations.catalogue: write a list of keys, {file: "keys.txt"} or {topic: name}'),
-        ("[1, 2]", 'views.destinations.catalogue: write a list of keys, {file: "keys.txt"} or {topic: name}'),
+        ("[]", WRITE),
+        ("places", WRITE),
+        ("[1, 2]", WRITE),
+        ("{numbers: {from: 1}}", WRITE),
+        ('{numbers: {from: "1", to: 2}}', WRITE),
+        ("{numbers: {from: 1, to: 2, by: 1}}", WRITE),
+        (
+            "{numbers: {from: 2, to: 1}}",
+            f"views.destinations.catalogue: numbers go from one of 0 to {LARGEST_NUMBER} to",
+        ),
+        ("{numbers: {from: -1, to: 1}}", "views.destinations.catalogue: numbers go from one of 0"),
+        ("{numbers: {from: 1, to: true}}", "views.destinations.catalogue: numbers go from one of 0"),
+        (f"{{numbers: {{from: 1, to: {LARGEST_NUMBER + 1}}}}}", "views.destinations.catalogue: numbers go from one of"),
+        (
+            "{numbers: {from: 1, to: 1000001}}",
+            "views.destinations.catalogue: the range must have at most 1000000 numbers, not 1000001",
+        ),
         ("{file: none.txt}", "views.destinations.catalogue.file: cannot be read: No such file or directory"),
         ("{topic: flights}", "views.destinations: 'flights' is a topic of source 'flights': its records are no public"),
         ("{topic: releases.x}", "views.destinations: 'releases.x' could be an internal topic"),

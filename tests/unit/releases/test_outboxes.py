@@ -334,9 +334,9 @@ def test_a_window_that_was_not_published_yet_outlives_its_retention() -> None:
     assert {key for key in desk.machine.rows if key.startswith((WINDOW, TABLE))} == kept
 
 
-def test_an_order_of_two_thousand_windows_is_carried_out_in_bounded_steps_and_resumed_where_it_was_cut() -> None:
+def test_an_order_of_hundreds_of_windows_is_carried_out_in_bounded_steps_and_resumed_where_it_was_cut() -> None:
     """A rebalance leaves it to whoever loads the engine next, and its message need not come again."""
-    count = 2000
+    count = 600
     cheap = ('delta: "1/100"\n', 'delta: "1/10000"\n')
     desk = Desk(plan(ONLY_PAGES, ('"40"', '"40000"'), ('"1/5"', '"9/10"'), ("4s", "1h"), cheap), audit=False)
     messages = [

@@ -22,7 +22,7 @@ from tests.support.releasing import plan
 SHOP = plan()
 TOPICS = Topics.of(SHOP)
 NAMES = [*(spec.name for spec in TOPICS.all(SHOP)), *sources_of(SHOP)]
-SETTLED = Settled({}, {}, {spec.name: Life(f"id of {spec.name}", 1) for spec in TOPICS.all(SHOP)})
+SETTLED = Settled({}, topics={spec.name: Life(f"id of {spec.name}", 1) for spec in TOPICS.all(SHOP)})
 
 
 @dataclass
@@ -196,7 +196,7 @@ def test_what_workers_have_to_agree_on_is_topics_partitions_questions_and_what_w
     ]
     lives = {**SETTLED.topics, TOPICS.partials: Life("again", 2)}
     names = {protocol(one, SETTLED) for one in [SHOP, *changed]}
-    names |= {protocol(SHOP, Settled({}, {}, lives)), protocol(SHOP, Settled({}, {}, {}, {view.name: 5}))}
+    names |= {protocol(SHOP, Settled({}, topics=lives)), protocol(SHOP, Settled({}, uncounted={view.name: 5}))}
     assert len(names) == 5
     assert protocol(plan(), SETTLED) == protocol(SHOP, SETTLED)
 
