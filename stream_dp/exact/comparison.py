@@ -38,6 +38,11 @@ def happens(
     # U lies in [uniform, uniform + 1) / 2^precision.
     if rough is not None and not rough[0] <= uniform < rough[1]:
         return uniform < rough[0]
+    return decide(uniform, precision, probability, bits)
+
+
+def decide(uniform: int, precision: int, probability: Callable[[int], tuple[int, int]], bits: BitSource) -> bool:
+    """Whether a uniform U that begins with `precision` given bits is below a real probability, as in `happens`."""
     while True:
         lower, upper = probability(precision)
         if uniform < lower:

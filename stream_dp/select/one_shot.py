@@ -14,10 +14,10 @@ from functools import cmp_to_key, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.exact.aes import KEY_BYTES, Aes256
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.comparison import START_PRECISION, Real, exceeds
 from stream_dp.exact.reals import log
+from stream_dp.exact.words import UniformWords
 from stream_dp.select.candidates import MOST_USERS, Item, Row
 from stream_dp.select.limited_domain import checked
 from stream_dp.select.parameters import (
@@ -121,7 +121,7 @@ class NoisyTopK:
     bottom: bool
 
 
-def one_shot_top_k(rows: Sequence[Row], noise: Sequence[Real], bar: Real, k: int) -> NoisyTopK:
+def noisy_top_k(rows: Sequence[Row], noise: Sequence[Real], bar: Real, k: int) -> NoisyTopK:
     """Decide a selection from noise that has been drawn: the items above the bar, the largest first, at most k.
 
     Args:
@@ -166,11 +166,11 @@ def laplace_top_k(rows: Sequence[Row], h_next: int, p: LaplaceParameters, bits: 
     whose noise brings it near the threshold or the k-th. Source: topk 2.4 (Algorithm 4, Lemmas 6.1 to 6.5).
     """
     given = checked(rows, h_next, p.kbar, Domain.POSITIVE)
-    words = _words(len(given) + 1, bits)
+    words = UniformWords(bits).draw(len(given) + 1)
     bar = NoisyThreshold(h_next, p, LaplaceNoise(p.epsilon, int(words[-1]), bits))
     places = _contenders(given.counts, words[:-1], p.epsilon, bar, p.k)
     items = given.items_at(places)
-    return one_shot_top_k(
+    return noisy_top_k(
         [(item, int(given.counts[place])) for item, place in zip(items, places, strict=True)],
         [LaplaceNoise(p.epsilon, int(words[place]), bits) for place in places],
         bar,
@@ -202,7 +202,7 @@ def fixed_threshold_top_k(
     Guarantee: (k epsilon, k delta)-DP; every call costs this in full. Source: topk 2.9 (Algorithm 8, Theorem 5).
     """
     given = checked(rows, h_next, p.k, Domain.STRICT)
-    words = _words(len(given), bits)
+    words = UniformWords(bits).draw(len(given))
     return above_threshold(list(given), [LaplaceNoise(p.epsilon, int(word), bits) for word in words], h_next, p)
 
 
@@ -235,14 +235,6 @@ def _floor(real: Real) -> int:
         if (whole := lower.numerator // lower.denominator) == upper.numerator // upper.denominator:
             return whole
         precision *= 2
-
-
-def _words(size: int, bits: BitSource) -> NDArray[np.uint64]:
-    """Independent uniform words: AES-256 in counter mode under a key of 256 bits."""
-    cipher = Aes256(bits.bits(8 * KEY_BYTES).to_bytes(KEY_BYTES))
-    blocks = np.zeros(((size + 1) // 2, 2), "<u8")
-    blocks[:, 0] = np.arange(len(blocks))
-    return cipher.blocks(blocks).reshape(-1)[:size].astype(np.uint64)
 
 
 def _contenders(

@@ -36,7 +36,7 @@ from stream_dp.select import (
     threshold,
 )
 from stream_dp.select.candidates import Item
-from stream_dp.select.one_shot import LaplaceNoise, NoisyThreshold, one_shot_top_k
+from stream_dp.select.one_shot import LaplaceNoise, NoisyThreshold, noisy_top_k
 from stream_dp.select.utility import lead_for_all, shortfall
 from tests.support.chance import pooled_p_value
 from tests.support.items import text
@@ -140,7 +140,7 @@ def test_noise_on_every_score_at_once_has_the_law_of_the_draws(runs: int) -> Non
 
     def one_shot(epsilon: Fraction, source: BitSource) -> tuple[str, ...]:
         noise = [GumbelNoise(epsilon, source) for _ in listed_rows]
-        return symbols(one_shot_top_k(listed_rows, noise, NoisyThreshold(h_next, p, GumbelNoise(epsilon, source)), p.k))
+        return symbols(noisy_top_k(listed_rows, noise, NoisyThreshold(h_next, p, GumbelNoise(epsilon, source)), p.k))
 
     found = frequencies(lambda source: one_shot(p.epsilon, source), runs, "one shot")
     assert pooled_p_value(found, listed(row)) > SIGNIFICANCE

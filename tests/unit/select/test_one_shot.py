@@ -16,6 +16,7 @@ from stream_dp.accounting.laplace_selection import laplace_selection_cost
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.reals import log
+from stream_dp.exact.words import UniformWords
 from stream_dp.select import (
     Domain,
     FixedThresholdParameters,
@@ -32,9 +33,8 @@ from stream_dp.select.one_shot import (
     LaplaceNoise,
     NoisyThreshold,
     _contenders,
-    _words,
     above_threshold,
-    one_shot_top_k,
+    noisy_top_k,
 )
 from tests.support.items import text
 
@@ -56,7 +56,7 @@ def test_injected_laplace_noise_decides_as_listed(vectors: dict[str, Any]) -> No
         rows, h_next = candidates(table(row["counts"]), p.kbar)
         bar = NoisyThreshold(h_next, p, Exact(Fraction(row["noise_bot"])))
         noise = [Exact(Fraction(row["noise"][text(item)])) for item, _ in rows]
-        output = one_shot_top_k(rows, noise, bar, p.k)
+        output = noisy_top_k(rows, noise, bar, p.k)
         assert [*(text(item) for item in output.items), *["_BOT_"] * output.bottom] == row["output"]
         noisy = {item.encode(): count for item, count in row["releasable_noisy_counts"].items()}
         assert dict(zip(output.items, output.counts, strict=True)) == {i: c // 1 for i, c in noisy.items()}
@@ -67,8 +67,8 @@ def test_equal_noisy_counts_stand_in_the_order_of_the_rows_and_the_bar_itself_is
     p = FixedThresholdParameters(2, Fraction(1), HALF)  # the threshold is h_next + 1 exactly
     rows, bar = [(b"a", 5), (b"b", 4), (b"c", 1)], NoisyThreshold(0, p, Exact(Fraction(0)))
     noise = [Exact(Fraction(value)) for value in (0, 1, 0)]
-    assert one_shot_top_k(rows, noise, bar, 3).items == (b"a", b"b")
-    assert one_shot_top_k(rows, [Exact(Fraction(value)) for value in (0, 2, 0)], bar, 3).items == (b"b", b"a")
+    assert noisy_top_k(rows, noise, bar, 3).items == (b"a", b"b")
+    assert noisy_top_k(rows, [Exact(Fraction(value)) for value in (0, 2, 0)], bar, 3).items == (b"b", b"a")
 
 
 def test_injected_noise_passes_the_fixed_threshold_as_listed(vectors: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ def test_noisy_counts_that_agree_in_their_first_word_are_drawn_on_until_they_par
         ([(b"s", 7), (b"l", 7)], [small, large], b"l"),
         ([(b"l", 7), (b"s", 7)], [large, small], b"l"),
     ):
-        assert one_shot_top_k(rows, noise, bar, 1).items == (first,)
+        assert noisy_top_k(rows, noise, bar, 1).items == (first,)
 
 
 SHAPES = {
@@ -139,10 +139,10 @@ def test_leaving_out_what_cannot_come_out_changes_nothing(shape: str, epsilon: F
         rows, h_next = candidates(counts, p.kbar)
         given = laplace_top_k(rows, h_next, p, KeyedBits(b"k", b"%d" % run))
         bits = KeyedBits(b"k", b"%d" % run)
-        *words, last = _words(len(rows) + 1, bits).tolist()
+        *words, last = UniformWords(bits).draw(len(rows) + 1).tolist()
         bar = NoisyThreshold(h_next, p, LaplaceNoise(epsilon, last, bits))
         noise = [LaplaceNoise(epsilon, word, bits) for word in words]
-        assert one_shot_top_k(rows, noise, bar, p.k) == given
+        assert noisy_top_k(rows, noise, bar, p.k) == given
         left_out += len(rows) - len(_contenders(rows.counts, np.array(words, np.uint64), epsilon, bar, p.k))
     assert left_out > 100 or len(rows) < 2
 

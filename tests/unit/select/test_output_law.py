@@ -12,7 +12,7 @@ from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.select import Domain, TopK, TopKParameters, candidates, limited_domain_top_k
 from stream_dp.select.limited_domain import peel
-from stream_dp.select.one_shot import Exact, NoisyThreshold, one_shot_top_k
+from stream_dp.select.one_shot import Exact, NoisyThreshold, noisy_top_k
 from stream_dp.select.peeling import BOTTOM
 from tests.support.items import text
 
@@ -90,7 +90,7 @@ def test_injected_noise_decides_as_in_the_one_shot_form(vectors: dict[str, Any])
         bar = NoisyThreshold(h_next, p, Exact(Fraction(row["noise_bot"])))
         lower, upper = bar.enclose(64)
         assert lower - CLOSE < row["v_bot"] < upper + CLOSE
-        one_shot = one_shot_top_k(rows, [Exact(value) for value in noise], bar, p.k)
+        one_shot = noisy_top_k(rows, [Exact(value) for value in noise], bar, p.k)
         assert (one_shot.items, one_shot.bottom) == (outcome(row["output"]).items, outcome(row["output"]).bottom)
 
         # The shipped loop with the largest noisy score, of what is left, for a draw (Gumbel-max).

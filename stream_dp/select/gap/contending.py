@@ -1,0 +1,162 @@
+"""Which keys may be among the first, piece by piece of a table, and which of them are.
+
+Everything here is secret: noisy values are biased upwards, so one of them, or how many keys contend, tells more about
+a count than the guarantee allows (gap pitfalls 6, 8). Only what `finish` says may leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.exact.bits import BitSource
+from stream_dp.exact.words import UniformWords
+from stream_dp.select.gap.clocks import UNIT_CLOCK, WholeClock, remainders
+
+Parts = NDArray[Any]
+"""Numbers of parts of a step: int64, or Python's integers where those do not hold them."""
+
+MOST_PARTS = 1 << 62
+_MOST_CLOCK = 1 << 10
+
+
+class Randomness:
+    """What one selection draws from: bits, words of a key drawn from them, and the clock that makes them noise."""
+
+    def __init__(self, bits: BitSource, clock: WholeClock = UNIT_CLOCK) -> None:
+        self.bits = bits
+        self.words = UniformWords(bits)
+        self.clock = clock
+
+
+@dataclass(frozen=True, slots=True)
+class Contenders:
+    """Keys of a part of the domain of which nobody knows yet whether they are among the first.
+
+    Attributes:
+        keys: shape (n,), int64, their numbers.
+        lower: shape (n,), the least that their noisy values can be; they are below lower + t.
+    """
+
+    keys: NDArray[np.int64]
+    lower: Parts
+
+    @classmethod
+    def none(cls) -> Contenders:
+        """No keys."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    @classmethod
+    def merged(cls, parts: Sequence[Contenders]) -> Contenders:
+        """Those of disjoint parts of the domain together."""
+        return cls(np.concatenate([part.keys for part in parts]), np.concatenate([part.lower for part in parts]))
+
+    def floor(self, wanted: int) -> int | None:
+        """A value that `wanted` keys surely reach, None where fewer contend: whoever cannot reach it is out."""
+        size = len(self.lower)
+        return int(np.partition(self.lower, size - wanted)[size - wanted]) if size >= wanted else None
+
+    def reaching(self, floor: int | None, t: int) -> Contenders:
+        """Those of them that may reach a value."""
+        if floor is None:
+            return self
+        rows = np.flatnonzero(self.lower > floor - t)
+        return Contenders(self.keys[rows], self.lower[rows])
+
+
+def contenders(
+    values: Parts, first: int, wanted: int, t: int, randomness: Randomness, floor: int | None = None
+) -> Contenders:
+    """Draw the whole clocks of some keys and keep those that may be among the first of a domain that they belong to.
+
+    Parts of a table are taken one after the other, or where they are stored: of each are kept at least the keys that
+    may be among its own first, and so all that may be among the first of the whole (gap 8.7).
+
+    Args:
+        values: the values of the keys, without noise.
+        first: the number of the first key; the others follow.
+        wanted: how many keys are first.
+        t: the mean of the noise, in the unit of the values.
+        randomness: what is drawn from.
+        floor: a value that `wanted` keys of other parts surely reach.
+
+    Time: O(n). Source: gap 2.7, 8.2, 8.3.
+    """
+    lower = raised(values, t, randomness)
+    if floor is None:
+        floor = _rough_floor(lower, wanted)
+    rows = np.arange(len(lower)) if floor is None else np.flatnonzero(lower > floor - t)
+    return Contenders(first + rows, lower[rows])
+
+
+def _rough_floor(lower: Parts, wanted: int) -> int | None:
+    """The value that `wanted` of some of the keys surely reach: as many as then are left, so that both are few."""
+    some = lower[:: 1 << (len(lower) // (3 * wanted)).bit_length() // 2]
+    return int(np.partition(some, len(some) - wanted)[len(some) - wanted]) if len(some) >= wanted else None
+
+
+def raised(values: Parts, t: int, randomness: Randomness) -> Parts:
+    """Every value and t times a whole clock of its own; exact whatever their size (gap 8.5)."""
+    clocks, rest = randomness.clock.draw(len(values), randomness.words, randomness.bits)
+    most = t * max(_MOST_CLOCK, *rest.values(), 0)
+    if values.dtype != object and not fits(values, MOST_PARTS - most):
+        values = values.astype(object)
+    noise = clocks.astype(object) * t if values.dtype == object else np.multiply(clocks, t, dtype=np.int64)
+    noise += values
+    for row, clock in rest.items():
+        noise[row] += clock * t
+    return noise
+
+
+def fits(values: Parts, bound: int) -> bool:
+    """Whether all of them are between -bound and bound."""
+    return not len(values) or -bound < int(values.min()) <= int(values.max()) < bound
+
+
+def finish(parts: Sequence[Contenders], wanted: int, t: int, randomness: Randomness) -> tuple[NDArray[np.int64], Parts]:
+    """Decide which keys are first, and by how much each is ahead of the next.
+
+    Remainders make the noise of the contenders whole. What a real noisy value is above a whole number of parts is
+    independent of these whole numbers and alike for all keys, so a uniform permutation of the contenders, drawn once,
+    is the order of all that is below a part: it breaks ties, and takes 1 from a difference where the later key has more
+    of it (gap Lemma 11, 2.6).
+
+    Args:
+        parts: what `contenders` has kept of every part of the domain.
+        wanted: how many keys are first; so many there must be.
+        t: as in `contenders`.
+        randomness: what is drawn from; that of another process than those that drew the clocks will do.
+
+    Returns:
+        The numbers of the first keys, the largest noisy value first, and wanted - 1 differences of neighbours, rounded
+        down to whole parts.
+
+    Time: O(n log n) for n contenders, which are O(wanted).
+    """
+    close = Contenders.merged(parts)
+    close = close.reaching(close.floor(wanted), t)
+    noisy = close.lower + remainders(len(close.lower), t, randomness.words, randomness.bits)
+    kept = np.flatnonzero(noisy >= np.partition(noisy, len(noisy) - wanted)[len(noisy) - wanted])
+    kept = kept[shuffled(len(kept), randomness.words)]
+    return first_of(close.keys[kept], noisy[kept], wanted)
+
+
+def first_of(keys: NDArray[np.int64], noisy: Parts, wanted: int) -> tuple[NDArray[np.int64], Parts]:
+    """What `finish` says of contenders that stand in a uniform order: a later one has more below a part (gap 2.6)."""
+    ranks = np.argsort(noisy, kind="stable")[: -wanted - 1 : -1]
+    values = noisy[ranks]
+    return keys[ranks], values[:-1] - values[1:] - (ranks[:-1] < ranks[1:])
+
+
+def shuffled(size: int, words: UniformWords) -> NDArray[np.int64]:
+    """A uniform permutation of 0, ..., size - 1: the order of words, all drawn anew where two are equal."""
+    while True:
+        drawn = words.draw(size)
+        order = np.argsort(drawn)
+        rising = drawn[order]
+        if (rising[:-1] < rising[1:]).all():
+            return order
