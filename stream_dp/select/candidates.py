@@ -179,7 +179,7 @@ def candidates(counts: Mapping[Name, int], kbar: int, domain: Domain = Domain.PO
     Time: 15 nanoseconds per count to read the mapping, a few more to put the counts in order; no item is looked at.
     Source: topk 1.3, 2.1 to 2.3, 5.2.3, test 40.
     """
-    table = _as_array(counts)
+    table = as_array(counts)
     if kbar < len(table):
         highest = np.partition(table, len(table) - kbar - 1)[len(table) - kbar - 1 :]
         highest.sort()
@@ -193,7 +193,12 @@ def candidates(counts: Mapping[Name, int], kbar: int, domain: Domain = Domain.PO
     return Candidates(list(counts), table, highest[::-1]), h_next
 
 
-def _as_array(counts: Mapping[Name, int]) -> NDArray[np.int64]:
+def as_array(counts: Mapping[Name, int]) -> NDArray[np.int64]:
+    """The counts of a table, in its order.
+
+    Raises:
+        StateError: one of them is not a whole number of users below 2^62.
+    """
     try:
         table = np.frombuffer(struct.pack(f"={len(counts)}q", *counts.values()), np.int64)
     except struct.error:

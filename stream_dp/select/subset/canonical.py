@@ -1,0 +1,121 @@
+"""The canonical Lipschitz mechanism: a top-k subset of a public domain by one selection among all subsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from stream_dp.errors import Fault, ParameterError, StateError
+from stream_dp.exact.bits import BitSource
+from stream_dp.exact.comparison import happens
+from stream_dp.select.candidates import MOST_USERS, Name, as_array
+from stream_dp.select.subset.envelope import Envelope
+from stream_dp.select.subset.layout import Layout, depth_of, lay_out
+from stream_dp.select.subset.logarithms import Integers
+from stream_dp.select.subset.parameters import Noise, SubsetParameters
+from stream_dp.select.subset.proposals import Proposal, propose
+from stream_dp.select.subset.race import Clock, still_open
+from stream_dp.select.unseen import Unseen
+
+MOST_ZEROS = 1 << 60
+
+
+def canonical_top_k(
+    counts: Mapping[Name, int], zeros: int, p: SubsetParameters, bits: BitSource
+) -> tuple[Name | Unseen, ...]:
+    """Select k keys of a public domain as a set: no order, no counts.
+
+    A subset that leaves out a best count M and lets in a worst count m comes with probability proportional to
+    e^(-(epsilon / (2 sensitivity)) ((1 - gamma) M - gamma m)), exactly; with exponential noise by permute-and-flip on
+    the same scores. M of the top-k is the (k+1)-st count (`Variant.SIGNED`) or the k-th (`Variant.PAPER`).
+
+    Args:
+        counts: keys of the domain and their numbers of users. Which keys the domain has must be public: keys that the
+            data bring along void the guarantee (subset P2).
+        zeros: how many further keys the domain has; nobody has them, and they take no memory.
+        p: the selection's parameters; k is at most `len(counts) + zeros`.
+        bits: source of uniform bits, fresh for every call. How many are used, and how long it takes, depend on the
+            counts and must not be told.
+
+    Returns:
+        k keys: those with a name, sorted, then unseen ones, sorted.
+
+    Raises:
+        ParameterError: `zeros` is no number of keys, or the domain has fewer than k keys.
+        StateError: a count is not a whole number of users below 2^62.
+
+    Guarantee: `p.epsilon`-DP for `p.neighbours`. Time: O(d + k B) with B at most ln C(d, k) + 22 blocks of counts,
+    whatever epsilon and the counts are. Source: subset 2.6, 3.1 (Shekelyan and Loukides, Theorem 4.1).
+    """
+    positions = _positions(as_array(counts), zeros, p, bits)
+    names = list(counts)
+    found: list[Name | Unseen] = []
+    found += sorted(names[position] for position in positions if position < len(names))
+    found += sorted(Unseen(position - len(names)) for position in positions if position >= len(names))
+    return tuple(found)
+
+
+def canonical_positions(counts: Integers, zeros: int, p: SubsetParameters, bits: BitSource) -> list[int]:
+    """`canonical_top_k` on an array of counts.
+
+    Args:
+        counts: shape (n,), int64; a place is a key.
+        zeros: how many further keys the domain has: n, n + 1, ...
+        p: the selection's parameters.
+        bits: source of uniform bits, fresh for every call.
+
+    Returns:
+        k places, rising.
+
+    Raises:
+        ParameterError: `zeros` is no number of keys, or the domain has fewer than k keys.
+        StateError: the counts are no numbers of users below 2^62.
+    """
+    if counts.dtype != np.int64 or counts.ndim != 1:
+        raise StateError("counts must be one row of whole numbers of 64 bits")
+    if len(counts) and not 0 <= counts.min() <= counts.max() < MOST_USERS:
+        raise StateError("a count must be a whole number of users below 2^62; one of them is not")
+    return sorted(_positions(counts, zeros, p, bits))
+
+
+def _positions(counts: Integers, zeros: int, p: SubsetParameters, bits: BitSource) -> list[int]:
+    if not isinstance(zeros, int) or isinstance(zeros, bool) or not 0 <= zeros <= MOST_ZEROS:
+        raise ParameterError([Fault("zeros", f"must be a whole number from 0 to 2^60, not {zeros!r}")])
+    d = len(counts) + zeros
+    if p.k > d:
+        raise ParameterError([Fault("k", f"must be at most the domain's {d} keys, not {p.k}")])
+    if p.k == d:
+        return list(range(d))
+    layout = lay_out(counts, zeros, p, rate=p.rate_in, depth=depth_of(d, p.k))
+    return draw(layout, Envelope(layout, p), p, bits)
+
+
+def draw(layout: Layout, envelope: Envelope, p: SubsetParameters, bits: BitSource) -> list[int]:
+    """Propose subsets until one is accepted: its positions, in no order."""
+    clock = Clock(envelope.total, bits)
+    while True:
+        clock.tick()
+        cell = envelope.choose(bits)
+        if cell is None:
+            if bits.bits(envelope.excess):
+                continue
+            top: list[int] = layout.top.tolist()
+            return top
+        proposed = propose(layout, cell, p, bits)
+        if proposed and happens(chance(proposed, clock, p.noise), bits):
+            return proposed.positions
+
+
+def chance(proposed: Proposal, clock: Clock, noise: Noise) -> Callable[[int], tuple[int, int]]:
+    """Encloses the probability with which a proposal is accepted."""
+    if noise is Noise.GUMBEL:
+        return proposed.share
+    return partial(_share_of_open, proposed, clock)
+
+
+def _share_of_open(proposed: Proposal, clock: Clock, precision: int) -> tuple[int, int]:
+    low, high = proposed.share(precision)
+    low_open, high_open = still_open(clock, proposed.energy, precision)
+    return low * low_open >> precision, -(-high * high_open >> precision)
