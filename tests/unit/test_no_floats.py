@@ -36,6 +36,11 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "*",
         "the continuous families are there to analyse and to draw figures; an import contract keeps them from releases",
     ),
+    Allowed(
+        "select/analysis/",
+        "*",
+        "probabilities of selections on known scores, and rivals to compare with; kept away by the same contract",
+    ),
     Allowed("kinds/settings.py", "_exact", "it refuses floats, in a file and in memory"),
 )
 

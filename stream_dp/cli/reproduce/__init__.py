@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from stream_dp.cli.reproduce.gap_figure import gap
 from stream_dp.cli.reproduce.lossless_figure import lossless
+from stream_dp.cli.reproduce.subset_figure import subset
 from stream_dp.cli.reproduce.topk_figure import topk
 
 
@@ -16,5 +18,7 @@ def reproduce() -> None:
     """
 
 
+reproduce.add_command(gap)
 reproduce.add_command(lossless)
+reproduce.add_command(subset)
 reproduce.add_command(topk)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something the paper says, and whether it came out."""
+
+    text: str
+    holds: bool
 
 
 def output_option(default: str) -> Callable[[Command], Command]:
@@ -25,6 +35,15 @@ def output_option(default: str) -> Callable[[Command], Command]:
     )
 
 
+def data_option(files: str) -> Callable[[Command], Command]:
+    """The option that names the folder of published data."""
+    return click.option(
+        "--data",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help=f"The folder of {files}. Otherwise data are made up.",
+    )
+
+
 @contextmanager
 def extra_needed() -> Iterator[None]:
     """Around imports of what only the extra `analysis` installs.
@@ -35,7 +54,8 @@ def extra_needed() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is missing: pip install 'stream-dp[analysis]'") from error
+        missing = (error.name or "a module").partition(".")[0]
+        raise click.ClickException(f"{missing} is missing: pip install 'stream-dp[analysis]'") from error
 
 
 @contextmanager
@@ -64,3 +84,23 @@ def tell_verdict(console: Console, text: str, output: Path, *, reproduced: bool)
     """The last lines: whether it was reproduced, and where the picture is."""
     console.print(f"\n{text}", style="green" if reproduced else "bold red")
     console.print(f"Picture: {output}", soft_wrap=True, markup=False)
+
+
+def plain_table(*headings: str) -> Table:
+    """A table without lines, its first column to the left and the others to the right."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    table.add_column(headings[0], no_wrap=True)
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def tell_claims(console: Console, claims: Sequence[Claim], output: Path) -> None:
+    """What the paper says, each with whether it came out, and the last lines."""
+    console.print()
+    for claim in claims:
+        console.print(f"{'✓' if claim.holds else '✗'} {claim.text}", style=None if claim.holds else "bold red")
+    held = sum(claim.holds for claim in claims)
+    reproduced = held == len(claims)
+    verdict = "Reproduced: all" if reproduced else f"NOT reproduced: {held} of"
+    tell_verdict(console, f"{verdict} {len(claims)} claims came out again.", output, reproduced=reproduced)
