@@ -6,14 +6,18 @@ from collections.abc import Mapping
 
 from stream_dp.kinds.base import Kind
 from stream_dp.kinds.catalogue import CATALOGUE
+from stream_dp.kinds.gap import GAP
 from stream_dp.kinds.histogram import HISTOGRAM
+from stream_dp.kinds.subset import SUBSET
 from stream_dp.kinds.topk import TOPK
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
         CATALOGUE,
+        GAP,
         HISTOGRAM,
+        SUBSET,
         TOPK,
     )
 }

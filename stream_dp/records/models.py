@@ -225,6 +225,10 @@ class Release(Publication):
         """How much it shows and what it leaves out, in a few words."""
         return f"{len(self.items)} shown"
 
+    def remark(self, entry: ItemCount) -> str:
+        """What the release says of a key beside its count, in a few words; nothing by itself."""
+        return ""
+
 
 Reason = Literal["budget", "lost"]
 

@@ -111,6 +111,19 @@ CASES = {
         Cost.ZERO,
         lists={"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])},
     ),
+    "gap": Case(
+        """\
+    kind: gap
+    catalogue: {topic: page-list}
+    k: 2
+    selection: {epsilon: "4"}
+""",
+        {"home": 90, "cart": 5, "rare": 1},  # "home" is missed by the selection with a chance below e^-80
+        ({}, {f"page {n}": 9 * n + 1 for n in range(30)}),
+        noised(90),
+        Cost(Fraction(4), Fraction(0)),
+        lists={"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])},
+    ),
     "histogram": Case(
         """\
     kind: histogram
@@ -120,6 +133,19 @@ CASES = {
         ({}, {f"page {n}": 3 * n + 1 for n in range(30)}),
         _histogram_law,
         Cost(Fraction(0), DELTA),
+    ),
+    "subset": Case(
+        """\
+    kind: subset
+    catalogue: {topic: page-list}
+    k: 2
+    selection: {epsilon: "4"}
+""",
+        {"home": 90, "cart": 5, "rare": 1},  # "home" is missed by the selection with a chance below e^-80
+        ({}, {f"page {n}": 9 * n + 1 for n in range(30)}),
+        noised(90),
+        Cost(Fraction(4), Fraction(0)),
+        lists={"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])},
     ),
     "topk": Case(
         """\

@@ -10,7 +10,9 @@ import msgspec
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import Entropy
+from stream_dp.kinds.gap import GapPlan
 from stream_dp.kinds.histogram import HistogramPlan
+from stream_dp.kinds.listing import ListedIn
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
 from stream_dp.kinds.selection import Selection
@@ -76,12 +78,15 @@ def topk_table(digest: bytes, items: list[str], values: list[int], *, complete: 
 
 
 def fields_of(view: ViewPlan, level: int, items: Iterable[tuple[str, int]], *, complete: bool = True) -> dict[str, Any]:
-    """What a record of a histogram or a top-k says beside what every release says, for keys and counts of our own."""
+    """What a record of some kinds says beside what every release says, for keys and counts of our own."""
     if isinstance(view.kind, TopKPlan):
         chosen = view.kind.selection
         ranked = [RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in enumerate(items, start=1)]
         mechanism = None if chosen.mechanism == "gumbel" else chosen.mechanism
         return {"k": chosen.k, "complete": complete, "selection": mechanism, "items": tuple(ranked)}
+    if isinstance(view.kind, GapPlan):
+        gaps = [(item, count, 20) for item, count in list(items)[: view.kind.parameters.k]]
+        return view.kind.shown(level, ListedIn(version="0" * 16, keys=16), gaps)
     rows = sorted(items, key=lambda row: (-row[1], row[0]))
     counts = tuple(ItemCount(item=item, count=count) for item, count in rows)
     assert isinstance(view.kind, HistogramPlan)

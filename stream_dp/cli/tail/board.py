@@ -20,7 +20,7 @@ from stream_dp.cli.numbers import moment, price, printable, spent
 from stream_dp.config.plan import ViewPlan
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.history import History, Seen
-from stream_dp.records.models import Refusal, Release
+from stream_dp.records.models import ItemCount, Refusal, Release
 
 STYLE = "cyan"
 SHARPER = "green"
@@ -77,7 +77,10 @@ def record_line(record: AnyRecord) -> str:
         return f"{head}: lost before it was released; {told}"
     if isinstance(record, Refusal):
         return f"{head}: refused, {record.level.name} would cost {price(record.asked)}; {told}"
-    keys = [f"{printable(entry.item)} {entry.count}" for entry in record.items[:KEYS_IN_A_LINE]]
+    keys = [
+        f"{printable(entry.item)} {entry.count}" + (f" ({remark})" if (remark := record.remark(entry)) else "")
+        for entry in record.items[:KEYS_IN_A_LINE]
+    ]
     more = rest(record, KEYS_IN_A_LINE)
     found = ", ".join(keys) + (f", {more}" if more else "")
     return f"{head}: {level_words(record)}; {found or 'nothing shown'}; {told}"
@@ -102,10 +105,20 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
     lines = [
-        Row(entry.item, entry.count, count_words(release, entry.count) + _was(entry.item, before))
+        Row(
+            entry.item,
+            entry.count,
+            count_words(release, entry.count) + _remark(release, entry) + _was(entry.item, before),
+        )
         for entry in release.items[:rows]
     ]
     return Bars(lines, release.interval, full_width([release]), STYLE)
+
+
+def _remark(release: Release, entry: ItemCount) -> str:
+    """What the release says of a key beside its count."""
+    remark = release.remark(entry)
+    return f"   {remark}" if remark else ""
 
 
 def _was(key: str, before: Release | None) -> str:

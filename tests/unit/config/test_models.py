@@ -17,7 +17,9 @@ from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import Inexact, parse_exact
-from stream_dp.kinds.lists import FileSettings, TopicSettings
+from stream_dp.kinds.gap import GapSelectionSettings
+from stream_dp.kinds.lists import FileSettings, NumberSettings, TopicSettings
+from stream_dp.kinds.subset import SubsetSelectionSettings
 from stream_dp.kinds.topk import SelectionSettings
 from stream_dp.windows.durations import format_duration, format_time, parse_duration, parse_time
 
@@ -133,7 +135,9 @@ def test_example_of_the_documentation_is_right_and_affords_its_schedule(tmp_path
 
 
 def test_documentation_has_every_key_and_no_other() -> None:
-    views: list[type[BaseModel]] = [*VIEW_MODELS.values(), WindowConfig, SelectionSettings, FileSettings, TopicSettings]
+    views: list[type[BaseModel]] = [*VIEW_MODELS.values(), WindowConfig, SelectionSettings]
+    views += [GapSelectionSettings, SubsetSelectionSettings]
+    views += [FileSettings, TopicSettings, NumberSettings]
     keys = {key for model in [*MODELS.values(), *views] for key in model.model_fields}
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
@@ -319,7 +323,10 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             ("start: 2013-01-01T00:00:00Z, grace", "start: 2013-01-01T00:00:00, grace"),
             'views.destinations.window.start: a moment needs its offset from UTC: "2013-01-01T00:00:00Z"',
         ),
-        (("kind: topk", "kind: top"), "views.busiest.kind: must be 'catalogue', 'histogram', 'topk', not 'top'"),
+        (
+            ("kind: topk", "kind: top"),
+            "views.busiest.kind: must be 'catalogue', 'gap', 'histogram', 'subset', 'topk', not 'top'",
+        ),
     ],
 )
 def test_what_would_break_a_guarantee_is_refused(planned: Planner, change: tuple[str, str], fault: str) -> None:

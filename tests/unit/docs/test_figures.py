@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 
 
-@pytest.mark.parametrize(("script", "picture"), [("noise_path.py", "noise-path.svg"), ("budgets.py", "budgets.svg")])
+@pytest.mark.parametrize(
+    ("script", "picture"),
+    [("noise_path.py", "noise-path.svg"), ("budgets.py", "budgets.svg"), ("selections.py", "selections.svg")],
+)
 def test_the_picture_in_the_documents_is_the_one_the_script_draws(
     script: str, picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -18,3 +22,17 @@ def test_the_picture_in_the_documents_is_the_one_the_script_draws(
     runpy.run_path(str(FIGURES / script), run_name="__main__")
 
     assert drawn.read_text(encoding="utf-8") == (FIGURES / picture).read_text(encoding="utf-8")
+
+
+def test_the_tables_of_choosing_are_those_that_the_code_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = FIGURES.parent / "choosing.md"
+    emptied = re.sub(r"(<!-- (\w+) -->\n).*?(<!-- /\2 -->)", r"\1\3", document.read_text("utf-8"), flags=re.DOTALL)
+    written = tmp_path / "choosing.md"
+    written.write_text(emptied, encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["choosing.py", str(written)])
+    runpy.run_path(str(FIGURES / "choosing.py"), run_name="__main__")
+
+    assert emptied.count("|") < document.read_text("utf-8").count("|") - 50
+    assert written.read_text(encoding="utf-8") == document.read_text(encoding="utf-8")

@@ -1,0 +1,312 @@
+"""The kind `subset`: the k largest counts of a public list as one private choice of a set, without an order.
+
+The set is paid for as a whole, not key by key: a fraction of what k draws cost, where epsilon is above a threshold that
+follows from public numbers (`subset` 3.6). Below it a choice by one noise for each key finds more; a configuration
+says which, or lets the rule decide. The counts of the chosen keys are noised at the audience's level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import AfterValidator, Field, PlainValidator
+
+from stream_dp.accounting import Cost, selection_cost
+from stream_dp.errors import ConfigError, Fault, ParameterError
+from stream_dp.exact.bits import BitSource
+from stream_dp.exact.rationals import decimal_up
+from stream_dp.exact.reals import log
+from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
+from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, placed
+from stream_dp.kinds.lists import ListField, PublicKeys
+from stream_dp.kinds.noise import NoiseLevel, noise_levels
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
+from stream_dp.kinds.settings import Epsilon, Exact, Section
+from stream_dp.records.models import Amount, ItemCount, Release
+from stream_dp.select.gap import one_shot_top_k
+from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.subset import (
+    Noise,
+    SubsetParameters,
+    Variant,
+    canonical_top_k,
+    critical_epsilon,
+    worst_miss,
+)
+from stream_dp.select.subset.planning import MARGIN
+from stream_dp.windows.keys import decode, encode
+
+MOST_NUMBERS = 10**12
+"""Keys of a range of numbers."""
+ONE_IN_TWENTY = Fraction(1, 20)
+DISPLAY_DIGITS = 3
+_LOG_PRECISION = 64
+
+Mechanism = Literal["canonical", "one-shot", "auto"]
+
+
+def _gamma(value: Fraction) -> Fraction:
+    if value > 1:
+        raise ValueError("must be from 0 to 1")
+    return value
+
+
+def _profile(value: object) -> dict[int, int]:
+    """Counts by rank, ranks rising; a file has ranks as text."""
+    if isinstance(value, dict) and value and all(str(rank).isdecimal() for rank in value):
+        counts = {int(str(rank)): count for rank, count in value.items()}
+        if all(isinstance(count, int) and not isinstance(count, bool) for count in counts.values()):
+            return dict(sorted(counts.items()))
+    raise ValueError("write counts by rank, {1: 5000, 100: 900, 1000: 20}: what the keys from that rank on may have")
+
+
+class SubsetSelectionSettings(Section):
+    """How the set is chosen, and what that costs a window."""
+
+    epsilon: Epsilon
+    mechanism: Mechanism = "canonical"
+    noise: Literal["gumbel", "exponential"] | None = None
+    gamma: Annotated[Exact, AfterValidator(_gamma)] | None = None
+    loss: Literal["signed", "paper"] | None = None
+    profile: Annotated[dict[int, int], PlainValidator(_profile)] | None = None
+
+
+class SubsetSettings(Section):
+    """The k largest counts of a public list, as a set."""
+
+    kind: Literal["subset"]
+    catalogue: ListField
+    k: Annotated[int, Field(ge=1, le=1_000)]
+    selection: SubsetSelectionSettings
+
+
+class MemberCount(ItemCount):
+    """A chosen key and its noisy count."""
+
+    count: int = Field(
+        description="Number of users who had the key in the window, with the level's noise; it may be negative."
+    )
+
+
+class SubsetRelease(Release):
+    """The k largest counts of a public list, as a set."""
+
+    kind: Literal["subset"] = Field(description="A set of keys of a public list.")
+    catalogue: ListedIn = Field(description="The list.")
+    k: int = Field(ge=1, description="How many keys are shown.")
+    selection: Literal["canonical", "one-shot"] = Field(
+        description="How they were chosen: all subsets of the list scored and one drawn, or one noise for each key."
+    )
+    items: tuple[MemberCount, ...] = Field(
+        description="The keys chosen. They are a set: their order is that of the keys and means nothing."
+    )
+
+    def extent(self) -> str:
+        """How many keys of how large a list."""
+        return f"{self.k} of {self.catalogue.keys} of list {self.catalogue.version}, in no order"
+
+
+class SubsetDetails(ListDetails):
+    """The numbers of a subset view."""
+
+    k: int
+    mechanism: Literal["canonical", "one-shot"]
+    epsilon: Amount = Field(description="Of the selection of one window.")
+    missed: str | None = Field(
+        description="In 95 % of the windows no more is missed, in users: canonical, gamma times what the worst chosen "
+        "key lies below the k-th, and (1 - gamma) times what the best key left out lies above it; one-shot, what a "
+        "chosen key lies below the k-th. Null for a list in a topic."
+    )
+    critical_epsilon: str | None = Field(
+        description="By the profile: below about this epsilon the canonical choice is nearly a uniform one. Null "
+        "without a profile, or for a list in a topic."
+    )
+    feasible: bool | None = Field(description="Whether epsilon is at least 1.3 times that; null where that is null.")
+
+
+class _Chosen(msgspec.Struct, array_like=True, frozen=True):
+    """The payload of a sealed table: the list."""
+
+    version: str
+    keys: int
+
+
+@dataclass(frozen=True)
+class SubsetPlan(ListedPlan):
+    """The plan of a subset view.
+
+    Attributes:
+        parameters: of the canonical selection; k and epsilon hold for the one-shot one as well.
+        one_shot: whether one noise for each key chooses.
+        critical: the critical epsilon of the profile, None without one.
+    """
+
+    levels: tuple[NoiseLevel, ...]
+    sensitivity: int
+    listed: PublicKeys | None
+    parameters: SubsetParameters
+    one_shot: bool = False
+    critical: Fraction | None = None
+    topics: tuple[str, ...] = ()
+    name = "subset"
+
+    @property
+    def fewest_keys(self) -> int:
+        """More than are shown."""
+        return self.parameters.k + 1
+
+    @property
+    def identity(self) -> Sequence[object]:
+        """The list, and what the selection is made of."""
+        p = self.parameters
+        how = ["one-shot"] if self.one_shot else [str(p.gamma), str(p.variant), str(p.noise)]
+        return [*self.list_identity, p.k, str(p.epsilon), *how]
+
+    def keys_at_worst(self, *, squared: bool) -> Cost:
+        """The selection; one of Gumbel noise is a draw of an exponential mechanism (`subset` 3.3)."""
+        p = self.parameters
+        if self.one_shot or p.noise is not Noise.GUMBEL:
+            return Cost(p.epsilon, Fraction(0))
+        return selection_cost(1, p.epsilon, Fraction(0), squared=squared)
+
+    def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
+        """Choose the set, and noise the counts of its keys (`subset` 2.6, `lossless 6.4`)."""
+        p, listed = self.parameters, self.domain(sealing.lists)
+        counted = Counted.of(listed, counts)
+        bits = sealing.entropy(sealing.context(b"selection"))
+        choose = _one_shot_top_k if self.one_shot else canonical_top_k
+        chosen = choose(counted.counts, counted.zeros, p, bits)
+        items = sorted(counted.named(chosen))  # any other order would tell ranks (P1)
+        exact = counted.exact(items)
+        digest, fine = seal_counts(exact, self.levels, sealing)
+        payload = encode(_Chosen(listed.version, listed.size))
+        return SealedTable(digest, items, [fine[key] for key in exact], payload)
+
+    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+        """The keys in their own order, with the counts of the level."""
+        chosen = decode(_Chosen, table.payload)
+        return [
+            {
+                "catalogue": ListedIn(version=chosen.version, keys=chosen.keys),
+                "k": self.parameters.k,
+                "selection": "one-shot" if self.one_shot else "canonical",
+                "items": tuple(
+                    MemberCount(item=item, count=count) for item, count in zip(table.items, column, strict=True)
+                ),
+            }
+            for column in read_counts(table, self.levels, levels, noise)
+        ]
+
+    def explain(self, keys_at_worst: str) -> Explanation:
+        """How the set is chosen, what it may miss, and whether that is feasible."""
+        p, details = self.parameters, self._details()
+        price = f"Choosing the set ({details.mechanism}) costs {keys_at_worst} a window, once for all audiences."
+        sentences = [self.list_in_words, price, *self._expected(details), LEFT_OUT]
+        return Explanation(
+            shows=f"{p.k} of the listed values, the most frequent ones as a set, with counts",
+            keys=" ".join(sentences),
+            columns={},
+            details=details,
+        )
+
+    def _expected(self, details: SubsetDetails) -> Iterator[str]:
+        p = self.parameters
+        if details.missed is not None and self.one_shot:
+            yield f"In 95 % of the windows no key is shown that lies {details.missed} users below the k-th."
+        elif details.missed is not None and details.keys is not None:
+            missed = worst_miss(details.keys, p, ONE_IN_TWENTY)
+            words = []
+            if p.gamma > 0:
+                below = decimal_up(Fraction(missed, p.gamma), DISPLAY_DIGITS)
+                words.append(f"no key is shown that lies {below} users below the k-th")
+            if p.gamma < 1:
+                above = decimal_up(Fraction(missed, 1 - p.gamma), DISPLAY_DIGITS)
+                words.append(f"none is missing that lies {above} above it")
+            yield f"In 95 % of the windows {', and '.join(words)}."
+        if details.critical_epsilon is not None:
+            if details.feasible:
+                verdict = "is enough"
+            elif self.one_shot:
+                verdict = "is less, so one noise for each key chooses, which then finds more"
+            else:
+                verdict = "is less, so the set may be nearly a random one: take one-shot, or more epsilon"
+            yield (
+                f"By the profile a canonical choice needs {decimal_up(MARGIN, DISPLAY_DIGITS)} times an epsilon of "
+                f"{details.critical_epsilon}; {details.epsilon.decimal} {verdict}."
+            )
+
+    def _details(self) -> SubsetDetails:
+        p, listed = self.parameters, self.list_details
+        missed = None
+        if listed.keys is not None:
+            bound = _one_shot_miss(p, listed.keys) if self.one_shot else worst_miss(listed.keys, p, ONE_IN_TWENTY)
+            missed = decimal_up(bound, DISPLAY_DIGITS)
+        return SubsetDetails(
+            **listed.model_dump(),
+            k=p.k,
+            mechanism="one-shot" if self.one_shot else "canonical",
+            epsilon=Amount.up(p.epsilon),
+            missed=missed,
+            critical_epsilon=None if self.critical is None else decimal_up(self.critical, DISPLAY_DIGITS),
+            feasible=None if self.critical is None else p.epsilon >= MARGIN * self.critical,
+        )
+
+
+def _one_shot_top_k(counts: Mapping[str, int], zeros: int, p: SubsetParameters, bits: BitSource) -> tuple[object, ...]:
+    """The same k and epsilon for one noise for each key; a view's users are added or removed."""
+    return one_shot_top_k(counts, zeros, p.k, p.epsilon, bits, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
+
+
+def _one_shot_miss(p: SubsetParameters, keys: int) -> Fraction:
+    """K / epsilon ln((n - k) / alpha): noise is above 0, and that of n - k keys above this with probability alpha."""
+    _, above = log(Fraction(keys - p.k, ONE_IN_TWENTY), _LOG_PRECISION)
+    return Fraction(p.k, p.epsilon) * Fraction(above, 1 << _LOG_PRECISION)
+
+
+def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:
+    """Read the list, choose the mechanism by public numbers, and plan the noise of the counts of what is chosen.
+
+    Raises:
+        ConfigError: a level's epsilon is out of bounds, the list cannot be used, or settings do not go together.
+    """
+    given, k = settings.selection, settings.k
+    listed, topics = placed(settings.catalogue, basis.folder, fewest=k + 1, most_numbers=MOST_NUMBERS)
+    faults = []
+    if given.mechanism == "one-shot":
+        faults += [
+            Fault(f"selection.{name}", "has no meaning for one-shot; leave it out")
+            for name in ("noise", "gamma", "loss")
+            if getattr(given, name) is not None
+        ]
+    if given.mechanism == "auto" and given.profile is None:
+        faults.append(Fault("selection.profile", "is required by auto: the rule decides by public numbers"))
+    if given.profile is not None and listed is None:
+        faults.append(Fault("selection.profile", "needs a list that is written down: its size is part of the rule"))
+    if faults:
+        raise ConfigError(faults)
+    try:
+        parameters = SubsetParameters(
+            k,
+            given.epsilon,
+            Fraction(3, 4) if given.gamma is None else given.gamma,
+            Variant(given.loss or "signed"),
+            Noise(given.noise or "gumbel"),
+        )
+        critical = None
+        if given.profile is not None and listed is not None:
+            critical = critical_epsilon(list(given.profile.items()), listed.size, parameters)
+    except ParameterError as error:
+        raise ConfigError([Fault(f"selection.{fault.path}", fault.message) for fault in error.faults]) from None
+    one_shot = given.mechanism == "one-shot" or (
+        given.mechanism == "auto" and critical is not None and parameters.epsilon < MARGIN * critical
+    )
+    sensitivity = min(k, basis.items_per_user)
+    levels = noise_levels(basis.ladder, sensitivity)
+    return SubsetPlan(levels, sensitivity, listed, parameters, one_shot, critical, topics)
+
+
+SUBSET = Kind("subset", "Release of a set of keys of a list", SubsetSettings, SubsetRelease, plan_subset)
