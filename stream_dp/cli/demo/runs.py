@@ -14,7 +14,7 @@ from stream_dp.runtime.localkafka import cache_folder
 
 TEMPLATE = "flights.yaml"
 RUN_BYTES = 3
-APPLICATION, DESTINATIONS, CARRIERS = "flights", "destinations", "carriers"
+APPLICATION, DESTINATIONS, CARRIERS, LEADERS = "flights", "destinations", "carriers", "leaders"
 """The names of the template that a run makes its own."""
 
 
@@ -75,7 +75,7 @@ def configuration(name: str, broker: str) -> str:
         (f"\nname: {APPLICATION}\n", f"\nname: {APPLICATION}-{name}\n"),
         ("\nbroker: kafka://127.0.0.1:9092\n", f"\nbroker: {broker}\n"),
         (f"{{topic: {APPLICATION},", f"{{topic: {APPLICATION}-{name},"),
-        *((f"\n  {view}:\n    kind:", f"\n  {view}-{name}:\n    kind:") for view in (DESTINATIONS, CARRIERS)),
+        *((f"\n  {view}:\n    kind:", f"\n  {view}-{name}:\n    kind:") for view in (DESTINATIONS, CARRIERS, LEADERS)),
     ]
     for old, new in changes:
         if text.count(old) != 1:

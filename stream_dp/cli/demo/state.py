@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stream_dp.cli.demo.flights import Feed
-from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, DemoRun
+from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, LEADERS, DemoRun
 from stream_dp.cli.demo.spending import Spending, check_spending, read_spending
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.entries import Entry
@@ -72,9 +72,14 @@ class DemoState:
         """What was read of the carriers, by window."""
         return self.published.windows(self.run.view(CARRIERS).name, audience)
 
+    def leaders(self, audience: str) -> Mapping[int, Seen]:
+        """What was read of the leading carriers, by window."""
+        return self.published.windows(self.run.view(LEADERS).name, audience)
+
     def complete(self) -> list[int]:
         """Starts of the windows of which every audience has every view, and the accounts too, in order of time."""
-        columns = [read(name) for name in self.audiences for read in (self.destinations, self.carriers)]
+        reads = (self.destinations, self.carriers, self.leaders)
+        columns = [read(name) for name in self.audiences for read in reads]
         return [
             start
             for start in columns[0]
@@ -90,6 +95,7 @@ class DemoState:
         """Every window of every view of an audience."""
         yield from self.destinations(audience).values()
         yield from self.carriers(audience).values()
+        yield from self.leaders(audience).values()
 
     def at_level(self, audience: str, level: str) -> int:
         """How many windows of an audience, over all views, are at a level or were refused it, the accounts too."""

@@ -14,7 +14,7 @@ from stream_dp.cli.numbers import cents_up, spent, week
 from stream_dp.records.history import Seen
 
 FEWEST_ROWS, MOST_ROWS = 4, 16
-FRAME_ROWS = 12
+FRAME_ROWS = 13
 """Lines of a frame that are not keys."""
 
 
@@ -37,7 +37,7 @@ def year_frame(state: DemoState, size: ConsoleDimensions) -> RenderableType:
     rows = min(MOST_ROWS, max(FEWEST_ROWS, size.height - FRAME_ROWS))
     grid.add_row(*(_panel(state, audience, start, rows, scale) for audience in releases))
     title = f"Aircraft by destination, {week(start, start + state.starts.step)}; below, the largest carriers"
-    return Group(_weeks(state, size.width), Text(title, "bold"), grid, *_spending(state))
+    return Group(_weeks(state, size.width), Text(title, "bold"), grid, _leaders(state, start), *_spending(state))
 
 
 def year_line(state: DemoState, start: int) -> str:
@@ -49,7 +49,8 @@ def year_line(state: DemoState, start: int) -> str:
             parts.append(f"{audience} refused")
         else:
             parts.append(f"{audience} {len(release.items)} places ±{release.noise_interval_95}")
-    return f"  {week(start, start + state.starts.step)}: {', '.join(parts)}"
+    leads = _leads(state, start)
+    return f"  {week(start, start + state.starts.step)}: {', '.join(parts)}" + (f"; {leads[0]}" if leads else "")
 
 
 def _weeks(state: DemoState, width: int) -> RenderableType:
@@ -85,6 +86,18 @@ def _carriers(seen: Seen | None, style: str) -> RenderableType:
         return Text("no carrier stands out", "dim")
     pairs = [Text.assemble((entry.item, style), f" {entry.count}") for entry in release.items]
     return Columns([*pairs, Text(f"±{release.noise_interval_95}", "dim")], padding=(0, 2))
+
+
+def _leaders(state: DemoState, start: int) -> Text:
+    """Who leads, by how much, how sure: the same for every audience."""
+    return Text.assemble("In front: ", ("; ".join(_leads(state, start)), "bold"))
+
+
+def _leads(state: DemoState, start: int) -> list[str]:
+    """A line for every carrier in front."""
+    seen = state.leaders(state.audiences[0]).get(start)
+    release = seen.release if seen is not None else None
+    return [] if release is None else [f"{entry.item} {release.remark(entry)}" for entry in release.items]
 
 
 def _spending(state: DemoState) -> list[RenderableType]:

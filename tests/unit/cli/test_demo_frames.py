@@ -144,7 +144,8 @@ def test_year_shows_the_newest_full_week_and_not_the_one_the_data_cut_short(stat
     assert lines[0].endswith("4 of 4 weeks released")
     assert lines[1] == "Aircraft by destination, 15 Jan to 21 Jan 2013; below, the largest carriers"
     assert year_line(state, state.starts[0]) == (
-        "  1 Jan to 7 Jan 2013: public 4 places ±27, partner 8 places ±9, internal 12 places ±4"
+        "  1 Jan to 7 Jan 2013: public 4 places ±27, partner 8 places ±9, internal 12 places ±4; "
+        "K00 ahead by 20, first with 96 %"
     )
 
 
@@ -155,7 +156,7 @@ def test_sharper_release_stands_beside_the_one_it_replaced_with_keys_that_were_h
     took(state, writer.sharper("partner", 2))
     size = ConsoleDimensions(120, 30)
     text = "\n".join(drawn(sharper_frame(state, "partner", "detailed", "act", state.starts[0], size), 120, 30))
-    assert "8 of 8 windows published again" in text
+    assert "12 of 12 windows published again" in text
     assert "revision 1: standard, epsilon 1, ±9" in text
     assert "revision 2: detailed, epsilon 2, ±4" in text
     for key in ("K08", "K09", "K10"):
@@ -217,7 +218,7 @@ def test_ending_says_where_everything_is_and_what_to_try(state: DemoState, start
     assert f"tail {state.run.file} {view} partner" in text
     assert ("kill 77" in text) is kept
     assert ("kafka up" in text) is (started and not kept)
-    assert ("its topics stay" in text.splitlines()[5]) is (started and not kept)
+    assert ("its topics stay" in text.splitlines()[6]) is (started and not kept)
     assert summary(end)["worker_pid"] == (77 if kept else None)
 
 
