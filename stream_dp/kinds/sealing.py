@@ -26,7 +26,8 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
     values: list[int]
     """The count of each key with the noise of the finest level."""
     payload: bytes = b""
-    """What else the kind has to remember of the window, in its own form: a few bytes, however many keys there are."""
+    """What else the kind has to remember of the window, in its own form. Every row of the table has it, so it is far
+    less than a row may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ class RecordRow(msgspec.Struct, array_like=True):
 def table_rows(view: str, start: int, table: SealedTable) -> list[Change]:
     """The rows of a sealed table."""
     entries = zip(table.items, table.values, strict=True)
-    cuts = list(cut(entries, lambda entry: len(entry[0].encode()) + _ENTRY_BYTES, RECORD_BYTES)) or [[]]
+    room = RECORD_BYTES - len(table.payload)
+    cuts = list(cut(entries, lambda entry: len(entry[0].encode()) + _ENTRY_BYTES, room)) or [[]]
     return [
         (table_key(view, start, number), encode(TableRow(len(cuts), _with(table, part))))
         for number, part in enumerate(cuts)

@@ -105,6 +105,13 @@ def test_a_table_is_stored_in_rows_of_bounded_size_and_read_back(keys: int) -> N
     assert stored_table("pages", 7000, machine) == table
 
 
+def test_what_a_kind_remembers_beside_the_keys_stands_in_every_row_and_within_its_bound() -> None:
+    table = structs.replace(table_of(3000), payload=bytes(60_000))
+    rows = {key: value or b"" for key, value in table_rows("pages", 7000, table)}
+    assert all(60_000 < len(value) <= MESSAGE_BYTES for value in rows.values())
+    assert stored_table("pages", 7000, Machine(rows)) == table
+
+
 def test_a_table_with_a_missing_part_a_part_too_many_or_one_of_another_draw_is_not_read() -> None:
     table = table_of(1200)
     rows = {key: value or b"" for key, value in table_rows("pages", 0, table)}
