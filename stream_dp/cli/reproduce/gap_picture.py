@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -39,6 +40,7 @@ def _times(axes: Axes, table: Measured) -> None:
     ks = [cell.k for cell in table.cells]
     for name, colour in zip(table.cells[0].seconds, _COLOURS, strict=False):
         axes.loglog(ks, [_MILLI * cell.seconds[name] for cell in table.cells], ".-", color=colour, label=name)
+    _mark(axes, ks)
     axes.set(xlabel="k", ylabel="processor time, ms", title=f"{table.name}, {table.items:,} items")
     axes.legend(fontsize="small")
 
@@ -51,8 +53,15 @@ def _growth(axes: Axes, table: Measured) -> None:
         axes.semilogx(
             PRINTED_KS, [value / printed[0] for value in printed], "--", color=colour, label=f"{name}, printed"
         )
+    _mark(axes, ks)
     axes.set(xlabel="k", ylabel=f"time over that of k = {ks[0]}", title="What more selected keys cost")
     axes.legend(fontsize="small")
+
+
+def _mark(axes: Axes, ks: Sequence[int]) -> None:
+    """Ticks at the k that were measured, and nowhere else."""
+    axes.set_xticks(ks, [str(k) for k in ks])
+    axes.set_xticks([], minor=True)
 
 
 def _parts(axes: Axes, table: Measured) -> None:
