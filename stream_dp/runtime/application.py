@@ -83,7 +83,6 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
         producer_linger=0.0,
         producer_max_batch_size=1 << 18,
         producer_max_request_size=BATCH_BYTES,
-        producer_compression_type="lz4" if plan.broker != MEMORY else None,
         table_standby_replicas=0,
         web_enabled=False,
         web_tables_enabled=False,

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -117,7 +119,6 @@ class KafkaWriter:
             max_batch_size=BATCH_BYTES,
             max_request_size=BATCH_BYTES,
             linger_ms=0,
-            compression_type="lz4",
         )
         producer._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
         await _start(producer, servers)
@@ -125,11 +126,11 @@ class KafkaWriter:
 
     async def write(self, rows: Sequence[Row]) -> int:
         """See `Writer`."""
-        sent, batch = [], self._producer.create_batch()
+        sent, batch = [], _new_batch()
         for key, value in rows:
             if batch.append(timestamp=None, key=key, value=value) is None:
                 sent.append(await self._send(batch))
-                batch = self._producer.create_batch()
+                batch = _new_batch()
                 batch.append(timestamp=None, key=key, value=value)
         sent.append(await self._send(batch))
         results = await self._acknowledged(sent)
@@ -150,7 +151,7 @@ class KafkaWriter:
         except _FENCED as error:
             raise lost(self._tp) from error
 
-    async def _send(self, batch: Any) -> asyncio.Future[Any]:
+    async def _send(self, batch: BatchBuilder) -> asyncio.Future[Any]:
         batch.close()
         sent: asyncio.Future[Any] = await self._producer.send_batch(batch, self._tp.topic, partition=self._tp.partition)
         return sent
@@ -171,6 +172,10 @@ class KafkaWriter:
         """See `Writer`. A broker that is gone does not hold it up."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._producer.stop(), CLOSE_SECONDS)
+
+
+def _new_batch() -> BatchBuilder:
+    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4)
 
 
 @asynccontextmanager

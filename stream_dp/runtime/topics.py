@@ -18,6 +18,8 @@ COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
 """The tables of the ingest, merge and release agents."""
 SIZE = {"max.message.bytes": str(BROKER_BYTES)}
 """Of every topic that the application writes to; a cluster may have less where nothing is said."""
+AS_WRITTEN = {"compression.type": "producer"}
+"""Of the topics that others read: not compressed, whatever the cluster does where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,9 @@ class Topics:
         ]
         specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
-        specs += [TopicSpec(name, everywhere) for name in letters]
+        specs += [TopicSpec(name, everywhere, AS_WRITTEN) for name in letters]
         specs += [
-            TopicSpec(self.release(view.name, audience), 1, {"cleanup.policy": "compact"})
+            TopicSpec(self.release(view.name, audience), 1, {"cleanup.policy": "compact", **AS_WRITTEN})
             for view in plan.views.values()
             for audience in view.audiences
         ]

@@ -1,0 +1,165 @@
+"""Any Kafka client reads what is published: those of the package indexes, with nothing beside them.
+
+They are installed once, in an environment of their own, `.venv-stock`, and made anew when the versions here change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import fcntl
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stream_dp.records.codec import decode
+from stream_dp.records.history import History
+from stream_dp.records.models import Refusal, Release
+from stream_dp.runtime.client import kafka_address
+from stream_dp.testing import Application
+from tests.support.reading import Launch, readable
+
+pytestmark = [pytest.mark.package, pytest.mark.broker]
+
+CHECKOUT = Path(__file__).parents[2]
+ENVIRONMENT = CHECKOUT / ".venv-stock"
+PYTHON_CLIENTS = ("kafka-python==3.0.12", "confluent-kafka==2.16.1")
+NODE_CLIENT = "kafkajs@2.2.4"
+
+KAFKA_PYTHON = """
+import base64, json, sys
+from kafka import KafkaConsumer, TopicPartition
+servers, topic, partitions, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False)
+consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
+for _, message in zip(range(count), consumer):
+    print(json.dumps([base64.b64encode(part or b"").decode() for part in (message.key, message.value)]), flush=True)
+consumer.close()
+"""
+CONFLUENT = """
+import base64, json, sys
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+servers, topic, partitions, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+consumer = Consumer({"bootstrap.servers": servers, "group.id": "stock", "enable.auto.commit": False})
+consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+for _ in range(count):
+    (message,) = consumer.consume(1)
+    assert not message.error(), message.error()
+    print(json.dumps([base64.b64encode(part or b"").decode() for part in (message.key(), message.value())]), flush=True)
+consumer.close()
+"""
+KAFKAJS = """
+const { Kafka, logLevel } = require("kafkajs");
+const [servers, topic, , count] = process.argv.slice(1);
+const kafka = new Kafka({ brokers: servers.split(","), logLevel: logLevel.ERROR });
+const consumer = kafka.consumer({ groupId: `stock-${topic}` });
+let left = Number(count);
+const text = (part) => (part || Buffer.alloc(0)).toString("base64");
+(async () => {
+  await consumer.connect();
+  await consumer.subscribe({ topics: [topic], fromBeginning: true });
+  consumer.on(consumer.events.CRASH, ({ payload }) => { console.error(payload.error); process.exit(1); });
+  await consumer.run({
+    eachMessage: async ({ message }) => {
+      console.log(JSON.stringify([text(message.key), text(message.value)]));
+      left -= 1;
+      if (left === 0) process.exit(0);
+    },
+  });
+})();
+"""
+
+
+def run(*command: str | Path) -> str:
+    """What a command prints."""
+    done = subprocess.run(command, cwd=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, f"{command[0]} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _install_python(folder: Path) -> None:
+    subprocess.run((sys.executable, "-m", "venv", "--clear", folder), check=True, capture_output=True)
+    pip = (folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
+    subprocess.run((*pip, *PYTHON_CLIENTS), check=True, capture_output=True)
+
+
+def _install_node(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    npm = ("npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", folder)
+    subprocess.run((*npm, NODE_CLIENT), check=True, capture_output=True, cwd=folder)
+
+
+@contextmanager
+def made(name: str, wanted: Sequence[str], install: Callable[[Path], None]) -> Iterator[Path]:
+    """A folder with some packages, which another run of the tests must not change meanwhile."""
+    folder, made_from = ENVIRONMENT / name, ENVIRONMENT / f"{name}-made-from"
+    digest = hashlib.sha256(f"{sys.version} {sys.executable} {wanted}".encode()).hexdigest()
+    ENVIRONMENT.mkdir(exist_ok=True)
+    with (ENVIRONMENT / f"{name}-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made_from.exists() or made_from.read_text() != digest:
+            made_from.unlink(missing_ok=True)
+            try:
+                install(folder)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"{', '.join(wanted)} cannot be installed: {error.stderr.decode()[-300:]}")
+            made_from.write_text(digest)
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def environment() -> Iterator[Path]:
+    """The folder of the clients of Python; skips where they cannot be had."""
+    with made("python", PYTHON_CLIENTS, _install_python) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def node_folder() -> Iterator[Path]:
+    """The folder of the client of Node.js; skips where there is no Node.js, or no client."""
+    if missing := [name for name in ("node", "npm") if shutil.which(name) is None]:
+        pytest.skip(f"no {missing[0]} on this machine")
+    with made("node", (NODE_CLIENT,), _install_node) as folder:
+        yield folder
+
+
+@pytest.fixture
+def broker(kafka: str) -> str:
+    """The embedded log has no other readers."""
+    return kafka
+
+
+def test_nothing_else_is_installed_beside_the_clients_of_python(environment: Path) -> None:
+    frozen = run(environment / "bin" / "python", "-m", "pip", "freeze").splitlines()
+    assert sorted(frozen) == sorted(PYTHON_CLIENTS)
+
+
+async def test_every_client_reads_a_release_topic_and_the_dead_letters(
+    environment: Path, node_folder: Path, launch: Launch
+) -> None:
+    app, releases, letters = await readable(launch)
+    python = environment / "bin" / "python"
+    clients = {
+        "kafka-python": (python, "-c", KAFKA_PYTHON),
+        "confluent-kafka": (python, "-c", CONFLUENT),
+        "kafkajs": ("node", "-e", KAFKAJS.replace('require("kafkajs")', f'require("{node_folder}/node_modules/kafkajs")')),
+    }
+    for topic in (releases, letters):
+        rows = [(key or b"", value or b"") for key, value in await app.read(topic)]
+        partitions = await app.client.partitions(topic)
+        words = (kafka_address(app.plan.broker), topic, str(partitions), str(len(rows)))
+        for name, client in clients.items():
+            told = [json.loads(line) for line in (await asyncio.to_thread(run, *client, *words)).splitlines()]
+            found = [tuple(base64.b64decode(part) for part in row) for row in told]
+            assert sorted(found) == sorted(rows), (name, topic)
+    types = {decode(value).type for _, value in await app.read(releases) if value is not None}
+    assert types == {"release", "refusal"}
