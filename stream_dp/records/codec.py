@@ -1,9 +1,14 @@
-"""The bytes of a record or an entry and its key, and the JSON Schema of all of them."""
+"""The bytes of a record or an entry and its key, and the JSON Schema of all of them.
+
+What is written is closed: the models take no field that they do not have. What is read is open: a field that a reader
+does not know was added by a later stream-dp, and is passed over. `records.models` says what may be added like that.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar
@@ -77,16 +82,16 @@ def _json(data: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> AnyRecord:
-    """The record that `encode` wrote.
+    """The record that `encode` wrote, here or in a later stream-dp of this schema version.
 
     Raises:
-        StateError: not a record of this schema version.
+        StateError: not a record of this schema version, or of a kind that is not known here.
     """
     return _decoded(_ADAPTER, data, "a release record")
 
 
 def decode_entry(data: bytes) -> Entry:
-    """The entry that `encode` wrote.
+    """The entry that `encode` wrote, here or in a later stream-dp of this schema version.
 
     Raises:
         StateError: not an entry of this schema version.
@@ -96,15 +101,34 @@ def decode_entry(data: bytes) -> Entry:
 
 def _decoded(adapter: TypeAdapter[T], data: bytes, what: str) -> T:
     try:
-        return adapter.validate_json(data)
+        return adapter.validate_json(data, extra="ignore")
     except ValidationError as error:
+        _check_version(data, what)
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
         raise StateError(f"not {what} of schema version {SCHEMA_VERSION}: {faults}") from None
+
+
+def _check_version(data: bytes, what: str) -> None:
+    """Say of what a later stream-dp wrote in another form that it is too new, and not that it is wrong."""
+    with suppress(msgspec.DecodeError):
+        version = msgspec.json.decode(data, type=Versioned).schema_version
+        if version > SCHEMA_VERSION:
+            raise StateError(
+                f"{what} of schema version {version} was found, and this stream-dp reads version {SCHEMA_VERSION}: "
+                "read the topic with the stream-dp that wrote it, or a later one"
+            )
+
+
+class Versioned(msgspec.Struct, frozen=True):
+    """What every record and entry says in every version, now and later."""
+
+    schema_version: int
 
 
 class Outline(msgspec.Struct, frozen=True):
     """What tells records apart, read without the rest of them."""
 
+    schema_version: Literal[1]
     type: Literal["release", "refusal"]
     revision: int
     window: OutlinedWindow
@@ -120,11 +144,12 @@ def outline(data: bytes) -> Outline:
     """The outline of a record that `encode` wrote.
 
     Raises:
-        StateError: not a record.
+        StateError: not a record of this schema version.
     """
     try:
         return msgspec.json.decode(data, type=Outline)
     except msgspec.DecodeError as error:
+        _check_version(data, "a release record")
         raise StateError(f"not a release record: {error}") from None
 
 
@@ -153,7 +178,7 @@ def entry_key(entry: Entry) -> bytes:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a record.
+    """The JSON Schema (2020-12) of a record, for readers: it admits fields that it does not name.
 
     Args:
         name: one of `SCHEMA_NAMES`.
@@ -164,6 +189,7 @@ def schema(name: str) -> dict[str, Any]:
     title, adapter = _SCHEMAS[name]
     body = adapter.json_schema(mode="serialization")
     for part in (body, *body.get("$defs", {}).values()):
+        part.pop("additionalProperties", None)
         if part.get("title") == Refusal.__name__:
             part["properties"]["kind"]["enum"] = list(KINDS)
     return {

@@ -1,7 +1,10 @@
 """What every record on `releases.<view>.<audience>` says, whatever its kind.
 
-A record is closed: a field that is not here, or in the model of its kind, is never published. A change of its form
-raises `SCHEMA_VERSION`.
+A record is closed: a field that is not here, or in the model of its kind, is never published. A later stream-dp may add
+fields, at any level, without which what is here stays true; readers pass over what they do not know. Everything else
+raises `SCHEMA_VERSION`: a field that goes, gets another name, form or meaning, or may be absent where it was always
+there; a further value of a field that names one of several; a new entry of a price, since sums without it would be too
+small. A new kind raises nothing: a topic has one kind, and only readers of that topic have to know it.
 
 As long as nothing is refused, a record is a function of what its own audience was released, and of the configuration
 and the grants: `held` and `told` add up the costs of the audience's own releases. What the ledger paid and has left

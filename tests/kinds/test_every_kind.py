@@ -21,7 +21,9 @@ from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.kinds.registry import KINDS
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts, schema
+from stream_dp.records.history import History
 from stream_dp.records.models import Refusal, Release
+from stream_dp.records.parts import Joiner
 from stream_dp.releases import pieces, publication
 from stream_dp.releases.publication import account, release_record
 from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
@@ -30,7 +32,7 @@ from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, VIEW, Case, outcome
 from tests.support.chance import pooled_p_value
 from tests.support.machine import Machine
 from tests.support.releasing import KEY, Desk, keyed, plan_of
-from tests.support.schemas import mismatch
+from tests.support.schemas import later, mismatch
 from tests.support.sealing import read_window, seal_window
 
 LEVELS = (COARSE, MIDDLE, FINE)
@@ -370,6 +372,23 @@ def test_records_fit_the_schema_of_their_kind_and_of_no_other(case: Case, kind: 
             assert [mismatch(data, schema(name), schema(name)) for name in ("record", kind)] == [[], []]
             for other in set(SCHEMA_NAMES) - {"record", kind}:
                 assert mismatch(data, schema(other), schema(other))
+
+
+def test_todays_readers_read_records_with_more_fields_at_every_level(case: Case, kind: str) -> None:
+    desk = desk_of(case)
+    for start, counts in enumerate((case.counts, *case.others)):
+        desk.give(VIEW, start * SECOND, counts)
+    history, joiner = History(), Joiner()
+    for record in desk.records(VIEW, "staff"):
+        rows = [later(value) for _, value in encode_parts(record, 1 + len(encode(record)) // 2)]
+        read = [decode(row) for row in rows]
+        assert [joiner.take(part) for part in read] == [None] * (len(rows) - 1) + [record]
+        *_, seen = [history.take(part) for part in read]
+        assert seen is not None
+        assert seen.release == record
+        assert record_line(decode(later(encode(record)))) == record_line(record)
+        for body in map(json.loads, rows):
+            assert [mismatch(body, schema(name), schema(name), closed=False) for name in ("record", kind)] == [[], []]
 
 
 def test_tail_shows_what_a_record_shows(case: Case) -> None:

@@ -151,7 +151,11 @@ async def test_every_client_reads_a_release_topic_and_the_dead_letters(
     clients = {
         "kafka-python": (python, "-c", KAFKA_PYTHON),
         "confluent-kafka": (python, "-c", CONFLUENT),
-        "kafkajs": ("node", "-e", KAFKAJS.replace('require("kafkajs")', f'require("{node_folder}/node_modules/kafkajs")')),
+        "kafkajs": (
+            "node",
+            "-e",
+            KAFKAJS.replace('require("kafkajs")', f'require("{node_folder}/node_modules/kafkajs")'),
+        ),
     }
     for topic in (releases, letters):
         rows = [(key or b"", value or b"") for key, value in await app.read(topic)]

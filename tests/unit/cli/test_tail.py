@@ -12,6 +12,7 @@ from stream_dp.cli.tail.board import Board, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
 from stream_dp.runtime.memory import MemoryLog
+from tests.support.schemas import later
 from tests.support.sealing import minimum_counts
 
 Make = Callable[..., Any]
@@ -52,6 +53,20 @@ def test_pipe_gets_a_line_for_each_record(call: Make, visits_file: Path, log: Me
         "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; told epsilon 1/3, delta 1e-6 in the period",
         "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; told epsilon 1/3, delta 1e-6 in the period",
     ]
+
+
+def test_records_of_a_later_writer_are_the_same_lines_and_a_later_version_one_sentence(
+    call: Make, visits_file: Path, log: MemoryLog, release: Make, refusal: Make
+) -> None:
+    log.create(TOPIC, 1)
+    for record in (release({"home": 60}), refusal(day=1, revision=1)):
+        log.append(TOPIC, 0, topic_key(record), later(encode(record)))
+    said = call("tail", visits_file, "pages", "public", "--until-end")
+    assert said.out.splitlines() == [record_line(release({"home": 60})), record_line(refusal(day=1, revision=1))]
+    log.append(TOPIC, 0, b"new", encode(release({})).replace(b'"schema_version":1', b'"schema_version":2'))
+    said = call("tail", visits_file, "pages", "public", "--until-end")
+    assert (said.code, len(said.err.splitlines())) == (1, 1)
+    assert said.err.startswith("error: a release record of schema version 2 was found, and this stream-dp reads")
 
 
 def test_a_release_in_parts_is_one_line_and_as_json_it_is_its_records(
