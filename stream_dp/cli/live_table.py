@@ -10,14 +10,16 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from stream_dp.cli.numbers import printable, spent
 from stream_dp.records.models import Release
 
 NOT_SHOWN = "not shown"
 SOLID, WHISKER = "▆", "─"
+CUT = "…"
 NARROWEST_BAR = 4
-WIDEST_KEY = 28
+WIDEST_KEY, NARROWEST_KEY = 28, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,14 @@ class Bars:
         keys = [printable(row.key) for row in self.rows]
         key_cells = min(WIDEST_KEY, max(map(cell_len, keys), default=0))
         label_cells = max((len(row.label) for row in self.rows), default=0)
-        width = max(NARROWEST_BAR, options.max_width - key_cells - label_cells - 2)
+        key_cells = min(key_cells, max(NARROWEST_KEY, options.max_width - label_cells - 2 - NARROWEST_BAR))
+        width = options.max_width - key_cells - label_cells - 2
         for key, row in zip(keys, self.rows, strict=True):
-            name = set_cell_size(key, key_cells) + " "
+            name = _fit(key, key_cells) + " "
+            if width < NARROWEST_BAR:  # words before pictures: they go on in the next line rather than be cut
+                words = row.label if row.count is not None else NOT_SHOWN
+                yield Text(name + words, "" if row.count is not None else "dim", overflow="fold")
+                continue
             if row.count is None:
                 yield Segment(name + set_cell_size(NOT_SHOWN, width + 1 + label_cells) + "\n", dim)
                 continue
@@ -62,6 +69,10 @@ class Bars:
             yield Segment(SOLID * low, solid)
             yield Segment(WHISKER * (high - low), solid + dim)
             yield Segment(" " * (width - high + 1) + row.label.rjust(label_cells) + "\n")
+
+
+def _fit(key: str, cells: int) -> str:
+    return set_cell_size(key, cells) if cell_len(key) <= cells else set_cell_size(key, cells - 1) + CUT
 
 
 def _cells(value: int, scale: int, width: int) -> int:

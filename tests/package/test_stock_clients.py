@@ -10,7 +10,6 @@ import base64
 import fcntl
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +20,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.records.codec import decode
-from stream_dp.records.history import History
-from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.client import kafka_address
-from stream_dp.testing import Application
 from tests.support.reading import Launch, readable
 
 pytestmark = [pytest.mark.package, pytest.mark.broker]

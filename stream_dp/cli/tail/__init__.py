@@ -18,7 +18,7 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
-from stream_dp.records.codec import decode
+from stream_dp.records.codec import decode, outline
 from stream_dp.records.parts import Joiner
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import Topics
@@ -46,7 +46,11 @@ def parse_moment(_context: click.Context, _parameter: click.Parameter, text: str
 )
 @click.option("--until-end", is_flag=True, help="End where the topic ends now, instead of waiting for more.")
 @click.option(
-    "--window", "at_ms", callback=parse_moment, metavar="TIME", help="Show the window of this day, not the newest."
+    "--window",
+    "at_ms",
+    callback=parse_moment,
+    metavar="TIME",
+    help="Show the window of this day or moment: on a terminal not the newest, in a pipe and as JSON no other.",
 )
 def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool, at_ms: int | None) -> None:
     """Follow what an AUDIENCE reads of a VIEW of the application that FILE describes.
@@ -62,11 +66,15 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
     plan = load_plan(file)
     found = _readable(plan, view, audience)
     topic = Topics.release(view, audience)
+    start_ms = None if at_ms is None else found.window.shape.start_of(at_ms)
+    console = Console(highlight=False)
     with suppress(KeyboardInterrupt):
         if as_json:
-            asyncio.run(_each(plan, topic, click.echo, until_end=until_end))
+            asyncio.run(_each(plan, topic, click.echo, start_ms=start_ms, until_end=until_end))
+        elif not console.is_terminal:
+            asyncio.run(_each(plan, topic, _lines(), start_ms=start_ms, until_end=until_end))
         else:
-            asyncio.run(_show(plan, found, topic, Board(found, topic, at_ms), until_end=until_end))
+            asyncio.run(_show(plan, topic, Board(found, topic, at_ms), console, until_end=until_end))
 
 
 def _readable(plan: Plan, view: str, audience: str) -> ViewPlan:
@@ -80,28 +88,32 @@ def _readable(plan: Plan, view: str, audience: str) -> ViewPlan:
     return found
 
 
-async def _each(plan: Plan, topic: str, sink: Callable[[bytes], Any], *, until_end: bool) -> None:
-    """Hand every record of a topic to a sink, as bytes."""
+async def _each(
+    plan: Plan, topic: str, sink: Callable[[bytes], Any], *, start_ms: int | None = None, until_end: bool
+) -> None:
+    """Hand every record of a topic to a sink, as bytes; those of one window alone if its start is given."""
     async with connect(plan.broker) as client:
         if await client.partitions(topic) is None:
             raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
         async for record in client.follow([topic], until_end=until_end):
-            if record.value is not None:
-                sink(record.value)
+            value = record.value
+            if value is not None and (start_ms is None or outline(value).window.start_ms == start_ms):
+                sink(value)
 
 
-async def _show(plan: Plan, view: ViewPlan, topic: str, board: Board, *, until_end: bool) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        joiner = Joiner()
+def _lines() -> Callable[[bytes], None]:
+    """Prints a line for each record, as soon as all its parts were there."""
+    joiner = Joiner()
 
-        def line(value: bytes) -> None:
-            whole = joiner.take(decode(value))
-            if whole is not None:
-                click.echo(record_line(whole))
+    def line(value: bytes) -> None:
+        whole = joiner.take(decode(value))
+        if whole is not None:
+            click.echo(record_line(whole))
 
-        await _each(plan, topic, line, until_end=until_end)
-        return
+    return line
+
+
+async def _show(plan: Plan, topic: str, board: Board, console: Console, *, until_end: bool) -> None:
     if until_end:
         await _each(plan, topic, lambda value: board.take(decode(value)), until_end=True)
         console.print(board.render(console.size))

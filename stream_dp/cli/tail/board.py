@@ -148,9 +148,9 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
     """The newest windows, newest first."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True)
     for heading in ("window", "revision", "level"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading == "window", overflow="fold")
     for heading in ("epsilon", "95 %", "shown", "told so far"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for start in sorted(windows, reverse=True)[:WINDOW_ROWS]:
         seen, style = windows[start], "bold" if start == chosen else ""
         release = seen.release
@@ -176,7 +176,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
 def _account(newest: AnyRecord) -> Text:
     ledger = newest.ledger
     return Text(
-        f"ledger {ledger.name} ({ledger.population}): {newest.audience} was told {price(newest.told)} of "
-        f"{price(ledger.budget)} until {moment(ledger.period.end_ms)}",
+        f"ledger {ledger.name} ({ledger.population}): until {moment(ledger.period.end_ms)} {newest.audience} was told "
+        f"{price(newest.told)}; the budget for all views and audiences together is {price(ledger.budget)}",
         "dim",
     )

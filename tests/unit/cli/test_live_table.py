@@ -43,6 +43,20 @@ def test_every_line_has_the_width_of_the_screen_whatever_the_keys() -> None:
     assert {sum(segment.cell_length for segment in line) for line in lines} == {60}
 
 
+def test_a_narrow_screen_shortens_keys_then_leaves_out_the_bars_and_cuts_no_words() -> None:
+    rows = [Row("a-rather-long-key", 10, "10 ±2   was 12 ±4"), Row("gone", None, "")]
+    assert drawn(Bars(rows, lambda count: (count - 2, count + 2), 12, "cyan"), 38) == [
+        "a-rather-long-… ▆▆▆─ 10 ±2   was 12 ±4",
+        "gone            not shown",
+    ]
+    assert drawn(Bars(rows, lambda count: (count - 2, count + 2), 12, "cyan"), 30) == [
+        "a-rather-lo… 10 ±2   was 12 ±4",
+        "gone         not shown",
+    ]
+    narrow = drawn(Bars(rows, lambda count: (count - 2, count + 2), 12, "cyan"), 20)
+    assert " ".join(" ".join(narrow).split()) == "a-rather-lo… 10 ±2 was 12 ±4 gone not shown"
+
+
 def test_bar_of_a_key_that_noise_alone_may_have_shown_is_thin_from_one(release: Make) -> None:
     record = release({"home": 60, "faq": 45})
     assert record.minimum_count == 45 < record.two_sided_from <= 60

@@ -55,6 +55,17 @@ def test_pipe_gets_a_line_for_each_record(call: Make, visits_file: Path, log: Me
     ]
 
 
+@pytest.mark.parametrize("asked", ["1970-01-02", "1970-01-02T13:07:00Z"])
+def test_pipe_and_json_have_the_window_that_was_asked_for_and_no_other(
+    call: Make, visits_file: Path, log: MemoryLog, release: Make, refusal: Make, asked: str
+) -> None:
+    of_the_day = [release({"home": 61}, day=1), refusal(day=1, revision=2)]
+    publish(log, release({"home": 60}), *of_the_day, release({"home": 62}, day=2))
+    words = ("tail", visits_file, "pages", "public", "--until-end", "--window", asked)
+    assert call(*words).out.splitlines() == [record_line(record) for record in of_the_day]
+    assert call(*words, "--json").out.encode().splitlines() == [encode(record) for record in of_the_day]
+
+
 def test_records_of_a_later_writer_are_the_same_lines_and_a_later_version_one_sentence(
     call: Make, visits_file: Path, log: MemoryLog, release: Make, refusal: Make
 ) -> None:
@@ -136,8 +147,8 @@ def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, releas
     assert "page-1" not in shown
     assert shown.index("\n1970-01-03") < shown.index("\n1970-01-02") < shown.index("\n1970-01-01")
     assert (
-        "ledger visitors (visitors of the site): public was told epsilon 1/3, delta 1e-6 of epsilon 30, delta 0.001 "
-        "until 1970-01-11"
+        "ledger visitors (visitors of the site): until 1970-01-11 public was told epsilon 1/3, delta 1e-6; the budget "
+        "for all views and audiences together is epsilon 30, delta 0.001"
     ) in " ".join(shown.split())
 
 
@@ -184,3 +195,16 @@ def test_frame_fits_its_terminal(visits: Plan, release: Make) -> None:
         lines = screen(board, width, height).splitlines()
         assert len(lines) < height
         assert max(map(len, lines)) <= width
+
+
+def test_nothing_that_is_said_of_a_key_is_cut_on_a_narrow_terminal(visits: Plan, release: Make) -> None:
+    keys = {f"/a/rather/long/path/{number}": 100 - number for number in range(3)}
+    for width in (60, 40):
+        board = Board(visits.views["pages"], TOPIC)
+        board.take(release({**keys, "short": 46}))
+        board.take(release({**keys, "short": 46, "more": 20}, level=1, revision=2))
+        shown = screen(board, width)
+        assert max(map(len, shown.splitlines())) <= width
+        words = " ".join(shown.replace("│", " ").replace("▆", " ").replace("─", " ").split())
+        for said in ("100 ±3 was 100 ±9", "46 ±3 was 46 (1 to 55)", "20 ±3 not shown before", " 1970-01-01 2, "):
+            assert said in words, (said, shown)
