@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from zlib import crc32
 
@@ -60,7 +60,7 @@ class Factory:
             [self._counted[view.name] for view in views],
             EventDecoder(event_format(source, views)),
             outlet=self._routes.partial,
-            dead_letters=lambda p, offset, reason: dead_letter(source, p, offset, reason),
+            dead_letters=partial(dead_letter, source),
             partitioner=partitioner(source),
             configured=self._plan.views.keys(),
             window_memory_bytes=self._plan.window_memory_bytes,

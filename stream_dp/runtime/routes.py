@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.ordering import Tick
@@ -48,7 +51,7 @@ class Routes:
         return Message(self._topics.merged, merged_key(bucket), value, partition)
 
 
-def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str) -> Message:
-    """Where a refused record stands and why it was refused; nothing of what it says."""
-    value = f'{{"topic":"{source.topic}","partition":{partition},"offset":{offset},"reason":"{reason}"}}'
-    return Message(source.dead_letter_topic, None, value.encode(), partition)
+def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str, views: Sequence[str]) -> Message:
+    """Where a refused record stands, why it was refused and by which views; nothing of what it says."""
+    letter = {"topic": source.topic, "partition": partition, "offset": offset, "reason": reason, "views": views}
+    return Message(source.dead_letter_topic, None, json.dumps(letter, separators=(",", ":")).encode(), partition)

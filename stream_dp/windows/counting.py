@@ -28,8 +28,8 @@ from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 Outlet = Callable[[Partial], Message]
 """Addresses a partial to the topic that the merge agent reads."""
-DeadLetters = Callable[[int, int, str], Message]
-"""(partition, offset, reason) to a record of the dead-letter topic: metadata only."""
+DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
+"""(partition, offset, reason, views that do not count it) to a record of the dead-letter topic: metadata only."""
 
 _NOBODY_THERE_MS = 60_000
 """Ticks further apart tell of an outage, which may have kept producers from writing: no idle time of the source."""
@@ -258,15 +258,16 @@ class PartitionCounter:
 
     def _refuse(self, refused: Sequence[tuple[int, str, str]]) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
-        letters: list[Message] = []
+        letters: dict[tuple[int, str], list[str]] = {}
+        every = [state.view.name for state in self._views]
         for offset, reason, view in refused:
             tally[reason, view] = tally.get((reason, view), 0) + 1
             if reason not in ("duplicate", "clipped"):
-                letters.append(self._dead_letters(self._partition, offset, reason))
+                letters.setdefault((offset, reason), []).extend([view] if view else every)
         for (reason, view), amount in sorted(tally.items()):
             yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
         if letters:
-            yield Send(letters)
+            yield Send([self._dead_letters(self._partition, *place, views) for place, views in letters.items()])
 
     def _pass(self, state: _ViewState, now_ms: int) -> None:
         """Set a view's clock by a tick."""

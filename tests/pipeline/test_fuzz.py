@@ -88,7 +88,7 @@ async def run(app: Application, size: int, seed: int) -> None:
     letters = [json.loads(letter) for letter in await app.dead_letters()]
     silent = {"duplicate", "clipped"}
     assert Counter(letter["reason"] for letter in letters) == {r: n for r, n in due.items() if r not in silent}
-    assert {tuple(letter) for letter in letters} == {("topic", "partition", "offset", "reason")}
+    assert {tuple(letter) for letter in letters} == {("topic", "partition", "offset", "reason", "views")}
     assert len({(letter["partition"], letter["offset"]) for letter in letters}) == len(letters)
 
     windows = expected.between(view, start, start + WINDOWS * MINUTE)

@@ -99,8 +99,8 @@ async def test_every_kind_of_bad_record_is_counted_once_and_the_rest_is_released
     letters = [json.loads(letter) for letter in await app.dead_letters()]
     assert Counter(letter["reason"] for letter in letters) == due
     for letter in letters:
-        assert set(letter) == {"topic", "partition", "offset", "reason"}
-        assert letter["topic"] == view.source.topic
+        assert set(letter) == {"topic", "partition", "offset", "reason", "views"}
+        assert (letter["topic"], letter["views"]) == (view.source.topic, [view.name])
     places = [(letter["partition"], letter["offset"]) for letter in letters]
     assert len(set(places)) == len(places)
     public = [*await app.dead_letters(), *(row for rows in published.values() for row in rows)]

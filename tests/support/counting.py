@@ -92,7 +92,9 @@ def counter(
         views,
         EventDecoder(form or EventFormat(("page",) * len(views), None, "at", "ms")),
         outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
-        dead_letters=lambda at, offset, reason: Message(LETTERS, None, f"{at}/{offset}/{reason}".encode()),
+        dead_letters=lambda at, offset, reason, views: Message(
+            LETTERS, None, f"{at}/{offset}/{reason}/{'+'.join(views)}".encode()
+        ),
         partitioner=partitioner,
         configured=configured,
         window_memory_bytes=memory,
@@ -185,12 +187,13 @@ def small_sizes() -> Iterator[None]:
 
 def letters(sent: Sequence[Message]) -> Counter[tuple[int, str]]:
     """(offset, reason) of the dead letters among messages."""
-    found: Counter[tuple[int, str]] = Counter()
-    for message in sent:
-        if message.topic == LETTERS:
-            _, offset, reason = (message.value or b"").decode().split("/")
-            found[int(offset), reason] += 1
-    return found
+    return Counter((offset, reason) for offset, reason, _ in letters_by_view(sent))
+
+
+def letters_by_view(sent: Sequence[Message]) -> list[tuple[int, str, str]]:
+    """(offset, reason, names of views) of the dead letters among messages."""
+    found = [(message.value or b"").decode().split("/") for message in sent if message.topic == LETTERS]
+    return [(int(offset), reason, views) for _, offset, reason, views in found]
 
 
 @dataclass
@@ -309,9 +312,14 @@ class Oracle:
         """How often each (reason, view) was refused."""
         return Counter((reason, view) for _, reason, view in self.refused)
 
-    def letters(self) -> Counter[tuple[int, str]]:
-        """The dead letters of what was refused; what a user did too often leaves none."""
-        return Counter((offset, reason) for offset, reason, _ in self.refused if reason not in ("duplicate", "clipped"))
+    def letters(self) -> Counter[tuple[int, str, str]]:
+        """The dead letters of what was refused, each once; what a user did too often leaves none."""
+        views = [one.view.name for one in self.views]
+        noted: dict[tuple[int, str], list[str]] = {}
+        for offset, reason, name in self.refused:
+            if reason not in ("duplicate", "clipped"):
+                noted.setdefault((offset, reason), []).extend([name] if name else views)
+        return Counter((*place, "+".join(names)) for place, names in noted.items())
 
 
 def by_crc32(partitions: int) -> Callable[[bytes], int]:

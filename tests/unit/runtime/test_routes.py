@@ -65,7 +65,7 @@ def test_bucket_of_a_view_that_is_gone_is_withdrawn_where_it_was_read(plan: Plan
 def test_dead_letter_says_where_and_why_and_stays_in_the_partition(plan: Plan) -> None:
     (view,) = plan.views.values()
 
-    letter = dead_letter(view.source, 7, 1234, "late")
+    letter = dead_letter(view.source, 7, 1234, "late", [view.name, "more"])
 
     assert (letter.topic, letter.key, letter.partition) == (view.source.dead_letter_topic, None, 7)
     assert json.loads(letter.value or b"") == {
@@ -73,4 +73,5 @@ def test_dead_letter_says_where_and_why_and_stays_in_the_partition(plan: Plan) -
         "partition": 7,
         "offset": 1234,
         "reason": "late",
+        "views": [view.name, "more"],
     }

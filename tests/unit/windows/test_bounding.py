@@ -14,7 +14,7 @@ from stream_dp.windows.events import Decoded
 from stream_dp.windows.keys import decode, encode, text, window_start
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.views import CountedView
-from tests.support.counting import Entry, counter, event, handed_on, letters, view, watermark
+from tests.support.counting import Entry, counter, event, handed_on, letters, letters_by_view, view, watermark
 from tests.support.feeding import SOURCE, TICKS, Feed
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
@@ -329,3 +329,23 @@ def test_journals_are_kept_under_the_name_of_their_view() -> None:
         JOURNAL + text("a"),
         JOURNAL + text("ab"),
     }
+
+
+def test_a_record_has_one_dead_letter_for_each_reason_which_names_the_views_that_do_not_count_it() -> None:
+    machine = Machine()
+    one = counter(view("a"), view("b"), view("c", first_ms=view().first_ms + view().windows.length_ms))
+    machine.carry_out(one.load(machine))
+    start = view().first_ms
+    records = [
+        event(0, "u", "x", start - 1),
+        event(1, "u", "x", start),
+        Entry(2, b"u", b"{"),
+        event(3, "u", "x", 1 << 60),
+    ]
+    machine.carry_out(one.chunk(records, start))
+    assert letters_by_view(machine.sent) == [
+        (2, "malformed_json", "a+b+c"),
+        (0, "before_start", "a+b+c"),
+        (3, "future", "a+b+c"),
+        (1, "before_start", "c"),
+    ]

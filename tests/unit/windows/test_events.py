@@ -250,8 +250,8 @@ def test_a_dead_letter_tells_where_the_record_stands_and_nothing_of_what_it_hold
     machine.carry_out(one.load(machine))
     machine.carry_out(one.chunk([Entry(4, b"name", b"secret"), event(6, "name", "secret", -1)], 5))
     assert [(m.key, m.value, m.headers) for m in machine.sent] == [
-        (None, b"5/4/malformed_json", {}),
-        (None, b"5/6/before_start", {}),
+        (None, b"5/4/malformed_json/pages", {}),
+        (None, b"5/6/before_start/pages", {}),
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder
-from tests.support.counting import Entry, ViewOracle, by_crc32, counter, handed_on, letters, partials, view
+from tests.support.counting import Entry, ViewOracle, by_crc32, counter, handed_on, letters_by_view, partials, view
 from tests.support.machine import Machine
 from tests.support.poison import FORM, POISON, Visit, good, mutated, poison
 
@@ -43,12 +43,16 @@ class Outcomes:
     counted: Counter[str] = field(default_factory=Counter)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By reason and view; the view is empty for what is no event."""
-    letters: Counter[tuple[int, str]] = field(default_factory=Counter)
+    noted: dict[tuple[int, str], list[str]] = field(default_factory=dict)
+    """By offset and reason: the views that do not count the record for it."""
 
     def refuse(self, offset: int, reason: str, name: str = "") -> None:
         self.refused[reason, name] += 1
         if reason not in ("duplicate", "clipped"):
-            self.letters[offset, reason] += 1
+            self.noted.setdefault((offset, reason), []).extend([name] if name else [one.name for one in VIEWS])
+
+    def letters(self) -> list[tuple[int, str, str]]:
+        return sorted((*place, "+".join(names)) for place, names in self.noted.items())
 
     def take(self, offset: int, visit: Visit, now: int) -> None:
         user = visit.user.encode()
@@ -108,7 +112,7 @@ class Run:
 
     outcomes: Outcomes
     counts: Mapping[tuple[str, tuple[tuple[str, str], ...]], int]
-    letters: Counter[tuple[int, str]]
+    letters: list[tuple[int, str, str]]
     partials: list[Message]
 
     def total(self, name: str, **labels: str) -> int:
@@ -119,7 +123,7 @@ class Run:
 def run(size: int, seed: int) -> Run:
     """Count so many records, in chunks; now and then some are read again, and the counter is loaded anew."""
     chance, outcomes, machine = random.Random(seed), Outcomes(), Machine()
-    found: Counter[tuple[int, str]] = Counter()
+    found: list[tuple[int, str, str]] = []
     handed: list[Message] = []
     one = new()
     machine.carry_out(one.load(machine))
@@ -141,7 +145,7 @@ def run(size: int, seed: int) -> Run:
         machine.carry_out(one.ticks([now]))
         for oracle in outcomes.oracles:
             oracle.tick(now)
-        found.update(letters(machine.sent))
+        found += letters_by_view(machine.sent)
         handed += [message for message in machine.sent if partials([message])]
         machine.sent.clear()
         machine.changelog.clear()
@@ -162,7 +166,7 @@ def check(ran: Run) -> None:
     assert refused == {(("reason", reason), ("view", name)): n for (reason, name), n in due.refused.items()}
     assert POISON.keys() <= {reason for reason, _ in due.refused}
     assert {"late", "future", "before_start", "duplicate", "clipped", "wrong_partition"} <= {r for r, _ in due.refused}
-    assert ran.letters == due.letters
+    assert sorted(ran.letters) == due.letters()
 
     read = ran.total("events_consumed")
     assert read == due.read
