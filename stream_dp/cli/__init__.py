@@ -41,7 +41,11 @@ def cli() -> None:
     See what is left:      stream-dp ledger app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `kafka status` adds 3, not running.
+    STREAM_DP_BROKER names a cluster, "host:port", and wins over the `broker` of every file; STREAM_DP_CACHE the folder
+    of what can be fetched or made again, the jars of the local Kafka and the runs of the demo (~/.cache/stream-dp).
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `check --strict` adds 3, a warning, and `kafka status`
+    3, not running.
     """
 
 

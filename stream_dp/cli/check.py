@@ -28,15 +28,16 @@ from stream_dp.records.models import Amount
 from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
 from stream_dp.runtime.rates import SHARE, Rate, rates
 
-FAULTY = 2
+FAULTY, WARNED = 2, 3
 COLUMN_DIGITS = 6
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the plan, or the faults.")
+@click.option("--strict", is_flag=True, help="Exit with 3 where there is a warning.")
 @click.pass_context
-def check(context: click.Context, file: Path, *, as_json: bool) -> None:
+def check(context: click.Context, file: Path, *, as_json: bool, strict: bool) -> None:
     """Check the configuration FILE and print its plan.
 
     Who is protected against what, how large the noise is at each level, what one window costs and how many windows
@@ -44,7 +45,8 @@ def check(context: click.Context, file: Path, *, as_json: bool) -> None:
     second it releases, which is measured, in a temporary folder, but for the time that the broker takes. Nothing is
     started, and nothing that was written stays.
 
-    Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 1 any other error.
+    Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 3 it is, but with --strict there is
+    a warning, 1 any other error.
     """
     try:
         plan = load_plan(file)
@@ -60,15 +62,20 @@ def check(context: click.Context, file: Path, *, as_json: bool) -> None:
     description = describe(plan)
     computing = {found.view: found for found in measure(plan)}
     asked = rates(plan, computing.values())
+    warnings = [*description.warnings, *_of_this_machine(description, computing, asked)]
     if as_json:
         measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}
         each = [rate.model_dump() for rate in asked]
-        whole = {**description.model_dump(mode="json"), "computing": measured, "rates": each}
+        whole = {**description.model_dump(mode="json"), "computing": measured, "rates": each, "warnings": warnings}
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
-        return
-    console = Console(highlight=False)
-    for part in _page(description, computing, asked):
-        console.print(part)
+    else:
+        console = Console(highlight=False)
+        for part in _page(description, computing, asked):
+            console.print(part)
+        for warning in warnings:
+            console.print(Text.assemble(("\nwarning: ", "bold yellow"), warning))
+    if strict and warnings:
+        context.exit(WARNED)
 
 
 def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> Iterator[RenderableType]:
@@ -92,6 +99,10 @@ def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequ
     )
     for rate in asked:
         yield Padding(Text(f"{rate.words()}."), (0, 0, 0, 2))
+
+
+def _of_this_machine(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> list[str]:
+    """Warnings of what is asked for and this machine cannot do in time."""
     fast = [
         f"{', '.join(rate.ledgers)}: {rate.windows_a_second:.3g} windows a second are asked for, and this machine "
         f"releases about {rate.windows_possible:.3g}; more than one part in {SHARE} is too much to stay in time under "
@@ -105,8 +116,7 @@ def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequ
         for name, found in computing.items()
         if not found.advised
     ]
-    for warning in [*plan.warnings, *fast, *hasty]:
-        yield Text.assemble(("\nwarning: ", "bold yellow"), warning)
+    return [*fast, *hasty]
 
 
 def _view(view: ViewDescription, computing: str) -> RenderableType:

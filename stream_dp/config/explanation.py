@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
@@ -293,7 +293,7 @@ def _share(view: ViewPlan, reach: int) -> ShareDescription:
 def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
     warnings = [
         f"ledger {ledger.name} does not afford its schedule: a period asks for {price_words(ledger.asked)}, its budget "
-        f"is {budget_words(ledger)}; windows are refused from {ledger.lasts} into each period of {ledger.period} on"
+        f"is {budget_words(ledger)}; {_refused_from(ledger)}"
         for ledger in ledgers
         if not ledger.affords_schedule
     ]
@@ -303,6 +303,12 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
         for ledger in plan.ledgers.values()
         for name, part in ledger.parts.items()
         if (ledger.name, PART_ENTRIES[name]) not in used
+    ]
+    warnings += [
+        f"{place}: {field!r} is the name of one field, its dot included; where a field inside another one is meant, "
+        "every event is refused: put it at the top of the event"
+        for place, field in _fields(plan)
+        if "." in field
     ]
     unchecked = {view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}
     warnings += [
@@ -315,6 +321,23 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
     if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
         warnings.append("key_file lies inside data_dir: who copies the state gets the key with it")
     return warnings
+
+
+def _refused_from(ledger: LedgerDescription) -> str:
+    if ledger.lasts == format_duration(0):
+        return "it does not pay for the first windows of all its views together; some are refused from the start"
+    return f"windows are refused from {ledger.lasts} into each period of {ledger.period} on"
+
+
+def _fields(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The fields that are read of events, each with its place in the file."""
+    for source in {view.source.name: view.source for view in plan.views.values()}.values():
+        yield from (
+            (f"sources.{source.name}.{key}", field)
+            for key, field in (("user", source.user_field), ("time.field", source.time_field))
+            if field is not None
+        )
+    yield from ((f"views.{view.name}.item", view.item_field) for view in plan.views.values())
 
 
 def price_words(price: Price) -> str:

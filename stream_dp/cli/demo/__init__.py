@@ -47,7 +47,8 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
     costs the aircraft nothing, and one is granted more than anyone had, which costs exactly the difference.
 
     Runs on the Kafka that STREAM_DP_BROKER names, else on a local one, else (without Java or Maven) on a log inside
-    this process. Every run has a folder and topics of its own.
+    this process. Every run has a folder and topics of its own; the folder lies in the cache folder (STREAM_DP_CACHE,
+    else ~/.cache/stream-dp).
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -60,7 +61,7 @@ def burn_down(statement: Statement, width: int) -> Text:
         points = [(float(period.start_ms), 100.0)]
         for time_ms, left in statement.history:
             points.append((float(min(time_ms, period.end_ms)), min(100.0, float(100 * getattr(left, name) / cap))))
-        lines.append(Line(f"{name} {points[-1][1]:.0f} %", STYLES[name], points))
+        lines.append(Line(f"{name} {_percent(getattr(statement.left, name), cap)}", STYLES[name], points))
     return chart(
         lines,
         horizontal=[(period.start_ms, moment(period.start_ms)), (period.end_ms, moment(period.end_ms))],
@@ -138,9 +139,14 @@ def _balance(statement: Statement) -> Table:
             decimal_down(budget, DIGITS),
             decimal_up(getattr(statement.spent, name), DIGITS),
             decimal_down(left, DIGITS),
-            f"{100 * left // budget} %",
+            _percent(left, budget),
         )
     return table
+
+
+def _percent(left: Fraction, budget: Fraction) -> str:
+    """What is left, rounded down as everywhere."""
+    return f"{100 * left // budget} %"
 
 
 def _shares(statement: Statement) -> Table:

@@ -153,6 +153,32 @@ def test_an_offset_that_covers_few_keys_is_warned_of(tmp_path: Path) -> None:
     assert "view pages: half of the offset of 0s covers fewer than 100000 keys on this machine" in result.stdout
 
 
+def test_a_budget_that_does_not_last_for_the_first_windows_is_warned_of_and_fails_a_strict_check(
+    tmp_path: Path,
+) -> None:
+    short = written(tmp_path, RIGHT.replace('epsilon: "30"', 'epsilon: "2"'))
+    plain = CliRunner().invoke(check, [short], env={"COLUMNS": "400"})
+    assert plain.exit_code == 0
+    assert "warning: ledger visitors does not afford its schedule: " in plain.stdout
+    assert "it does not pay for the first windows of all its views together; some are refused from" in plain.stdout
+    strict = CliRunner().invoke(check, [short, "--strict"], env={"COLUMNS": "400"})
+    assert strict.exit_code == 3
+    assert "does not afford its schedule" in strict.stdout
+    assert CliRunner().invoke(check, [short, "--strict", "--json"]).exit_code == 3
+    faulty = written(tmp_path, RIGHT.replace("epsilon", "epsilom", 1))
+    assert CliRunner().invoke(check, [faulty, "--strict"]).exit_code == 2
+
+
+def test_a_strict_check_passes_where_nothing_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine can do in time is its own affair."""
+    monkeypatch.setattr("stream_dp.cli.check._of_this_machine", lambda *_: [])
+    assert CliRunner().invoke(check, [written(tmp_path, RIGHT), "--strict"]).exit_code == 0
+    monkeypatch.setattr("stream_dp.cli.check._of_this_machine", lambda *_: ["slow"])
+    told = CliRunner().invoke(check, [written(tmp_path, RIGHT), "--strict", "--json"])
+    assert told.exit_code == 3
+    assert json.loads(told.stdout)["warnings"] == ["slow"]
+
+
 def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_warned_of_in_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

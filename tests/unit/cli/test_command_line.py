@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import stream_dp
 from stream_dp.cli import cli, main
 from stream_dp.cli.command_line import command_line, program, short_path
 from stream_dp.errors import ConfigError, Fault, ParameterError, StateError, StreamDPError
@@ -107,3 +109,12 @@ def test_an_error_of_the_package_ends_the_command_with_a_line_per_fault(
         main()
 
     assert (ended.value.code, capsys.readouterr().err.splitlines()) == (code, lines)
+
+
+def test_every_environment_variable_is_in_the_help_and_in_the_documents() -> None:
+    sources = Path(stream_dp.__file__).parent.rglob("*.py")
+    read = {name for file in sources for name in re.findall(r"STREAM_DP_[A-Z]+", file.read_text(encoding="utf-8"))}
+    assert read == {"STREAM_DP_BROKER", "STREAM_DP_CACHE"}
+    said = CliRunner().invoke(cli, ["--help"]).stdout
+    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert [name for name in read if name not in said or name not in page] == []

@@ -218,7 +218,7 @@ def test_picture_burns_down_from_full_to_what_is_left(visits: Plan) -> None:
     office = three_days(visits)
     picture = burn_down(office.statement(), 40).plain
     percent = 100 * office.left[0].epsilon / 30
-    assert f"epsilon {float(percent):.0f} %" in picture
+    assert f"epsilon {percent // 1} %" in picture, "as in the table"
     assert "100 %" in picture.splitlines()[0]
     assert picture.splitlines()[-1].strip() == "1970-01-01                             1970-01-11"
     assert len(picture.splitlines()) == 10

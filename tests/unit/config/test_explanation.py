@@ -156,3 +156,18 @@ def test_odds_are_rounded_up(epsilon: str, factor: str) -> None:
 
 def test_odds_of_an_absurd_epsilon_are_infinite() -> None:
     assert odds_factor(Fraction(10**30)) == "Infinity"
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "field"),
+    [
+        (("item: dest", "item: to.airport"), "views.destinations.item", "to.airport"),
+        (("user: tailnum", "user: plane.tail"), "sources.flights.user", "plane.tail"),
+        (("field: time_hour", "field: times.dep"), "sources.flights.time.field", "times.dep"),
+    ],
+)
+def test_a_field_with_a_dot_is_warned_of_since_no_path_is_followed(
+    planned: Planner, change: tuple[str, str], place: str, field: str
+) -> None:
+    warning = next(words for words in describe(planned(change)).warnings if words not in describe(planned()).warnings)
+    assert warning.startswith(f"{place}: {field!r} is the name of one field, its dot included; ")

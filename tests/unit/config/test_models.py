@@ -324,6 +324,15 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             'views.destinations.window.start: a moment needs its offset from UTC: "2013-01-01T00:00:00Z"',
         ),
         (
+            ("data_dir: ./state", "data_dir: ./state\nreleases: {slot: 2s}"),
+            "releases: unknown key; did you mean 'release'?",
+        ),
+        (
+            ("kind: topk", "kind: topk\n    filter: a"),
+            "views.busiest.filter: unknown key; known: audiences, buckets, catalogue, item, items_per_user, k, kbar, "
+            "kind, ladder, ledger, noise, retention, selection, source, window",
+        ),
+        (
             ("kind: topk", "kind: top"),
             "views.busiest.kind: must be 'catalogue', 'gap', 'histogram', 'subset', 'topk', not 'top'",
         ),
