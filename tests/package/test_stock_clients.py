@@ -10,6 +10,7 @@ import base64
 import fcntl
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,9 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
-from stream_dp.records.codec import decode
-from stream_dp.runtime.client import kafka_address
+from stream_dp.records.codec import decode, encode, encode_parts
+from stream_dp.records.history import History
+from stream_dp.runtime.client import Outgoing, kafka_address
+from stream_dp.testing import Application
 from tests.support.reading import Launch, readable
 
 pytestmark = [pytest.mark.package, pytest.mark.broker]
@@ -139,10 +143,18 @@ def test_nothing_else_is_installed_beside_the_clients_of_python(environment: Pat
     assert sorted(frozen) == sorted(PYTHON_CLIENTS)
 
 
+async def zip_again(app: Application, topic: str) -> None:
+    """Append the newest record of a topic as a cluster that compresses keeps it."""
+    key, value = (await app.read(topic))[-1]
+    async with AIOKafkaProducer(bootstrap_servers=kafka_address(app.plan.broker), compression_type="gzip") as producer:
+        await producer.send_and_wait(topic, value, key, 0)
+
+
 async def test_every_client_reads_a_release_topic_and_the_dead_letters(
     environment: Path, node_folder: Path, launch: Launch
 ) -> None:
     app, releases, letters = await readable(launch)
+    await zip_again(app, releases)
     python = environment / "bin" / "python"
     clients = {
         "kafka-python": (python, "-c", KAFKA_PYTHON),
@@ -163,3 +175,32 @@ async def test_every_client_reads_a_release_topic_and_the_dead_letters(
             assert sorted(found) == sorted(rows), (name, topic)
     types = {decode(value).type for _, value in await app.read(releases) if value is not None}
     assert types == {"release", "refusal"}
+
+
+async def test_the_program_of_the_documents_finds_the_newest_release_of_every_window(
+    environment: Path, launch: Launch, tmp_path: Path
+) -> None:
+    """Also where releases come in parts, repeated, and with parts of a revision that never becomes whole."""
+    (program,) = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "reading.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "newest.py").write_text(program, encoding="utf-8")
+    app, topic, _ = await readable(launch)
+    history = History()
+    for _, value in await app.read(topic):
+        history.take(decode(value or b""))
+    sharper = max(history.releases(), key=lambda release: len(release.items)).model_copy(update={"revision": 8})
+    stray = sharper.model_copy(update={"revision": 9})
+    parts = [encode_parts(release, len(encode(release)) - 1) for release in (sharper, stray)]
+    rows = [*parts[0][::-1], *parts[0], *parts[1][:-1]]
+    assert len(parts[0]) > 1
+    await app.client.publish([Outgoing(topic, 0, key, value) for key, value in rows])
+    for _, value in rows:
+        history.take(decode(value))
+
+    python, servers = environment / "bin" / "python", kafka_address(app.plan.broker)
+    said = await asyncio.to_thread(run, python, tmp_path / "newest.py", servers, topic)
+
+    assert [json.loads(line) for line in said.splitlines()] == [
+        [r.window.start, r.revision, r.level.name, {row.item: row.count for row in r.items}]
+        for r in sorted(history.releases(), key=lambda release: release.window.start_ms)
+    ]
+    assert 8 in {release.revision for release in history.releases()}
