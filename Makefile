@@ -4,7 +4,7 @@
 #   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
 #                                          one after another; by default three files at a time, each with a Kafka)
 #   make quick                             the unit, kinds and pipeline tests that need no Kafka
-#   make package                           the tests of the wheel, installed into .venv-wheel
+#   make package                           the wheel and stock Kafka clients, in .venv-wheel and .venv-stock
 #   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
 
@@ -30,7 +30,7 @@ help:
 	@echo "make demo     install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
 	@echo "make test     install, lint, run every test                                             (TEST_ARGS=\"-k name\")"
 	@echo "make quick    the unit, kinds and pipeline tests that need no Kafka                     (TEST_ARGS=\"-k name\")"
-	@echo "make package  build the wheel, install it into an empty environment, test it there"
+	@echo "make package  the wheel, and stock Kafka clients, in empty environments"
 	@echo "make pythons  make quick under several Pythons; now: $(PYTHONS)"
 	@echo "make lint     ruff, mypy, import-linter"
 	@echo "make clean    remove .venv*, caches and build output; the Kafka cache and state stay"
@@ -48,7 +48,7 @@ quick: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow" $(TEST_JOBS) $(TEST_ARGS)
 
 package: $(VENV)/dev.stamp
-	@echo "package: pytest, the wheel in an environment of its own (.venv-wheel)"
+	@echo "package: pytest, the wheel and stock clients in environments of their own (.venv-wheel, .venv-stock)"
 	@$(BIN)/python -m pytest tests/package $(TEST_ARGS)
 
 pythons:

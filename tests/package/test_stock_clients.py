@@ -156,7 +156,7 @@ async def test_every_client_reads_a_release_topic_and_the_dead_letters(
     app, releases, letters = await readable(launch)
     await zip_again(app, releases)
     python = environment / "bin" / "python"
-    clients = {
+    clients: dict[str, tuple[str | Path, str, str]] = {
         "kafka-python": (python, "-c", KAFKA_PYTHON),
         "confluent-kafka": (python, "-c", CONFLUENT),
         "kafkajs": (

@@ -95,3 +95,12 @@ def test_every_topic_takes_the_batches_that_are_sent_to_it_whatever_the_cluster_
     specs = [OWNERS, *Topics.of(plan).all(plan)]
     assert {spec.config["max.message.bytes"] for spec in specs} == {"1048588"}
     assert MESSAGE_BYTES < BATCH_BYTES < BROKER_BYTES
+
+
+def test_what_others_read_stays_as_it_was_written_whatever_the_cluster_compresses(plan: Plan) -> None:
+    as_written = {spec.name for spec in Topics.of(plan).all(plan) if spec.config.get("compression.type") == "producer"}
+
+    assert as_written == {
+        "app.visits.dlq",
+        *(f"releases.app-pages.{name}" for name in ("public", "partner", "internal")),
+    }
