@@ -18,12 +18,14 @@ class Forecast:
         cost: of one window.
         windows: how many it affords, if the view were alone.
         to_come: how many begin before the period ends.
+        paid: how many of these it affords with the other views at their schedule.
     """
 
     level: str
     cost: Cost
     windows: int
     to_come: int
+    paid: int
 
 
 def present_level(view: ViewPlan, statement: Statement) -> int:
@@ -56,15 +58,17 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     def begun(at: int, time_ms: int) -> int:
         return views[at].window.shape.begun(starts[at], time_ms)
 
-    found = {
-        view.name: Forecast(view.levels[levels[at]].name, costs[at], statement.left.fits(costs[at]), begun(at, end))
-        for at, view in enumerate(views)
-    }
     low, high = min(starts, default=end), end
     while low < high:
         middle = (low + high + 1) // 2
         asked = sum((cost * begun(at, middle) for at, cost in enumerate(costs)), Cost.ZERO)
         low, high = (middle, high) if asked <= statement.left else (low, middle - 1)
+    found = {
+        view.name: Forecast(
+            view.levels[levels[at]].name, costs[at], statement.left.fits(costs[at]), begun(at, end), begun(at, low)
+        )
+        for at, view in enumerate(views)
+    }
     return found, low
 
 

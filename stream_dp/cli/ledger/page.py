@@ -175,9 +175,13 @@ def _forecast(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
         prices = (_number(view.cost, entry) for entry in entries)
         table.add_row(name, view.level, *prices, str(view.windows), str(view.to_come))
     yield table
-    end = statement.account.period.end_ms
-    reach = "to the end of the period" if lasts_ms == end else f"for windows that begin before {moment(lasts_ms)}"
-    yield Text(f"Charged at worst, what is left pays for all views {reach}.")
+    if lasts_ms == statement.account.period.end_ms:
+        reach = "pays for all views to the end of the period"
+    elif any(view.paid for view in views.values()):
+        reach = f"pays for all views for windows that begin before {moment(lasts_ms)}"
+    else:
+        reach = "does not pay for the next windows of all views"
+    yield Text(f"Charged at worst, what is left {reach}.")
 
 
 def _number(cost: Cost, name: str) -> str:

@@ -177,6 +177,19 @@ def test_forecast_ends_where_the_first_window_cannot_be_paid_for(visits_file: Pa
     assert "for windows that begin before" in shown(plan, office.statement())
 
 
+def test_forecast_says_so_where_the_next_windows_are_not_paid_for(visits_file: Path) -> None:
+    visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', 'epsilon: "5"'))
+    plan = load_plan(visits_file)
+    statement = three_days(plan).statement()
+    assert {name: (view.windows, view.paid) for name, view in forecast(plan, statement)[0].items()} == {
+        "pages": (0, 0),
+        "searches": (1, 0),
+    }
+    page = shown(plan, statement)
+    assert "Charged at worst, what is left does not pay for the next windows of all views." in " ".join(page.split())
+    assert "begin before" not in page
+
+
 def test_a_grant_makes_the_windows_to_come_dearer_and_counts_its_window_once(visits: Plan) -> None:
     office = three_days(visits)
     office.sharpen("pages", 2, "staff", 1, 2)
