@@ -25,8 +25,6 @@ from stream_dp.errors import Fault
 from stream_dp.exact.rationals import Inexact
 
 BROKER_VARIABLE = "STREAM_DP_BROKER"
-NEAR = 0.7
-"""How alike two words are of which one may be a slip for the other: "itme" and "item" 0.75, "filter" and "item" 0.6."""
 
 _ENTRY_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {name: TypeAdapter(entry) for name, entry in ENTRIES.items()}
 
@@ -118,7 +116,7 @@ def sections_of(config: Config) -> Sections:
 def unknown(word: str, known: Iterable[str]) -> str:
     """What to say of a word that is not among `known`: the nearest of them, or all."""
     names = sorted(known)
-    near = get_close_matches(word, names, n=1, cutoff=NEAR)
+    near = get_close_matches(word, names, n=1, cutoff=0.7)  # "itme" and "item" have 0.75, "filter" and "item" 0.6
     if near:
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(names)}" if names else "there is none"
