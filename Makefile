@@ -49,7 +49,7 @@ quick: $(VENV)/dev.stamp
 
 package: $(VENV)/dev.stamp
 	@echo "package: pytest, the wheel and stock clients in environments of their own (.venv-wheel, .venv-stock)"
-	@$(BIN)/python -m pytest tests/package $(TEST_ARGS)
+	@$(BIN)/python -m pytest tests/package -m "slow or not slow" $(TEST_ARGS)
 
 pythons:
 	@failed=; for python in $(PYTHONS); do \

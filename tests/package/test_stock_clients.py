@@ -27,7 +27,7 @@ from stream_dp.runtime.client import Outgoing, kafka_address
 from stream_dp.testing import Application
 from tests.support.reading import Launch, readable
 
-pytestmark = [pytest.mark.package, pytest.mark.broker]
+pytestmark = [pytest.mark.package, pytest.mark.broker, pytest.mark.slow]
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = CHECKOUT / ".venv-stock"
