@@ -49,5 +49,9 @@ class OutageError(BrokerError):
     """The broker does not answer; asking it again later may help."""
 
 
+class AddressError(StreamDPError):
+    """Nobody can listen at an address: another process does, or it is none of this machine."""
+
+
 class StorageError(StreamDPError):
     """The folder of the local state cannot be read or written; nothing that was acknowledged is lost."""

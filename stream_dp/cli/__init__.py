@@ -8,6 +8,7 @@ from importlib import import_module
 import click
 
 from stream_dp.errors import ConfigError, ParameterError, StreamDPError
+from stream_dp.runtime.logs import last_line
 from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
@@ -55,8 +56,8 @@ def main() -> None:
         cli()
     except (ConfigError, ParameterError) as error:
         for fault in error.faults:
-            click.echo(f"error: {fault}", err=True)
+            click.echo(last_line(f"error: {fault}"), err=True)
         sys.exit(WRONG_CONFIGURATION)
     except StreamDPError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(last_line(f"error: {error}"), err=True)
         sys.exit(FAILED)

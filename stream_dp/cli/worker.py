@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,9 @@ from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.client import MEMORY
+from stream_dp.runtime.logs import FORMATS, speak
 from stream_dp.runtime.running import run_worker
+from stream_dp.runtime.serving import LOOPBACK, Address
 from stream_dp.windows.durations import parse_duration
 
 
@@ -22,6 +23,15 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
         return parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _address(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Address | None:
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) >= 1 << 16:
+        raise click.BadParameter(f"write PORT or HOST:PORT, with a port of at most 65535, not {text!r}")
+    return Address(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
 
 
 @click.command()
@@ -45,9 +55,30 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     show_default=True,
     help="How long the start may wait for one thing: the broker, the group. A recovery that goes on is not cut off.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say what Faust is doing, too.")
+@click.option(
+    "--http",
+    metavar="[HOST:]PORT",
+    callback=_address,
+    help="Answer /metrics (for Prometheus), /livez and /readyz there. HOST is 127.0.0.1 unless given: the counters are "
+    "exact, so whoever reaches the port has to be trusted like an operator. [default: nowhere]",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(list(FORMATS)),
+    default="text",
+    show_default=True,
+    help="How the log is written: lines of text, or one JSON object a line.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Say what Faust and the Kafka client are doing, too.")
 def worker(
-    file: Path, data_dir: Path | None, replication: int, accept_loss: bool, start_within: int, verbose: bool
+    file: Path,
+    data_dir: Path | None,
+    replication: int,
+    accept_loss: bool,
+    start_within: int,
+    http: Address | None,
+    log_format: str,
+    verbose: bool,
 ) -> None:
     """Run one worker of the application that FILE describes.
 
@@ -60,7 +91,7 @@ def worker(
     takes. What the worker waits for stands in its log. SIGINT and SIGTERM end it within 10 s, a second one at once.
 
     How many records were read, and for every view counted, refused (by reason) and released, stands in counters.json
-    in the state folder; what was refused, as metadata, in the dead-letter topic.
+    in the state folder, and on /metrics where --http is given; what was refused, as metadata, in the dead-letter topic.
 
     A worker that finds windows in the release topics which its tables do not know ends with code 2 and says so: their
     state was lost, and releasing them again would spend the budget a second time. Restore the data folder and the
@@ -75,7 +106,7 @@ def worker(
 
     Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
     """
-    speak(verbose)
+    speak(log_format, verbose=verbose)
     plan = load_plan(file)
     if data_dir is not None:
         plan = replace(plan, data_dir=data_dir)
@@ -85,20 +116,12 @@ def worker(
             "`stream-dp demo` runs on it, and `stream-dp kafka up` starts a real Kafka"
         )
     uvloop.run(
-        run_worker(plan, AGENTS, replication=replication, accept_loss=accept_loss, start_within_s=start_within / 1000)
+        run_worker(
+            plan,
+            AGENTS,
+            replication=replication,
+            accept_loss=accept_loss,
+            start_within_s=start_within / 1000,
+            http=http,
+        )
     )
-
-
-def speak(verbose: bool) -> None:
-    """Log what operators need; with `verbose` what Faust and the Kafka client say as well.
-
-    These say a hundred times a second that a broker is gone. The worker says so once, and why it ends when it does.
-    """
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for name in ("worker", "control"):
-        logging.getLogger(f"stream_dp.{name}").setLevel(logging.INFO)
-    if not verbose:
-        for name in ("aiokafka", "faust", "mode", "stream_dp.runtime"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)

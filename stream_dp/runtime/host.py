@@ -23,6 +23,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.allocator import give_back_freed
 from stream_dp.runtime.application import App
+from stream_dp.runtime.balances import Balances
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import PartitionLostError, Writer
@@ -66,6 +67,7 @@ class Host:
         topics: the topics of its application.
         tables: the application's tables by name.
         counters: what was counted since the start of the worker.
+        balances: what its ledgers have left, by what was published.
         clock_ms: the wall clock.
         outboxes: what waits to be published (`stream_dp.runtime.slots`), by partition and the
             owner as whom it was loaded.
@@ -98,6 +100,7 @@ class Host:
         self.topics = Topics.of(plan)
         self.tables = tables
         self.counters = Counters()
+        self.balances = Balances(self.topics.accounts)
         self.clock_ms = clock_ms
         self.outboxes: dict[tuple[int, Writer], Outboxes] = {}
         self.outboxes_changed = asyncio.Event()
@@ -121,6 +124,7 @@ class Host:
         self._mergers.clear()
         self._engines.clear()
         self.outboxes.clear()
+        self.balances.forget()
 
     # -- what an agent reads ----------------------------------------------------------------------------------
 
@@ -288,6 +292,7 @@ class Host:
         """
         async with self._app.outage.waiting():
             await owner.publish(messages, slot_ms)
+        self.balances.take(messages)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""

@@ -27,6 +27,10 @@ class Counters:
         wanted = set(labels.items())
         return sum(amount for (key, found), amount in self._totals.items() if key == name and wanted <= set(found))
 
+    def by_labels(self, name: str) -> dict[tuple[tuple[str, str], ...], int]:
+        """The totals of a counter, by its labels."""
+        return {labels: amount for (key, labels), amount in self._totals.items() if key == name}
+
     def lines(self) -> dict[str, int]:
         """Every counter as text, sorted: `events_refused{reason=late,view=x}`."""
         return {

@@ -87,6 +87,11 @@ class Outage:
                 except OutageError:
                     await asyncio.sleep(RETRY_SECONDS)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the broker is waited for at present, and has been for longer than is usual."""
+        return self._since is not None
+
     def was_within(self, seconds: float) -> bool:
         """Whether the broker is silent, or was less than so many seconds ago."""
         return self._since is not None or time.monotonic() - self._over < seconds

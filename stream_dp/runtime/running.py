@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -17,12 +16,15 @@ from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client, kafka_address
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.exposition import Exposition
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.folder import locked
+from stream_dp.runtime.health import Health
 from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
+from stream_dp.runtime.serving import Address, serving
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
 from stream_dp.runtime.worker import Worker
@@ -41,6 +43,7 @@ async def run_worker(
     *,
     replication: int = 1,
     start_within_s: float = START_SECONDS,
+    http: Address | None = None,
     **options: Any,
 ) -> None:
     """Run a worker until SIGINT or SIGTERM, which end the process within 10 s, whatever it is doing.
@@ -52,24 +55,29 @@ async def run_worker(
         agents: by name (`stream_dp.agents.AGENTS`).
         replication: copies of every created topic.
         start_within_s: how long the start may wait for one thing without progress.
+        http: where to answer operators; None: nowhere.
         options: passed on to `Worker`.
 
     Raises:
         StreamDPError: it could not start.
     """
     stop, start = Stop(), Start(start_within_s)
+    health = Health(start, stop)
     stop.listen()
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_news)
     with locked(plan.data_dir):
-        watch = asyncio.create_task(_watch_start(plan, start, stop))
-        for computing in await asyncio.to_thread(measure, plan):
-            level = logging.INFO if computing.advised else logging.WARNING
-            log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
         async with AsyncExitStack() as stack:
+            if http is not None:
+                at = await stack.enter_async_context(serving(http, health, Exposition(plan, health)))
+                log.info("/metrics, /livez and /readyz are on http://%s, for operators", at)
+            watch = asyncio.create_task(_watch_start(plan, start, stop))
+            for computing in await asyncio.to_thread(measure, plan):
+                level = logging.INFO if computing.advised else logging.WARNING
+                log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
             start.wait_for(f"the broker at {kafka_address(plan.broker)}")
             client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
-            life = running(plan, client, agents, replication=replication, start=start, **options)
+            life = running(plan, client, agents, replication=replication, health=health, **options)
             try:
                 worker = await stack.enter_async_context(life)
             except OutageError as error:  # threads of an application that started in part would keep the process
@@ -111,7 +119,7 @@ async def _end_on_crash(worker: Worker, stop: Stop, counters: CountersFile) -> N
     if isinstance(reason, StreamDPError):
         leave(1, f"error: {reason}")
     if reason is not None and not isinstance(reason, KafkaError | OSError):
-        traceback.print_exception(reason)
+        log.error("the worker crashes by an error of its own", exc_info=reason)
     leave(1, f"crashed by {type(reason).__name__}: {reason}; it can be started again")
 
 
@@ -127,7 +135,7 @@ async def running(
     agents: Mapping[str, Agent],
     *,
     replication: int = 1,
-    start: Start | None = None,
+    health: Health | None = None,
     **options: Any,
 ) -> AsyncIterator[Worker]:
     """A worker that runs: it has joined, recovered its tables and owns its partitions, or has crashed.
@@ -139,10 +147,11 @@ async def running(
         client: of its broker, a patient one.
         agents: by name.
         replication: copies of every created topic.
-        start: is told what it waits for.
+        health: is told what the start waits for, and of the worker.
         options: passed on to `Worker`.
     """
-    start = start or Start()
+    health = health or Health(Start())
+    start = health.start
     prf_key = load_key(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
     start.wait_for(f"the answers of the broker at {kafka_address(plan.broker)} about the topics")
@@ -151,6 +160,7 @@ async def running(
     )
     await start.patiently(lambda: admit(plan, settled, client))
     worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
+    health.worker = worker
     start.wait_for(worker.words)
     try:
         await worker.start()

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any, NoReturn
 
+from stream_dp.runtime.logs import last_line
+
 STOP_SECONDS = 7.0
 """How long a worker that is told to stop may take to finish and commit the chunk at hand."""
 
@@ -55,23 +57,23 @@ def _watch() -> None:
 
 def _leave_now(why: str) -> NoReturn:
     """End the process from any thread; a logger might wait for the one that hangs."""
-    os.write(sys.stderr.fileno(), f"{why}\n".encode())
+    os.write(sys.stderr.fileno(), f"{last_line(why, logging.WARNING)}\n".encode())
     os._exit(0)
 
 
 def start_over(why: str) -> NoReturn:
     """Run the process's command again, under the same process id, as a supervisor would; a loss is accepted once."""
-    _say(why)
+    _say(why, logging.WARNING)
     os.execv(sys.executable, [sys.executable, *(word for word in sys.orig_argv[1:] if word != "--accept-loss")])  # noqa: S606
 
 
 def leave(code: int, why: str) -> NoReturn:
     """End the process with what was acknowledged and nothing more; why is said on standard error."""
-    _say(why)
+    _say(why, logging.ERROR if code else logging.INFO)
     os._exit(code)
 
 
-def _say(why: str) -> None:
-    sys.stderr.write(f"{why}\n")
+def _say(why: str, level: int) -> None:
+    sys.stderr.write(f"{last_line(why, level)}\n")
     sys.stderr.flush()
     logging.shutdown()

@@ -44,6 +44,8 @@ class Timers:
         self._host = host
         self._client = client
         self._greeted: set[int] = set()
+        self.ticked_ms: int | None = None
+        """When the last tick was sent, by the host's clock."""
 
     def forget(self) -> None:
         """Greet every partition anew: partitions may have changed hands."""
@@ -65,6 +67,7 @@ class Timers:
         self._greeted.update(new)
         greetings = [heartbeat for partition in new for heartbeat in self._heartbeats(partition)]
         await self._host.send([*ticks, *greetings])
+        self.ticked_ms = self._host.clock_ms()
 
     async def _ticks(self) -> list[Message]:
         """A tick for every partition of this worker, none while it is not known which these are.

@@ -113,14 +113,29 @@ class Worker:
 
     def words(self) -> str:
         """What it waits for until it runs; nothing if it does."""
-        recovery = self.app.tables.recovery
         if not self._joined:
             return f"the group: the session of a worker that died may last up to {self._session_s:g} s"
-        recovered = recovery.completed.is_set() and all(table.is_recovered for table in self.tables.values())
-        if self.app.rebalancing or not recovered:
-            rows = max(0, recovery.active_remaining_total())
-            return f"the recovery of the tables: {rows:,} rows of the changelogs to go"
+        if self.is_recovering:
+            return f"the recovery of the tables: {self.rows_to_recover:,} rows of the changelogs to go"
         return ""
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether it recovers its tables, or is about to, in a rebalance."""
+        is_complete = self.app.tables.recovery.completed.is_set()
+        recovered = is_complete and all(table.is_recovered for table in self.tables.values())
+        return self.app.rebalancing or not recovered
+
+    @property
+    def rows_to_recover(self) -> int:
+        """How many rows of the changelogs are still to be read; 0 if it does not recover."""
+        return max(0, self.app.tables.recovery.active_remaining_total()) if self.is_recovering else 0
+
+    @property
+    def ticked_s(self) -> int | None:
+        """When it sent its last tick, in whole seconds since the epoch; None if it sent none."""
+        ticked_ms = self._timers.ticked_ms
+        return None if ticked_ms is None else ticked_ms // 1000
 
     @property
     def was_cut_off(self) -> bool:
@@ -128,9 +143,14 @@ class Worker:
         return self.app.outage.was_within(2 * self._session_s)
 
     @property
+    def partitions(self) -> list[int]:
+        """Which partitions it has."""
+        return sorted(set().union(*(table.owned for table in self.tables.values())))
+
+    @property
     def share(self) -> str:
-        """Which partitions it has, for the log."""
-        owned = sorted(set().union(*(table.owned for table in self.tables.values())))
+        """The same, for the log."""
+        owned = self.partitions
         if not owned:
             return "; it has no partition yet, since other workers have them all"
         return f"; partition{'s' if owned[1:] else ''} {', '.join(map(str, owned))}"

@@ -3,7 +3,7 @@
     python -m tests.broker.worker_process CONFIG --broker HOST:PORT --data-dir DIR --status FILE
         [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
         [--die-before WHAT:N [--by-filling FOLDER | --by-locking FOLDER]] [--hang WHERE] [--trap FILE]
-        [--through HOST:PORT]
+        [--through HOST:PORT] [--http PORT] [--log-format FORM]
 
 It logs what `stream-dp worker --verbose` does, with `--terse` what that does otherwise. It writes its counters to the
 status file ten times a second.
@@ -43,13 +43,14 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from faust.tables.recovery import Recovery
 
 from stream_dp.agents import AGENTS
-from stream_dp.cli.worker import speak
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, StreamDPError
 from stream_dp.runtime import application, running
 from stream_dp.runtime.fence import Row, Writer
 from stream_dp.runtime.host import Agent, Host
+from stream_dp.runtime.logs import last_line, speak
 from stream_dp.runtime.running import run_worker
+from stream_dp.runtime.serving import LOOPBACK, Address
 from stream_dp.runtime.starting import START_SECONDS
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.windows.effects import Message
@@ -70,10 +71,12 @@ def main() -> None:
     parser.add_argument("--trap", type=Path)
     parser.add_argument("--through", default="")
     parser.add_argument("--terse", action="store_true")
+    parser.add_argument("--http", type=int)
+    parser.add_argument("--log-format", default="text")
     parser.add_argument("--start-within", type=float, default=START_SECONDS)
     parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
     given = parser.parse_args()
-    speak(verbose=not given.terse)
+    speak(given.log_format, verbose=not given.terse)
     application.SESSION_SECONDS = given.session_seconds
     if given.die_before:
         what, number = given.die_before.rsplit(":", 1)
@@ -87,7 +90,14 @@ def main() -> None:
         go_through(*given.through.rsplit(":", 1))
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
-    work = run_worker(plan, agents, tick_seconds=0.1, accept_loss=given.accept_loss, start_within_s=given.start_within)
+    work = run_worker(
+        plan,
+        agents,
+        tick_seconds=0.1,
+        accept_loss=given.accept_loss,
+        start_within_s=given.start_within,
+        http=None if given.http is None else Address(LOOPBACK, given.http),
+    )
 
     async def life() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, say_what_waits)
@@ -96,10 +106,10 @@ def main() -> None:
     try:
         uvloop.run(life())
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(last_line(f"error: {error}"), file=sys.stderr)
         sys.exit(2)
     except StreamDPError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(last_line(f"error: {error}"))
 
 
 def say_what_waits() -> None:

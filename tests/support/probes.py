@@ -1,0 +1,45 @@
+"""What a Prometheus and a supervisor ask a worker."""
+
+from __future__ import annotations
+
+import socket
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from stream_dp.runtime.serving import LOOPBACK
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as held:
+        held.bind((LOOPBACK, 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    """Status and text of an answer; (0, "") if nobody answers."""
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
+            session.get(f"http://{LOOPBACK}:{port}{path}") as answer,
+        ):
+            return answer.status, await answer.text()
+    except aiohttp.ClientConnectionError:
+        return 0, ""
+
+
+def parsed(page: str) -> Samples:
+    """The samples of a page, by name and labels; every one has its type and a meaning."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(page):
+        assert family.type in ("counter", "gauge"), family
+        assert family.documentation, family
+        for sample in family.samples:
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            assert key not in found
+            found[key] = sample.value
+    return found

@@ -1,0 +1,63 @@
+"""The HTTP port of a worker: three answers, on loopback, by its own event loop."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from stream_dp.errors import AddressError, StateError
+from stream_dp.runtime.exposition import Exposition
+from stream_dp.runtime.health import Health
+from stream_dp.runtime.serving import LOOPBACK, Address, serving
+from stream_dp.runtime.starting import Start
+from stream_dp.runtime.worker import Worker
+from tests.support.probes import free_port, get, parsed
+
+FREE = Address(LOOPBACK, 0)
+
+
+async def test_probes_are_answered_before_there_is_a_worker_while_it_runs_and_when_it_has_crashed(
+    worker: Worker,
+) -> None:
+    start = Start()
+    health = Health(start)
+    async with serving(FREE, health, Exposition(worker.plan, health)) as (_, port):
+        start.wait_for("the broker at here:9092")
+        assert await get(port, "/livez") == (200, "ok\n")
+        assert await get(port, "/readyz") == (503, "waiting for the broker at here:9092\n")
+
+        health.worker = worker
+        assert await get(port, "/livez") == await get(port, "/readyz") == (200, "ok\n")
+
+        await worker.app.crash(StateError("the counts of zelda"))
+        assert await get(port, "/livez") == (503, "the worker has crashed; its process ends\n")
+        assert await get(port, "/readyz") == (503, "waiting for its end, since it has crashed\n")
+    assert await get(port, "/livez") == (0, "")
+
+
+async def test_metrics_are_in_the_text_format_of_prometheus_and_nothing_else_is_served(worker: Worker) -> None:
+    health = Health(Start())
+    health.worker = worker
+    async with serving(FREE, health, Exposition(worker.plan, health)) as (_, port):
+        status, page = await get(port, "/metrics")
+        assert status == 200
+        assert parsed(page)["stream_dp_ready", ()] == 1
+        for path in ("/", "/table", "/metrics/x", "/stats"):
+            assert (await get(port, path))[0] == 404
+
+
+async def test_an_address_that_cannot_be_listened_at_is_said_in_one_sentence(worker: Worker) -> None:
+    health = Health(Start())
+    page = Exposition(worker.plan, health)
+    port = free_port()
+    with socket.socket() as other:
+        other.bind((LOOPBACK, port))
+        other.listen()
+        words = f"^the worker cannot listen on {LOOPBACK}:{port}: Address already in use; give --http another address$"
+        with pytest.raises(AddressError, match=words):
+            async with serving(Address(LOOPBACK, port), health, page):
+                pass
+    with pytest.raises(AddressError, match=r"^the worker cannot listen on \[2001:db8::1\]:9102: "):
+        async with serving(Address("2001:db8::1", 9102), health, page):
+            pass
