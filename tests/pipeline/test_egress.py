@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,8 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from stream_dp.runtime.exposition import Exposition
+from stream_dp.runtime.health import Health
+from stream_dp.runtime.logs import JsonLines
+from stream_dp.runtime.serving import LOOPBACK, Address, serving
+from stream_dp.runtime.starting import Start
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Raw, Watermark
+from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -59,6 +66,40 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_or_
         for secret in SECRETS:
             assert not any(secret in text for text in texts), (place, secret)
     assert any(b'"/0"' in text for texts in found.values() for text in texts), "the search would find what is there"
+
+
+REASONS = {"malformed_json", "missing_field", "clipped"}
+"""Why some of `visits_of` are not counted."""
+
+
+async def test_no_user_rare_item_or_refused_content_is_in_metrics_answers_to_probes_or_a_log_of_json(
+    launch: Launch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The values of labels are names of the configuration and fixed words; numbers are those of the counters."""
+    caplog.set_level(logging.DEBUG, "stream_dp")
+    app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
+    health = Health(Start())
+    health.worker = worker = await app.start()
+    await app.publish(visits_of(start_of(next(iter(app.plan.views.values()))), pages=3, users=471))
+    async with serving(Address(LOOPBACK, 0), health, Exposition(app.plan, health)) as (_, port):
+        answers = [await get(port, path) for path in ("/livez", "/readyz", "/zelda")]
+        for view in app.plan.views:
+            await app.wait_for_releases(view, 1)
+        await app.eventually(lambda: dead_letters(app, 2))
+        status, page = await get(port, "/metrics")
+
+    assert [text for _, text in answers] == ["ok\n", "ok\n", "404: Not Found"]
+    found = parsed(page)
+    assert status == 200
+    assert not any(secret.decode() in name for name in map(str, found) for secret in SECRETS)
+    values = {value for _, labels in found for _, value in labels}
+    assert values <= {*app.plan.views, *app.plan.ledgers, *REASONS, ""}
+    names = {name for name, _ in found if name.endswith("_total")}
+    counted = {line.split("{")[0] for line in worker.counters.lines()}
+    assert {f"stream_dp_{name}_total" for name in counted} <= names
+    said = [JsonLines().format(record) for record in caplog.records]
+    assert all(json.loads(line)["message"] for line in said)
+    assert not any(secret.decode() in line for line in said for secret in SECRETS)
 
 
 async def dead_letters(app: Application, number: int) -> bool:

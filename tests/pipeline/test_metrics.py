@@ -1,0 +1,64 @@
+"""Prometheus scrapes a worker that runs: what it reads is what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from stream_dp.records.codec import decode_entry
+from stream_dp.records.statement import read_statements
+from stream_dp.runtime.exposition import Exposition
+from stream_dp.runtime.health import Health
+from stream_dp.runtime.serving import LOOPBACK, Address, serving
+from stream_dp.runtime.starting import Start
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import Application, Event, Raw, Watermark, count_script
+from tests.support.probes import get, parsed
+from tests.support.views import CHOOSERS, TOPK, start_of
+
+Launch = Callable[..., Awaitable[Application]]
+MINUTE = 60_000
+
+
+async def left_by_the_accounts(app: Application) -> dict[str, float]:
+    """By ledger, what share of its budget the accounts say is left, of the cap that has the least."""
+    rows = await app.read(Topics.of(app.plan).accounts)
+    statements = read_statements(enumerate(decode_entry(value) for _, value in rows if value is not None))
+    return {
+        period.ledger: min(float(left / cap) for left, cap in zip(one.left, one.budget, strict=True) if cap)
+        for period, one in statements.items()
+    }
+
+
+async def test_a_scrape_reads_what_was_counted_released_and_left(launch: Launch) -> None:
+    app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
+    worker = await app.start()
+    health = Health(Start())
+    health.worker = worker
+    top, pages = sorted(app.plan.views.values(), key=lambda view: view.window.shape.stretch(0).end_ms, reverse=True)
+    start = start_of(pages)
+    events = [Event(f"u{user}", f"/{page}", start + user) for user in range(50) for page in range(user % 5)]
+    await app.publish([*events, Raw(0, b"u1", b"{", {}), Watermark(start + 2 * MINUTE + 10_000)])
+    await app.wait_for_releases(pages.name, 2)
+    await app.wait_for_releases(top.name, 1)
+
+    async with serving(Address(LOOPBACK, 0), health, Exposition(app.plan, health)) as (_, port):
+        assert await get(port, "/readyz") == (200, "ok\n")
+        status, page = await get(port, "/metrics")
+    found = parsed(page)
+
+    def total(name: str, **labels: str) -> float:
+        return found[f"stream_dp_{name}_total", tuple(sorted(labels.items()))]
+
+    assert status == 200
+    assert total("events_consumed") == len(events) + 1 + app.plan.partitions
+    assert total("watermarks_read") == app.plan.partitions
+    assert total("events_refused", reason="malformed_json", view="") == 1
+    for view, windows in ((pages, 2), (top, 1)):
+        expected = count_script(view, start, events)
+        assert total("events_counted", view=view.name) == sum(expected.counts[start].values())
+        assert total("events_refused", reason="clipped", view=view.name) == expected.refused["clipped"]
+        assert total("windows_released", view=view.name) == windows
+        assert total("windows_refused", view=view.name) == total("windows_lost", view=view.name) == 0
+    ratios = {dict(labels)["ledger"]: value for (name, labels), value in found.items() if name.endswith("_ratio")}
+    assert ratios == await left_by_the_accounts(app)
+    assert all(0 < ratio < 1 for ratio in ratios.values())
