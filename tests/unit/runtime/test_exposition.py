@@ -14,6 +14,7 @@ from stream_dp.runtime.health import Health
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.worker import Worker
 from stream_dp.windows.effects import ROWS_LOADED, Increment
+from tests.support.operating import METRICS
 from tests.support.probes import parsed
 
 SOURCES = [path for path in Path(stream_dp.__file__).parent.rglob("*.py") if path != Path(exposition.__file__)]
@@ -50,6 +51,15 @@ def test_every_counter_of_the_package_is_described_and_nothing_else() -> None:
     found = counted_in_the_package() - {("name", ("view",)), ("ROWS_LOADED", ())}
     found |= {(name, ("view",)) for name in ("windows_sharpened", "sharpenings_refused")} | {(ROWS_LOADED, ())}
     assert found == {(name, counted.labels) for name, counted in COUNTERS.items()}
+
+
+async def test_every_metric_is_described_to_operators_with_its_labels(worker: Worker) -> None:
+    await worker._timers.tick()
+    families = list(Exposition(worker.plan, health_of(worker)).collect())
+    names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+    assert names == METRICS.keys()
+    for name, counted in COUNTERS.items():
+        assert METRICS[f"stream_dp_{name}_total"] == counted.labels
 
 
 async def test_counters_stand_on_the_page_with_their_labels_and_begin_at_zero(worker: Worker) -> None:
