@@ -83,8 +83,15 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
             return (ready, counts) == ((1, app.plan.partitions), {stream.windows})
 
         await app.eventually(released, within_s=30)
+        _, half = await asyncio.open_connection(LOOPBACK, port)  # it delays no end
+        half.write(b"GET /livez HTTP/1.1\r\n")
+        reader, wrong = await asyncio.open_connection(LOOPBACK, port)  # it is not logged
+        wrong.write(b"\x16\x03\x01 this is TLS\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.0 400 Bad Request\r\n"
         assert worker.terminate(10) == 0
         assert await get(port, "/livez") == (0, "")
+        half.close()
+        wrong.close()
         said = [json.loads(line) for line in worker.ending().splitlines()]
         assert said[-1]["message"] == f"worker of {app.plan.name} stopped"
         assert all(line.keys() == {"time", "level", "logger", "message"} for line in said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -24,6 +23,8 @@ Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 SECRETS = [b"zelda", b"cellar-door", b"4711", b"badly-formed"]
 """Parts of a user's name, of an item that few have, of the number of users of an item, of a record that is refused."""
+REASONS = {"malformed_json", "missing_field", "clipped"}
+"""Why some of `visits_of` are not counted."""
 DEPENDENT = {"items", "complete", "held", "told"}
 """Fields of a record that may depend on the data: what is released, and for a top-k how many draws it took."""
 
@@ -47,7 +48,15 @@ async def public(app: Application) -> dict[str, list[bytes]]:
     }
 
 
-async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_or_counters(
+async def answers(app: Application) -> dict[str, str]:
+    """What the HTTP port of a worker says, by path."""
+    health = Health(Start())
+    health.worker = app.worker
+    async with serving(Address(LOOPBACK, 0), health, Exposition(app.plan, health)) as (_, port):
+        return {path: (await get(port, path))[1] for path in ("/metrics", "/livez", "/readyz", "/nothing")}
+
+
+async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_counters_metrics_or_answers_to_probes(
     launch: Launch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "stream_dp")
@@ -62,44 +71,20 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_or_
     found = await public(app)
     said = "\n".join(f"{record.getMessage()} {record.exc_text or ''}" for record in caplog.records)
     assert said
-    for place, texts in {**found, "log": [said.encode()], "counters": [str(worker.counters.lines()).encode()]}.items():
+    answered = await answers(app)
+    metrics = parsed(answered.pop("/metrics"))
+    assert answered == {"/livez": "ok\n", "/readyz": "ok\n", "/nothing": "404: Not Found"}
+    assert {value for _, labels in metrics for _, value in labels} <= {*app.plan.views, *app.plan.ledgers, *REASONS, ""}
+    private = {
+        "log": [said.encode()],
+        "log of json": [JsonLines().format(record).encode() for record in caplog.records],
+        "counters": [str(worker.counters.lines()).encode()],
+        "metrics": [str(list(metrics)).encode()],
+    }
+    for place, texts in {**found, **private}.items():
         for secret in SECRETS:
             assert not any(secret in text for text in texts), (place, secret)
     assert any(b'"/0"' in text for texts in found.values() for text in texts), "the search would find what is there"
-
-
-REASONS = {"malformed_json", "missing_field", "clipped"}
-"""Why some of `visits_of` are not counted."""
-
-
-async def test_no_user_rare_item_or_refused_content_is_in_metrics_answers_to_probes_or_a_log_of_json(
-    launch: Launch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The values of labels are names of the configuration and fixed words; numbers are those of the counters."""
-    caplog.set_level(logging.DEBUG, "stream_dp")
-    app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
-    health = Health(Start())
-    health.worker = worker = await app.start()
-    await app.publish(visits_of(start_of(next(iter(app.plan.views.values()))), pages=3, users=471))
-    async with serving(Address(LOOPBACK, 0), health, Exposition(app.plan, health)) as (_, port):
-        answers = [await get(port, path) for path in ("/livez", "/readyz", "/zelda")]
-        for view in app.plan.views:
-            await app.wait_for_releases(view, 1)
-        await app.eventually(lambda: dead_letters(app, 2))
-        status, page = await get(port, "/metrics")
-
-    assert [text for _, text in answers] == ["ok\n", "ok\n", "404: Not Found"]
-    found = parsed(page)
-    assert status == 200
-    assert not any(secret.decode() in name for name in map(str, found) for secret in SECRETS)
-    values = {value for _, labels in found for _, value in labels}
-    assert values <= {*app.plan.views, *app.plan.ledgers, *REASONS, ""}
-    names = {name for name, _ in found if name.endswith("_total")}
-    counted = {line.split("{")[0] for line in worker.counters.lines()}
-    assert {f"stream_dp_{name}_total" for name in counted} <= names
-    said = [JsonLines().format(record) for record in caplog.records]
-    assert all(json.loads(line)["message"] for line in said)
-    assert not any(secret.decode() in line for line in said for secret in SECRETS)
 
 
 async def dead_letters(app: Application, number: int) -> bool:

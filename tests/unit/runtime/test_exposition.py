@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from stream_dp.runtime.exposition import COUNTERS, STEP_SECONDS, Exposition
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.worker import Worker
+from stream_dp.testing import application
 from stream_dp.windows.effects import ROWS_LOADED, Increment
 from tests.support.operating import METRICS
-from tests.support.probes import parsed
+from tests.support.probes import Samples, parsed
 
 SOURCES = [path for path in Path(stream_dp.__file__).parent.rglob("*.py") if path != Path(exposition.__file__)]
 
@@ -100,6 +102,25 @@ async def test_a_worker_that_runs_says_which_share_it_has_and_when_it_ticked(
 async def test_before_there_is_a_worker_the_page_says_that_it_is_not_ready(worker: Worker) -> None:
     page = Exposition(worker.plan, Health(Start())).page().decode()
     assert parsed(page) == {("stream_dp_ready", ()): 0, ("stream_dp_broker_silent", ()): 0}
+
+
+async def test_a_worker_that_has_yet_to_join_is_not_ready_and_has_nothing(
+    visits: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Samples] = []
+    start = Worker.start
+
+    async def looked_at(worker: Worker) -> None:
+        seen.append(parsed(Exposition(worker.plan, health_of(worker)).page().decode()))
+        await start(worker)
+
+    monkeypatch.setattr(Worker, "start", looked_at)
+    async with application(visits(), tmp_path) as app:
+        await app.start()
+    (found,) = seen
+    assert {found[f"stream_dp_{name}", ()] for name in ("ready", "partitions_owned", "broker_silent")} == {0}
+    assert ("stream_dp_last_tick_timestamp_seconds", ()) not in found
+    assert found["stream_dp_events_consumed_total", ()] == 0
 
 
 async def test_the_page_stays_as_it_is_for_ten_seconds(worker: Worker) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -61,3 +63,34 @@ async def test_an_address_that_cannot_be_listened_at_is_said_in_one_sentence(wor
     with pytest.raises(AddressError, match=r"^the worker cannot listen on \[2001:db8::1\]:9102: "):
         async with serving(Address("2001:db8::1", 9102), health, page):
             pass
+
+
+STARTS_OVER = """
+import asyncio, os, sys, uvloop
+from stream_dp.runtime.exposition import Exposition
+from stream_dp.runtime.health import Health
+from stream_dp.runtime.serving import Address, serving
+from stream_dp.runtime.starting import Start
+from stream_dp.runtime.stopping import start_over
+
+class Plan:
+    views = {}
+
+async def run():
+    health = Health(Start())
+    async with serving(Address("127.0.0.1", int(sys.argv[1])), health, Exposition(Plan, health)) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /livez HTTP/1.0\\r\\n\\r\\n")
+        print((await reader.readline()).decode(), end="", flush=True)
+        if "again" not in os.environ:
+            os.environ["again"] = "1"
+            start_over("the worker starts over")
+
+uvloop.run(run())
+"""
+
+
+def test_a_process_that_starts_over_has_its_port_again() -> None:
+    command = [sys.executable, "-c", STARTS_OVER, str(free_port())]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("HTTP/1.0 200 OK\n" * 2, "the worker starts over\n")
