@@ -69,12 +69,15 @@ def test_an_older_window_that_is_sharpened_takes_nothing_back(plan: Plan, balanc
     assert balances.ratios() == {view.ledger.name: 0.5}
 
 
-def test_of_the_views_of_a_ledger_the_newest_period_counts_and_in_it_the_least(plan: Plan, balances: Balances) -> None:
+def test_of_the_views_of_a_ledger_the_newest_period_counts_and_in_it_the_least(plan: Plan) -> None:
     one, other = plan.views["destinations"], plan.views["busiest"]
     assert one.ledger == other.ledger
     old = one.window.shape.start_of(1_356_998_400_000)
     new = one.window.shape.start_of(old + 400 * 86_400_000)
-    balances.take([entry(one, old, TENTH, TENTH), entry(other, new, HALF, HALF)])
-    assert balances.ratios() == {one.ledger.name: 0.5}
-    balances.take([entry(one, new, THIRD, HALF)])
-    assert balances.ratios() == {one.ledger.name: pytest.approx(1 / 3)}
+    of_old, of_new = entry(one, old, TENTH, TENTH), entry(other, new, HALF, HALF)
+    for order in ([of_old, of_new], [of_new, of_old]):
+        balances = Balances(ACCOUNTS)
+        balances.take(order)
+        assert balances.ratios() == {one.ledger.name: 0.5}
+        balances.take([entry(one, new, THIRD, HALF)])
+        assert balances.ratios() == {one.ledger.name: pytest.approx(1 / 3)}
