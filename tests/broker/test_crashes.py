@@ -30,9 +30,23 @@ DEATHS = [
 """Where the process dies by itself, one per life; in between the test kills it at some moment."""
 
 
-@pytest.mark.parametrize("fresh_folder", [False, True], ids=["same folder", "fresh folder"])
+@pytest.mark.parametrize(
+    ("fresh_folder", "deaths", "kills"),
+    [
+        pytest.param(False, DEATHS[::2], 1, id="same folder"),
+        pytest.param(True, DEATHS[1::2], 1, id="fresh folder"),
+        pytest.param(False, DEATHS, 3, id="same folder, all", marks=pytest.mark.slow),
+        pytest.param(True, DEATHS, 3, id="fresh folder, all", marks=pytest.mark.slow),
+    ],
+)
 async def test_killed_worker_counts_every_visit_once_and_releases_every_window_once(
-    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any, fresh_folder: bool
+    kafka: str,
+    tmp_path: Path,
+    visits: Callable[..., str],
+    spawn: Any,
+    fresh_folder: bool,
+    deaths: list[str],
+    kills: int,
 ) -> None:
     chance, granted = random.Random(7), {"partner": "detailed"}
     async with application(visits(*WITNESSED, *RICH), tmp_path, broker=kafka) as app:
@@ -44,11 +58,11 @@ async def test_killed_worker_counts_every_visit_once_and_releases_every_window_o
                 shutil.rmtree(worker.data_dir, ignore_errors=True)  # it may have died before it made one
 
         await stream.go_on()
-        for death in DEATHS:
+        for death in deaths:
             worker.start("--die-before", death)
             await stream.go_on()
             await dead()
-        for _ in range(3):
+        for _ in range(kills):
             worker.start()
             await stream.go_on()
             await asyncio.sleep(chance.uniform(1.5, 3.5))
@@ -76,14 +90,21 @@ DEATHS_OF_A_RELEASE = [*(f"commit releases:{number}" for number in range(1, 10))
 """Moments around reserve, draw, commit and publish; which is which depends on what a restart has to finish."""
 
 
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        pytest.param(DEATHS_OF_A_RELEASE[1::2], id="every other moment"),
+        pytest.param(DEATHS_OF_A_RELEASE, id="every moment", marks=pytest.mark.slow),
+    ],
+)
 async def test_killed_worker_draws_nothing_twice_and_has_paid_for_all_that_it_shows(
-    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any, deaths: list[str]
 ) -> None:
     """After every death: what is shown so far was drawn once and is paid for; what is missing may still come."""
     async with application(visits(("views:\n", "views:" + TOP), *WITNESSED, *RICH), tmp_path, broker=kafka) as app:
         stream, worker = Stream(app), spawn(app, "state")
 
-        for death in DEATHS_OF_A_RELEASE:
+        for death in deaths:
             worker.start("--die-before", death)
             await stream.go_on()
             assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL, worker.said()

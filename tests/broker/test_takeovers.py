@@ -166,11 +166,7 @@ GRANTED = {
 
 @pytest.mark.parametrize(
     ("how", "what"),
-    [
-        pytest.param(how, what, marks=[] if (how, what) == ("cut off", "records") else pytest.mark.slow)
-        for how in ("stopped", "cut off", "dead")
-        for what in GRANTED
-    ],
+    [pytest.param(how, what, marks=pytest.mark.slow) for how in ("stopped", "cut off", "dead") for what in GRANTED],
 )
 async def test_what_was_on_its_way_during_a_grant_does_no_harm_when_it_arrives(
     setting: Setting, how: str, what: str
