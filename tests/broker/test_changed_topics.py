@@ -136,7 +136,7 @@ def outdate(_monkeypatch: pytest.MonkeyPatch, _app: str, cluster: Any) -> Callab
     return lambda: None
 
 
-@pytest.mark.parametrize("forget", [overlook, outdate])
+@pytest.mark.parametrize("forget", [pytest.param(overlook, marks=pytest.mark.slow), outdate])
 async def test_partition_that_a_rebalance_left_out_is_given_an_owner(
     kafka: str, tmp_path: Path, visits: Callable[..., str], monkeypatch: pytest.MonkeyPatch, forget: Any
 ) -> None:

@@ -33,8 +33,8 @@ DEATHS = [
 @pytest.mark.parametrize(
     ("fresh_folder", "deaths", "kills"),
     [
-        pytest.param(False, DEATHS[::2], 1, id="same folder"),
-        pytest.param(True, DEATHS[1::2], 1, id="fresh folder"),
+        pytest.param(False, DEATHS[::3], 1, id="same folder"),
+        pytest.param(True, DEATHS[1::3], 1, id="fresh folder"),
         pytest.param(False, DEATHS, 3, id="same folder, all", marks=pytest.mark.slow),
         pytest.param(True, DEATHS, 3, id="fresh folder, all", marks=pytest.mark.slow),
     ],

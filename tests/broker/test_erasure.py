@@ -138,6 +138,7 @@ async def assert_gone_from_logs(logs: Path, source: SourcePlan, secrets: Iterabl
     await gone(elsewhere, FILES_SECONDS)
 
 
+@pytest.mark.slow
 async def test_worker_killed_before_each_erasure_erases_when_it_is_back(
     kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
 ) -> None:

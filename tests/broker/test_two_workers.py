@@ -68,6 +68,7 @@ async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(pair: Pair
         assert [first.terminate(), second.terminate()] == [0, 0]
 
 
+@pytest.mark.slow
 async def test_worker_that_stood_still_while_the_other_took_over_changes_nothing_when_it_wakes(pair: Pair) -> None:
     async with pair() as (stream, first, second):
         first.start()
@@ -112,7 +113,8 @@ async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(pair:
         assert first.terminate() == 0
 
 
-@pytest.mark.parametrize("backlog", [240, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backlog", [240, 1000])
 async def test_of_a_backlog_that_a_second_worker_joins_no_revision_has_two_records(pair: Pair, backlog: int) -> None:
     """A grant comes in between, so that windows are released and sharpened while partitions change hands."""
     granted = {"partner": "detailed"}

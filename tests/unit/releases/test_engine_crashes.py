@@ -130,7 +130,7 @@ def test_a_run_cut_anywhere_draws_each_stored_window_once(whole: Desk, first: in
 
 @either
 def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one(whole: Desk) -> None:
-    for cut in range(0, whole.machine.points, stride(whole, 11)):
+    for cut in range(0, whole.machine.points, stride(whole, 23)):
         for second in (0, 1, 3, 6):
             desk = play(Desk(whole.plan, cuts=[cut, second], back=cut % 4))
             desk.auditor.settled()
