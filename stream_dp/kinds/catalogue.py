@@ -19,7 +19,7 @@ from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.listing import LEFT_OUT, ListedIn, ListedPlan, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
 from stream_dp.kinds.settings import Section
 from stream_dp.records.models import ItemCount, Release
 
@@ -75,11 +75,7 @@ class CataloguePlan(ListedPlan):
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Noise the count of every key of the list, 0 where nobody had it (`lossless 6.4`)."""
         listed = self.domain(sealing.lists)
-        keys = list(listed)
-        exact = {key.encode(): counts.get(key, 0) for key in keys}
-        digest, fine = seal_counts(exact, self.levels, sealing)
-        values = [fine[key] for key in exact]
-        return SealedTable(digest, keys, values, listed.version.encode())
+        return seal_table(listed, counts, self.levels, sealing, listed.version.encode())
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """Every key with its count."""

@@ -24,7 +24,7 @@ from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, decimal, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
 from stream_dp.kinds.settings import Epsilon, Section
 from stream_dp.records.models import Amount, ItemCount, Release, absent
 from stream_dp.select.gap import (
@@ -192,11 +192,8 @@ class GapPlan(ListedPlan):
         counted = Counted.of(listed, counts)
         bits = sealing.entropy(sealing.context(b"selection"))
         chosen = gap_top_k(counted.counts, counted.zeros, self.parameters, bits)
-        items = counted.named(chosen.items)
-        exact = counted.exact(items)
-        digest, fine = seal_counts(exact, self.levels, sealing)
         payload = encode(_Chosen(listed.version, listed.size, list(chosen.gaps)))
-        return SealedTable(digest, items, [fine[key] for key in exact], payload)
+        return seal_table(counted.named(chosen.items), counted.counts, self.levels, sealing, payload)
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""

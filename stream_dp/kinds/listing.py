@@ -29,11 +29,6 @@ class ListedIn(PublicRecord):
     )
     keys: int = Field(ge=1, description="How many keys it has.")
 
-    @classmethod
-    def of(cls, listed: PublicKeys) -> ListedIn:
-        """What a record says of a list."""
-        return cls(version=listed.version, keys=listed.size)
-
 
 class ListDetails(BaseModel):
     """Which list a plan is about."""
@@ -135,10 +130,6 @@ class Counted:
         numbers = [one.number for one in chosen if isinstance(one, Unseen)]
         unseen = iter(self.listed.unseen(self.places, numbers))
         return [next(unseen) if isinstance(one, Unseen) else str(one) for one in chosen]
-
-    def exact(self, items: Iterable[str]) -> dict[bytes, int]:
-        """The counts of some keys of the list, as they are sealed."""
-        return {item.encode(): self.counts.get(item, 0) for item in items}
 
 
 def decimal(value: Fraction, places: int) -> str:

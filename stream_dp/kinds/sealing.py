@@ -5,7 +5,7 @@ Both are pure functions of their arguments; nothing here knows of tables, topics
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -80,6 +80,25 @@ def seal_counts(
     salt = sealing.entropy(sealing.context(b"salt")).bits(8 * SALT_BYTES).to_bytes(SALT_BYTES)
     digest = snapshot_digest(exact, salt)
     return digest, seal(exact, levels[-1].threshold, sealing.entropy(sealing.context(b"noise")))
+
+
+def seal_table(
+    items: Iterable[str], counts: Mapping[str, int], levels: Sequence[NoiseLevel], sealing: Sealing, payload: bytes
+) -> SealedTable:
+    """Noise the counts of some keys, 0 where nobody had one, and keep them in the order of the keys.
+
+    Args:
+        items: the keys, each once.
+        counts: exact; those of other keys are left out.
+        levels: the ladder, coarse to fine.
+        sealing: where the randomness comes from.
+        payload: what else the kind has to remember.
+
+    Guarantee: that of `seal_counts`.
+    """
+    exact = {item: counts.get(item, 0) for item in items}
+    digest, fine = seal_counts({item.encode(): count for item, count in exact.items()}, levels, sealing)
+    return SealedTable(digest, list(exact), [fine[item.encode()] for item in exact], payload)
 
 
 def read_counts(

@@ -24,7 +24,7 @@ from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
 from stream_dp.kinds.settings import Epsilon, Exact, Section
 from stream_dp.records.models import Amount, ItemCount, Release
 from stream_dp.select.gap import one_shot_top_k
@@ -181,10 +181,8 @@ class SubsetPlan(ListedPlan):
         choose = _one_shot_top_k if self.one_shot else canonical_top_k
         chosen = choose(counted.counts, counted.zeros, p, bits)
         items = sorted(counted.named(chosen))  # any other order would tell ranks (P1)
-        exact = counted.exact(items)
-        digest, fine = seal_counts(exact, self.levels, sealing)
         payload = encode(_Chosen(listed.version, listed.size))
-        return SealedTable(digest, items, [fine[key] for key in exact], payload)
+        return seal_table(items, counted.counts, self.levels, sealing, payload)
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """The keys in their own order, with the counts of the level."""

@@ -23,7 +23,7 @@ from stream_dp.kinds import selection
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
 from stream_dp.kinds.lists import KeyList, ListField, ListSettings, PublicKeys, TopicSettings, load_list
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
 from stream_dp.kinds.selection import Expectation, Mechanism, Selection
 from stream_dp.kinds.settings import DiscoveryDelta, Epsilon, Section
 from stream_dp.records.models import Amount, ItemCount, Release, absent
@@ -165,10 +165,7 @@ class TopKPlan(KindPlan):
         """Choose the keys and noise their counts (`topk 2.2`, `lossless 6.4`)."""
         chosen = self.selection.choose(counts, sealing.entropy(sealing.context(b"selection")))
         # What is frozen of a top-k is what was chosen; nothing is ever noised again under this salt.
-        exact = {item.encode(): counts.get(item, 0) for item in chosen.items}
-        digest, fine = seal_counts(exact, self.levels, sealing)
-        values = [fine[key] for key in exact]
-        return SealedTable(digest, list(chosen.items), values, encode(_Found(chosen.complete, chosen.draws)))
+        return seal_table(chosen.items, counts, self.levels, sealing, encode(_Found(chosen.complete, chosen.draws)))
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """The chosen keys in their order, with the counts of the level."""
