@@ -98,6 +98,7 @@ def _histogram_law(a: Fraction, view: ViewPlan, level: int) -> Law:
 
 
 DELTA = Fraction(1, 100)
+PAGE_LIST = {"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])}
 
 CASES = {
     "catalogue": Case(
@@ -109,7 +110,7 @@ CASES = {
         ({}, {f"page {n}": 3 * n + 1 for n in range(30)}),
         noised(3),
         Cost.ZERO,
-        lists={"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])},
+        lists=PAGE_LIST,
     ),
     "gap": Case(
         """\
@@ -122,7 +123,7 @@ CASES = {
         ({}, {f"page {n}": 9 * n + 1 for n in range(30)}),
         noised(90),
         Cost(Fraction(4), Fraction(0)),
-        lists={"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])},
+        lists=PAGE_LIST,
     ),
     "histogram": Case(
         """\
@@ -145,7 +146,7 @@ CASES = {
         ({}, {f"page {n}": 9 * n + 1 for n in range(30)}),
         noised(90),
         Cost(Fraction(4), Fraction(0)),
-        lists={"page-list": KeyList.of(["home", "cart", "nobody", "page 7"])},
+        lists=PAGE_LIST,
     ),
     "topk": Case(
         """\
