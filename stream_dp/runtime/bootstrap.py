@@ -1,31 +1,19 @@
-"""What has to be there before a worker starts: topics, and the start of every view's first window."""
+"""What has to be there before a worker starts: topics, public lists, and the start of every view's first window."""
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.lists import Lists, read_lists
+from stream_dp.runtime.origins import begin
 from stream_dp.runtime.owners import OWNERS, Life, create_owned
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.sizes import BROKER_BYTES
-
-ORIGIN = b"origin/"
-"""Control records under such a key tell when a view began; the first in the log holds for every worker, for ever."""
-
-
-class Origin(msgspec.Struct, tag_field="type", tag="origin"):
-    """The start of a view's first window, in ms."""
-
-    view: str
-    start_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +71,8 @@ async def prepare(
     now = now_ms() if now_ms else int(time.time() * 1000)
     claim = await create_owned(plan, client, key_id, replication=replication, accept_loss=accept_loss, now_ms=now)
     await _check_sizes([OWNERS.name, *(spec.name for spec in topics.all(plan))], client)
-    starts = {view.name: view.window.first_ms for view in plan.views.values()}
-    open_views = [name for name, start in starts.items() if start is None]
-    known = await _origins(client, topics) if open_views else {}
-    if missing := [name for name in open_views if name not in known]:
-        for name in missing:
-            origin = Origin(name, plan.views[name].window.shape.start_of(now))
-            key = ORIGIN + f"{name}/{uuid.uuid4()}".encode()
-            await client.publish([Outgoing(topics.control, 0, key, msgspec.json.encode(origin))])
-        known = await _origins(client, topics)
-    settled = {name: known[name] if start is None else start for name, start in starts.items()}
-    return Settled(settled, lists, claim.topics, claim.uncounted)
-
-
-async def _origins(client: Client, topics: Topics) -> dict[str, int]:
-    found: dict[str, int] = {}
-    async for record in client.follow([topics.control], until_end=True):
-        if record.key is not None and record.key.startswith(ORIGIN) and record.value is not None:
-            origin = msgspec.json.decode(record.value, type=Origin)
-            found.setdefault(origin.view, origin.start_ms)
-    return found
+    starts = await begin(plan, client, now)
+    return Settled(starts, lists, claim.topics, claim.uncounted)
 
 
 async def _check_sizes(topics: Collection[str], client: Client) -> None:

@@ -1,0 +1,81 @@
+"""When the views of an application began: the first start of each stands in the control topic, for ever.
+
+A view is a name and what is asked under it (its fingerprint): changed under the same name, it is another question that
+has not begun. Whether it may take the place of the former one is decided where the state of that one is read.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+
+from stream_dp.config.plan import Plan
+from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.topics import Topics
+
+ORIGIN = b"origin/"
+"""Control records under such a key are origins; of several of one view the first in the log holds for every worker."""
+
+
+class Origin(msgspec.Struct, tag_field="type", tag="origin"):
+    """That a view began: its name, its fingerprint in hexadecimal, and the start of its first window in ms."""
+
+    view: str
+    fingerprint: str
+    start_ms: int
+
+
+async def begun(plan: Plan, client: Client) -> Mapping[str, int]:
+    """The views of an application that were started before, and the start of the first window of each, in ms.
+
+    Args:
+        plan: the application. Its control topic need not be there yet: none of its views has begun then.
+        client: a client of its broker.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    control = Topics.of(plan).control
+    if not await client.describe([control]):
+        return {}
+    found: dict[str, int] = {}
+    async for record in client.follow([control], until_end=True):
+        if record.key is not None and record.key.startswith(ORIGIN) and record.value is not None:
+            origin = msgspec.json.decode(record.value, type=Origin)
+            view = plan.views.get(origin.view)
+            if view is not None and origin.fingerprint == view.fingerprint.hex():
+                found.setdefault(origin.view, origin.start_ms)
+    return found
+
+
+async def begin(plan: Plan, client: Client, now_ms: int) -> Mapping[str, int]:
+    """Record the first start of every view that has not begun; the control topic is there.
+
+    Safe to run by any number of workers at once: all of them get the same.
+
+    Args:
+        plan: the application.
+        client: a client of its broker.
+        now_ms: the wall clock; a view without a configured start begins with the window that it is in.
+
+    Returns:
+        The start of the first window of every view, in ms.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    known = await begun(plan, client)
+    records = []
+    for view in plan.views.values():
+        if view.name not in known:
+            window = view.window
+            start = window.shape.start_of(now_ms) if window.first_ms is None else window.first_ms
+            key = ORIGIN + f"{view.name}/{uuid.uuid4()}".encode()
+            value = msgspec.json.encode(Origin(view.name, view.fingerprint.hex(), start))
+            records.append(Outgoing(Topics.of(plan).control, 0, key, value))
+    if not records:
+        return known
+    await client.publish(records)
+    return await begun(plan, client)
