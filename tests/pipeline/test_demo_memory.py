@@ -1,4 +1,4 @@
-"""`stream-dp demo` on the embedded log: the real flights of the first weeks, the real worker, the whole story."""
+"""`stream-dp demo` on the embedded log: the real flights of some weeks, the real worker, the whole story."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from stream_dp.cli.demo import demo
 from stream_dp.cli.demo.flights import Flights, read_flights
 from stream_dp.windows.durations import parse_time
 
-WEEKS = 5
+WINDOWS = 2
 VIEWS = 3
-END_MS = parse_time("2013-02-05T00:00:00Z")
+END_MS = parse_time("2013-02-26T00:00:00Z")
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Runs the demo on the flights of `WEEKS` weeks."""
+    """Runs the demo on the flights of `WINDOWS` windows."""
 
     def first_weeks(file: Path) -> Flights:
         flights = read_flights(file)
@@ -52,21 +52,23 @@ def test_demo_tells_its_story_on_the_embedded_log(run: Callable[..., Result], tm
 
     assert log[0].startswith("Broker: the embedded log, as STREAM_DP_BROKER says.")
     assert log[1].startswith("--keep-running has nothing to keep here")
-    weeks = [line for line in log if re.match(r"  \d+ \w{3} to \d+ \w{3} 2013: public ", line)]
-    assert len(weeks) == WEEKS
-    assert told["records"] == WEEKS * VIEWS * (3 + 2)
+    windows = [line for line in log if re.match(r"  \d+ \w{3} to \d+ \w{3} 2013: public ", line)]
+    assert len(windows) == WINDOWS
+    assert told["records"] == WINDOWS * VIEWS * (3 + 3)
     assert told["worker_pid"] is None
     assert Path(told["configuration"]).is_relative_to(tmp_path)
 
-    year, partner, internal = told["ledger"]
-    assert [entry["after"] for entry in told["ledger"]] == ["the year", "partner: detailed", "internal: fine"]
+    year, partner, internal, refused = told["ledger"]
+    acts = ["the year", "partner: detailed", "internal: fine", "internal: finest"]
+    assert [entry["after"] for entry in told["ledger"]] == acts
     assert epsilon(year["alone"]["public"]) < epsilon(year["alone"]["partner"]) < epsilon(year["alone"]["internal"])
     assert year["together"] == year["alone"]["internal"], "readers together know what the finest of them knows"
     assert partner["together"] == year["together"], "what internal had cost the population nothing again"
     assert partner["alone"]["partner"] == partner["alone"]["internal"]
-    step = WEEKS * (Fraction(4) - Fraction(2) + 2 * (Fraction(2, 5) - Fraction(1, 5)))
+    step = Fraction(1) - Fraction(3, 5) + 2 * (Fraction(1, 5) - Fraction(1, 10))
     assert epsilon(internal["together"]) - epsilon(partner["together"]) == step
-    assert epsilon(internal["left"]) == 330 - epsilon(internal["together"])
+    assert epsilon(internal["left"]) == 2 - epsilon(internal["together"])
+    assert {**refused, "after": ""} == {**internal, "after": ""}, "what the budget does not pay for changes nothing"
     assert any(line.endswith("all readers together learned nothing, and the ledger paid nothing.") for line in log)
     assert any(line.startswith("Done in ") for line in log)
     assert "topics    gone with this process: the embedded log lives in it" in log

@@ -60,7 +60,7 @@ def last_words(end: Ending) -> Iterator[str]:
     yield (
         f"{feed.sent} flights were fed; {feed.flights.nameless} rows of the file name no aircraft and were left out. "
         f"{windows} windows were released to {len(state.audiences)} audiences: {first} releases, and later "
-        f"{state.records - first} sharper revisions."
+        f"{state.records - first} revisions, sharper ones and refusals."
     )
     yield ""
     if choice.embedded:

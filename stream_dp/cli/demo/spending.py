@@ -1,19 +1,21 @@
-"""The ledger of the demo: what every audience alone was told by its records, and what all of them, by the accounts."""
+"""The ledger of the demo in a period: what each audience alone was told, and what all readers know together."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import StateError
 from stream_dp.records.entries import Entry
 from stream_dp.records.history import History, cost
+from stream_dp.records.models import Release
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What one aircraft has paid for a year of releases, at one moment.
+    """What one aircraft has paid in one period, at one moment.
 
     Attributes:
         alone: by audience, the sum of `held` over the releases that hold: what its readers know by themselves.
@@ -28,35 +30,55 @@ class Spending:
     budget: Cost
 
 
-def read_spending(published: History, entries: Iterable[Entry], audiences: Iterable[str]) -> Spending:
-    """Add up the newest records of every topic that one ledger pays for; there is an entry of that ledger.
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What was read of one period.
+
+    Attributes:
+        releases: the newest of every window and audience that the ledger pays for.
+        entries: of its account.
+    """
+
+    releases: list[Release] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+
+
+def read_books(published: History, entries: Iterable[Entry]) -> Mapping[int, Books]:
+    """What was read of the periods of one ledger, by start of the period, in ms."""
+    books: defaultdict[int, Books] = defaultdict(Books)
+    for release in published.releases():
+        books[release.ledger.period.start_ms].releases.append(release)
+    for entry in entries:
+        books[entry.ledger.period.start_ms].entries.append(entry)
+    return books
+
+
+def read_spending(books: Books, audiences: Iterable[str]) -> Spending:
+    """Add up what was read of a period, of which there is an entry.
 
     In the middle of things it may be a record behind: topics are read side by side.
     """
-    last = min(entries, key=lambda entry: cost(entry.left).epsilon)
+    last = min(books.entries, key=lambda entry: cost(entry.left).epsilon)
     budget, left = cost(last.ledger.budget), cost(last.left)
-    alone = {
-        audience: sum((cost(release.held) for release in published.releases(audience)), Cost.ZERO)
-        for audience in audiences
-    }
+    held = {audience: [cost(one.held) for one in books.releases if one.audience == audience] for audience in audiences}
+    alone = {audience: sum(costs, Cost.ZERO) for audience, costs in held.items()}
     return Spending(alone, budget - left, left, budget)
 
 
-def check_spending(published: History, entries: Iterable[Entry], spending: Spending) -> None:
+def check_spending(books: Books, spending: Spending) -> None:
     """Compare charges with what the ledger says was spent, and windows with what releases say of the period; exactly.
 
     Args:
-        published: every record of every topic that the ledger pays for.
-        entries: every entry of its account.
+        books: all that was published of the period, and every entry of it.
         spending: what `read_spending` made of them.
 
     Raises:
         StateError: they differ.
     """
-    charged = sum((cost(reader.charged) for entry in entries for reader in entry.readers), Cost.ZERO)
+    charged = sum((cost(reader.charged) for entry in books.entries for reader in entry.readers), Cost.ZERO)
     if charged != spending.together:
         raise StateError(f"the entries charge {charged} in all, but the ledger has spent {spending.together}")
     for audience, alone in spending.alone.items():
-        told = (cost(release.told) for release in published.releases(audience))
+        told = (cost(release.told) for release in books.releases if release.audience == audience)
         if alone != max(told, key=lambda one: one.epsilon, default=Cost.ZERO):
             raise StateError(f"what the releases to {audience} tell is not what the last of them says of the period")

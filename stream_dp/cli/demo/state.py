@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from stream_dp.cli.demo.flights import Feed
 from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, LEADERS, DemoRun
-from stream_dp.cli.demo.spending import Spending, check_spending, read_spending
+from stream_dp.cli.demo.spending import Spending, check_spending, read_books, read_spending
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.entries import Entry
 from stream_dp.records.history import History, Seen
@@ -86,7 +86,7 @@ class DemoState:
             if all(start in column and self._is_accounted(column[start]) for column in columns)
         ]
 
-    def full_weeks(self) -> list[int]:
+    def full_windows(self) -> list[int]:
         """Those of `complete` that the data cover to their end."""
         shape = self.run.view(DESTINATIONS).window.shape
         return [start for start in self.complete() if shape.end(start) <= self.feed.flights.end_ms]
@@ -112,12 +112,13 @@ class DemoState:
         """Write down the ledger after an act, of which every record was read.
 
         Raises:
-            StateError: the charges do not add up to what the ledger says was spent.
+            StateError: in some period the charges do not add up to what the ledger says was spent.
         """
-        spending = self.spending()
-        check_spending(self.published, self.entries.values(), spending)
-        self.history.append((act, spending))
+        for books in read_books(self.published, self.entries.values()).values():
+            check_spending(books, read_spending(books, self.audiences))
+        self.history.append((act, self.spending()))
 
     def spending(self) -> Spending:
-        """The ledger as the records and entries that were read tell it."""
-        return read_spending(self.published, self.entries.values(), self.audiences)
+        """The ledger in the period of the newest full window, as the records and entries that were read tell it."""
+        period = self.run.view(DESTINATIONS).ledger.periods.start_of(self.full_windows()[-1])
+        return read_spending(read_books(self.published, self.entries.values())[period], self.audiences)

@@ -1,4 +1,4 @@
-"""The demo from the first event to the last revision: a year, a grant that costs nobody anything, one that costs."""
+"""The demo from the first event to the last record: a year, a grant that is free, one that costs, one too many."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stream_dp.cli.demo.runs import DESTINATIONS, DemoRun
 from stream_dp.cli.demo.screen import Screen
 from stream_dp.cli.demo.sharper import sharper_frame, verdict
 from stream_dp.cli.demo.state import DemoState
-from stream_dp.cli.demo.weeks import year_frame, year_line
 from stream_dp.cli.demo.workers import RunningWorker, started_worker
+from stream_dp.cli.demo.year import year_frame, year_line
 from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.records.codec import decode, decode_entry
@@ -51,7 +51,7 @@ class Outcome:
 
 
 async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float, keep_running: bool) -> Outcome:
-    """Create the topics, start the worker, feed the year, grant twice; show all of it.
+    """Create the topics, start the worker, feed the year, grant three times; show all of it.
 
     Args:
         run: the run, on any broker.
@@ -105,12 +105,14 @@ class _Walkthrough:
         names = [level.name for level in view.levels]
         await self._grant(PARTNER, names[view.audiences[PARTNER] + 1])
         await screen.hold()
+        await self._grant(INTERNAL, names[view.audiences[INTERNAL] + 1])
+        await screen.hold()
         await self._grant(INTERNAL, names[-1])
 
     async def _grant(self, audience: str, level: str) -> None:
         state, screen = self._state, self._screen
         windows, act = len(list(state.all_seen(audience))), f"{audience}: {level}"
-        start = state.full_weeks()[-1]
+        start = state.full_windows()[-1]
         screen.say()
         screen.say(f"$ stream-dp grant flights.yaml {audience} --level {level}", style="bold")
         await write_grant(state.run.plan, self._client, Grant(audience=audience, level=level))
@@ -141,10 +143,10 @@ class _Walkthrough:
         return len(self._state.complete()) == len(self._state.starts)
 
     def _year_lines(self) -> Iterator[str]:
-        weeks = self._state.complete()
-        for start in weeks[self._said :]:
+        windows = self._state.complete()
+        for start in windows[self._said :]:
             yield year_line(self._state, start)
-        self._said = len(weeks)
+        self._said = len(windows)
 
     def _watch(self) -> None:
         """Notice when the worker has died or nothing comes any more."""

@@ -117,14 +117,14 @@ def test_events_stand_in_their_aircrafts_partition_and_every_day_ends_with_water
     assert (feed.sent, feed.done) == (len(flights), True)
 
 
-async def test_paced_feed_waits_for_the_first_release_behind_the_first_week(source: SourcePlan) -> None:
-    flights = [Flight(FIRST_MS + day * DAY_MS, "N1", "ATL", "DL") for day in range(20)]
+async def test_paced_feed_waits_for_the_first_release_behind_the_first_window(source: SourcePlan) -> None:
+    flights = [Flight(FIRST_MS + day * DAY_MS, "N1", "ATL", "DL") for day in range(40)]
     feed = Feed(Flights(flights, 0), source, pace_s=0.2)
     log = MemoryLog()
     log.create(source.topic, source.partitions)
-    running = asyncio.create_task(feed.run(MemoryClient(log), end_ms=FIRST_MS + 20 * DAY_MS))
+    running = asyncio.create_task(feed.run(MemoryClient(log), end_ms=FIRST_MS + 40 * DAY_MS))
     await asyncio.sleep(0.3)
-    assert (feed.sent, feed.done) == (8, False)
+    assert (feed.sent, feed.done) == (29, False)
     feed.opened.set()
     await running
-    assert (feed.sent, feed.done) == (20, True)
+    assert (feed.sent, feed.done) == (40, True)

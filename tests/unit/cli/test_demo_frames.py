@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from rich.console import Console, ConsoleDimensions, RenderableType
@@ -16,36 +17,45 @@ from stream_dp.cli.demo.screen import Screen
 from stream_dp.cli.demo.sharper import sharper_frame, verdict
 from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.demo.walkthrough import Outcome
-from stream_dp.cli.demo.weeks import year_frame, year_line
+from stream_dp.cli.demo.year import year_frame, year_line
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.entries import Entry, Reader
-from stream_dp.releases.publication import Booking, account, entry_record, reader, release_record
+from stream_dp.releases.publication import (
+    Booking,
+    account,
+    entry_record,
+    reader,
+    refusal_record,
+    release_record,
+)
 from stream_dp.runtime.localkafka import LocalKafka
 from tests.support.sealing import fields_of
 
-WEEKS = 4
+WINDOWS = 4
+DAYS = 28
 SIZES = [(80, 24), (100, 30), (200, 60)]
 
 
 class Writer:
-    """Releases the weeks of a run as the engine would, at the worst case, and keeps the accounts."""
+    """Releases the windows of a run as the engine would, at the worst case, and keeps the accounts."""
 
     def __init__(self, state: DemoState) -> None:
         self._plan = state.run.plan
-        self._left = next(iter(self._plan.ledgers.values())).budget
+        budget = next(iter(self._plan.ledgers.values())).budget
         self.levels = dict(state.run.view(DESTINATIONS).audiences)
         self._starts = state.starts
-        self._held: dict[str, Cost] = dict.fromkeys(self.levels, Cost.ZERO)
+        self._left = dict.fromkeys(self._starts, budget)  # each window is a period of its own
+        self._held = {(audience, start): Cost.ZERO for audience in self.levels for start in self._starts}
 
     def year(self) -> Iterator[AnyRecord | Entry]:
         for start in self._starts:
             for view in self._plan.views.values():
-                self._left -= view.cost(max(self.levels.values()))
+                self._left[start] -= view.cost(max(self.levels.values()))
                 paid, readers = Cost.ZERO, []
                 for audience, level in self.levels.items():
-                    self._held[audience] += view.cost(level)
+                    self._held[audience, start] += view.cost(level)
                     yield self._record(view.name, audience, level, start, 1)
                     readers.append(reader(view, audience, level, 1, view.cost(level) - paid, view.cost(level)))
                     paid = view.cost(level)
@@ -56,16 +66,34 @@ class Writer:
         for start in self._starts:
             for view in self._plan.views.values():
                 charged = view.cost(max(finest, level)) - view.cost(finest)
-                self._left -= charged
+                self._left[start] -= charged
                 told = view.cost(level) - view.cost(self.levels[audience])
-                self._held[audience] += told
+                self._held[audience, start] += told
                 yield self._record(view.name, audience, level, start, 2)
                 yield self._entry(view, start, [reader(view, audience, level, 2, charged, told)])
         self.levels[audience] = level
 
-    def _entry(self, view: ViewPlan, start: int, readers: list[Reader]) -> Entry:
-        booking = Booking(view.ledger, Ledger(self._left), self._left, view.cost(3))
-        return entry_record(view, start, "charge", readers, booking)
+    def refused(self, audience: str, level: int) -> Iterator[AnyRecord | Entry]:
+        nothing = Cost.ZERO
+        for start in self._starts:
+            for view in self._plan.views.values():
+                yield refusal_record(
+                    view,
+                    audience=audience,
+                    level=level,
+                    start_ms=start,
+                    revision=3,
+                    asked=view.cost(level) - view.cost(self.levels[audience]),
+                    told=self._held[audience, start],
+                    ledger=account(view.ledger, start),
+                )
+                yield self._entry(view, start, [reader(view, audience, level, 3, nothing, nothing)], "refusal")
+
+    def _entry(
+        self, view: ViewPlan, start: int, readers: list[Reader], outcome: Literal["charge", "refusal"] = "charge"
+    ) -> Entry:
+        booking = Booking(view.ledger, Ledger(self._left[start]), self._left[start], view.cost(3))
+        return entry_record(view, start, outcome, readers, booking)
 
     def _record(self, name: str, audience: str, level: int, start: int, revision: int) -> AnyRecord:
         view = self._plan.views[name]
@@ -78,7 +106,7 @@ class Writer:
             revision=revision,
             fields=fields_of(view, level, [(f"K{number:02d}", 210 - 10 * number) for number in range(keys)]),
             held=view.cost(level),
-            told=self._held[audience],
+            told=self._held[audience, start],
             ledger=account(view.ledger, start),
         )
 
@@ -90,7 +118,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoState:
     run = new_run("memory://")
     view = run.view(DESTINATIONS)
     first = view.window.first_ms or 0
-    flights = [Flight(first + day * DAY_MS, "N1", "ATL", "DL") for day in range(7 * (WEEKS - 1) + 1)]
+    flights = [Flight(first + day * DAY_MS, "N1", "ATL", "DL") for day in range(DAYS * (WINDOWS - 1) + 1)]
     return DemoState(run, Feed(Flights(flights, 3), view.source, 0))
 
 
@@ -116,13 +144,16 @@ def test_every_frame_fits_its_terminal(state: DemoState, width: int, height: int
     took(state, writer.year())
     frames.append(year_frame(state, size))
     state.note("the year")
-    start = state.full_weeks()[-1]
+    start = state.full_windows()[-1]
     frames.append(sharper_frame(state, "partner", "detailed", "act", start, size))
     took(state, writer.sharper("partner", 2))
     frames.append(sharper_frame(state, "partner", "detailed", "partner: detailed", start, size))
     state.note("partner: detailed")
     took(state, writer.sharper("internal", 3))
     frames.append(sharper_frame(state, "internal", "fine", "internal: fine", start, size))
+    state.note("internal: fine")
+    took(state, writer.refused("internal", 4))
+    frames.append(sharper_frame(state, "internal", "finest", "internal: finest", start, size))
     for frame in frames:
         lines = drawn(frame, width, height)
         assert len(lines) < height
@@ -130,22 +161,22 @@ def test_every_frame_fits_its_terminal(state: DemoState, width: int, height: int
         assert not any("…" in line for line in lines)
 
 
-def test_year_shows_the_newest_full_week_and_not_the_one_the_data_cut_short(state: DemoState) -> None:
+def test_year_shows_the_newest_full_window_and_not_the_one_the_data_cut_short(state: DemoState) -> None:
     writer = Writer(state)
     records = list(writer.year())
     assert isinstance(records[-1], Entry)
-    for missing in (2, 1):  # a release of the last week, then its entry
+    for missing in (2, 1):  # a release of the last window, then its entry
         took(state, records[:-missing])
-        assert len(state.complete()) == WEEKS - 1
+        assert len(state.complete()) == WINDOWS - 1
     took(state, records[-1:])
-    assert len(state.complete()) == len(state.starts) == WEEKS
-    assert state.full_weeks() == list(state.starts)[:-1]
+    assert len(state.complete()) == len(state.starts) == WINDOWS
+    assert state.full_windows() == list(state.starts)[:-1]
     lines = drawn(year_frame(state, ConsoleDimensions(120, 40)), 120, 40)
-    assert lines[0].endswith("4 of 4 weeks released")
-    assert lines[1] == "Aircraft by destination, 15 Jan to 21 Jan 2013; below, the largest carriers"
+    assert lines[0].endswith("4 of 4 windows released")
+    assert lines[1] == "Aircraft by destination, 26 Feb to 25 Mar 2013; below, the largest carriers"
     assert year_line(state, state.starts[0]) == (
-        "  1 Jan to 7 Jan 2013: public 4 places ±27, partner 8 places ±9, internal 12 places ±4; "
-        "K00 ahead by 20, first with 96 %"
+        "  1 Jan to 28 Jan 2013: public 4 places ±45, partner 8 places ±22, internal 12 places ±15; "
+        "K00 ahead by 20, first with 73 %"
     )
 
 
@@ -157,8 +188,8 @@ def test_sharper_release_stands_beside_the_one_it_replaced_with_keys_that_were_h
     size = ConsoleDimensions(120, 30)
     text = "\n".join(drawn(sharper_frame(state, "partner", "detailed", "act", state.starts[0], size), 120, 30))
     assert "12 of 12 windows published again" in text
-    assert "revision 1: standard, epsilon 1, ±9" in text
-    assert "revision 2: detailed, epsilon 2, ±4" in text
+    assert "revision 1: standard, epsilon 0.4, ±22" in text
+    assert "revision 2: detailed, epsilon 0.6, ±15" in text
     for key in ("K08", "K09", "K10"):
         assert f"{key} not shown" in text
 
@@ -180,13 +211,27 @@ def test_level_that_somebody_had_costs_nothing_and_one_that_nobody_had_the_diffe
     assert partner.alone["partner"] == partner.alone["internal"] == year.alone["internal"]
     gained = Cost.ZERO
     for view in views:
-        for _ in state.starts:
-            gained += view.cost(3) - view.cost(2)
+        gained += view.cost(3) - view.cost(2)
     assert internal.together == partner.together + gained
     assert internal.left + internal.together == internal.budget
     size = ConsoleDimensions(120, 30)
     last = drawn(sharper_frame(state, "internal", "fine", "act", state.starts[0], size), 120, 30)
     assert any(line.startswith("all readers together") and "+0" in line for line in last)
+
+
+def test_level_that_the_budget_does_not_pay_for_is_refused_and_costs_nothing(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    state.note("the year")
+    took(state, writer.refused("internal", 4))
+    size = ConsoleDimensions(120, 30)
+    text = "\n".join(drawn(sharper_frame(state, "internal", "finest", "act", state.starts[0], size), 120, 30))
+    assert "12 of 12 windows refused" in text
+    assert "Level finest would cost epsilon 2.4 more than internal has, and the ledger has less left." in text
+    state.note("internal: finest")
+    (_, before), (_, now) = state.history
+    assert now == before
+    assert "Nothing was drawn and nothing paid: the promise to an aircraft, epsilon 2.00" in verdict(state, "internal")
 
 
 def test_books_that_do_not_add_up_are_an_error(state: DemoState) -> None:

@@ -13,8 +13,6 @@ from stream_dp.errors import ConfigError
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.topics import Topics
 
-WEEKS = 53
-
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +33,7 @@ def test_two_runs_share_no_topic_and_no_folder() -> None:
 def test_copy_keeps_the_comments_and_names_the_broker() -> None:
     text = configuration("abc", "kafka://a:1,b:2")
     assert "\nbroker: kafka://a:1,b:2\n" in text
-    assert "# A user is an aircraft." in text
+    assert "# Who is protected: what one aircraft does in four weeks." in text
     assert "\n  destinations-abc:\n" in text
 
 
@@ -48,27 +46,25 @@ def test_broker_that_is_none_is_a_wrong_configuration(monkeypatch: pytest.Monkey
         new_run(choice.broker)
 
 
-def test_ledger_pays_for_the_year_at_the_finest_level_with_something_left() -> None:
+def test_ledger_promises_epsilon_2_and_pays_for_a_window_of_every_view_at_all_levels_but_the_finest() -> None:
     plan = new_run("memory://").plan
-    spent = Cost.ZERO
-    for view in plan.views.values():
-        for _ in range(WEEKS):
-            spent += view.cost(-1)
     (ledger,) = plan.ledgers.values()
-    assert spent <= ledger.budget
-    left = ledger.budget - spent
+    assert ledger.total.epsilon == 2
+    assert {view.window.shape for view in plan.views.values()} == {ledger.periods}, "a window is a period"
+    fine = sum((view.cost(-2) for view in plan.views.values()), Cost.ZERO)
+    assert fine <= ledger.budget
+    left = ledger.budget - fine
     assert 0 < left.epsilon < ledger.budget.epsilon / 5
-    view = plan.views[next(iter(plan.views))]
-    starts = range(view.window.first_ms or 0, (view.window.first_ms or 0) + WEEKS * 604_800_000, 604_800_000)
-    assert len({ledger.periods.start_of(start) for start in starts}) == 1, "the year is charged to several periods"
+    for view in plan.views.values():
+        assert not view.cost(-1) - view.cost(-2) <= left, f"{view.name} would be sharpened to the finest level"
     assert describe(plan).ledgers[0].affords_schedule
 
 
-def test_ladders_have_a_level_that_nobody_starts_with_and_the_same_names() -> None:
+def test_ladders_have_two_levels_that_nobody_starts_with_and_the_same_names() -> None:
     run = new_run("memory://")
     ladders = [[level.name for level in run.view(name).levels] for name in (DESTINATIONS, CARRIERS)]
     assert ladders[0] == ladders[1]
-    assert max(run.view(DESTINATIONS).audiences.values()) == len(ladders[0]) - 2
+    assert max(run.view(DESTINATIONS).audiences.values()) == len(ladders[0]) - 3
     assert list(run.view(DESTINATIONS).audiences) == ["public", "partner", "internal"]
 
 

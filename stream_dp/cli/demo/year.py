@@ -1,4 +1,4 @@
-"""The first frame of the demo: the newest week as three audiences read it, side by side."""
+"""The first frame of the demo: the newest window as three audiences read it, side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.live_table import bars, full_width, keys_of, progress_line, rest
-from stream_dp.cli.numbers import cents_up, spent, week
+from stream_dp.cli.numbers import cents_up, days, spent
 from stream_dp.records.history import Seen
 
 FEWEST_ROWS, MOST_ROWS = 4, 16
@@ -19,16 +19,17 @@ FRAME_ROWS = 13
 
 
 def year_frame(state: DemoState, size: ConsoleDimensions) -> RenderableType:
-    """The year so far: progress, the newest full week, what all of it has cost.
+    """The year so far: progress, the newest full window, what it has cost.
 
     Args:
         state: what is known.
         size: of the terminal.
     """
-    weeks = state.full_weeks()
-    if not weeks:
-        return Group(_weeks(state, size.width), Text("Waiting for the first week to close.", "dim"))
-    start = weeks[-1]
+    progress = progress_line(len(state.complete()), len(state.starts), "windows released", size.width)
+    windows = state.full_windows()
+    if not windows:
+        return Group(progress, Text("Waiting for the first window to close.", "dim"))
+    start = windows[-1]
     releases = {audience: state.destinations(audience)[start].release for audience in state.audiences}
     scale = full_width([release for release in releases.values() if release is not None])
     grid = Table.grid(expand=True)
@@ -36,12 +37,12 @@ def year_frame(state: DemoState, size: ConsoleDimensions) -> RenderableType:
         grid.add_column(ratio=1)
     rows = min(MOST_ROWS, max(FEWEST_ROWS, size.height - FRAME_ROWS))
     grid.add_row(*(_panel(state, audience, start, rows, scale) for audience in releases))
-    title = f"Aircraft by destination, {week(start, start + state.starts.step)}; below, the largest carriers"
-    return Group(_weeks(state, size.width), Text(title, "bold"), grid, _leaders(state, start), *_spending(state))
+    title = f"Aircraft by destination, {days(start, start + state.starts.step)}; below, the largest carriers"
+    return Group(progress, Text(title, "bold"), grid, _leaders(state, start), *_spending(state))
 
 
 def year_line(state: DemoState, start: int) -> str:
-    """One week in one line, for a log."""
+    """One window in one line, for a log."""
     parts = []
     for audience in state.audiences:
         release = state.destinations(audience)[start].release
@@ -50,11 +51,7 @@ def year_line(state: DemoState, start: int) -> str:
         else:
             parts.append(f"{audience} {len(release.items)} places ±{release.noise_interval_95}")
     leads = _leads(state, start)
-    return f"  {week(start, start + state.starts.step)}: {', '.join(parts)}" + (f"; {leads[0]}" if leads else "")
-
-
-def _weeks(state: DemoState, width: int) -> RenderableType:
-    return progress_line(len(state.complete()), len(state.starts), "weeks released", width)
+    return f"  {days(start, start + state.starts.step)}: {', '.join(parts)}" + (f"; {leads[0]}" if leads else "")
 
 
 def _panel(state: DemoState, audience: str, start: int, rows: int, scale: int) -> Panel:
@@ -105,6 +102,6 @@ def _spending(state: DemoState) -> list[RenderableType]:
     alone = ", ".join(f"{audience} {cents_up(paid.epsilon)}" for audience, paid in spending.alone.items())
     together = f"{cents_up(spending.together.epsilon)} of {cents_up(spending.budget.epsilon)}"
     return [
-        Text.assemble("Epsilon so far, each alone: ", (alone, "bold")),
+        Text.assemble("Epsilon of these weeks, each alone: ", (alone, "bold")),
         Text.assemble("All readers together: ", (together, "bold"), ", what the finest of them knows"),
     ]
