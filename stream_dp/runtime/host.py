@@ -162,6 +162,11 @@ class Host:
             self._counters[key] = counter
         return self._counters[key]
 
+    def has_loaded(self, partition: int) -> bool:
+        """Whether every part of a partition has read what is stored, and found nothing wrong with it."""
+        counters = all((topic, partition) in self._counters for topic in self._sources)
+        return counters and partition in self._mergers and partition in self._engines
+
     def counted_to(self) -> Mapping[TP, int]:
         """The offset behind what is counted, of every source partition whose counter is loaded."""
         return {TP(topic, at): counter.next_offset for (topic, at), counter in self._counters.items()}

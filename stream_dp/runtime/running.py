@@ -84,9 +84,10 @@ async def run_worker(
                 leave(1, f"error: {error}")
             counters = CountersFile(plan.data_dir)
             crash = asyncio.create_task(_end_on_crash(worker, stop, counters))
-            watch.cancel()
             if worker.crash_reason() is not None:
                 await crash
+            await worker.loaded()
+            watch.cancel()
             log.info("worker of %s is running: %d views on %s%s", plan.name, len(plan.views), plan.broker, worker.share)
             while not stop.given:
                 await _first(stop.wait(), asyncio.sleep(REPORT_SECONDS))
@@ -138,7 +139,7 @@ async def running(
     health: Health | None = None,
     **options: Any,
 ) -> AsyncIterator[Worker]:
-    """A worker that runs: it has joined, recovered its tables and owns its partitions, or has crashed.
+    """A worker that has joined, recovered its tables and owns its partitions, or has crashed.
 
     Leaving the context stops it: the chunk at hand is finished and committed.
 
@@ -158,6 +159,7 @@ async def running(
     settled = await start.patiently(
         lambda: prepare(plan, client, key_id(prf_key), replication=replication, accept_loss=accept_loss)
     )
+    start.wait_for("the group, until workers that run with another configuration have ended")
     await start.patiently(lambda: admit(plan, settled, client))
     worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
     health.worker = worker

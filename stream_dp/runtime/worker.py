@@ -25,6 +25,8 @@ from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
 from stream_dp.runtime.watch import LOOK_SECONDS, Watch
 
+LOOK_AGAIN_SECONDS = 0.02
+
 
 def wall_clock_ms() -> int:
     """The machine's clock, ms since the epoch."""
@@ -99,7 +101,7 @@ class Worker:
         return self.host.counters
 
     async def start(self) -> None:
-        """Start the application, and return when it runs, or has crashed."""
+        """Start the application, and return when it has joined and recovered, or has crashed."""
         self._starting = asyncio.ensure_future(self.app.start())
         crashed = asyncio.ensure_future(self.crashed())
         await asyncio.wait((self._starting, crashed), return_when=asyncio.FIRST_COMPLETED)
@@ -107,12 +109,25 @@ class Worker:
         if self._starting.done():
             self._starting.result()
         while True:
-            if self.app.crashed or not self.words():
+            if self.app.crashed or not self._joining():
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+    async def loaded(self) -> None:
+        """Return when the parts of its partitions have read what is stored, and nothing was wrong with it."""
+        while True:
+            if not self.words():
+                return
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     def words(self) -> str:
         """What it waits for until it runs; nothing if it does."""
+        if joining := self._joining():
+            return joining
+        waiting = [partition for partition in self.partitions if not self.host.has_loaded(partition)]
+        return f"the stored state of {len(waiting)} partitions, which is read and checked" if waiting else ""
+
+    def _joining(self) -> str:
         if not self._joined:
             return f"the group: the session of a worker that died may last up to {self._session_s:g} s"
         if self.is_recovering:

@@ -57,7 +57,9 @@ def test_ledger_promises_epsilon_2_and_pays_for_a_window_of_every_view_at_all_le
     assert 0 < left.epsilon < ledger.budget.epsilon / 5
     returned = sum((view.keys_at_worst for view in plan.views.values()), Cost.ZERO)  # where lists are short
     for view in plan.views.values():
-        assert not view.cost(-1) - view.cost(-2) <= left + returned, f"{view.name} would be sharpened to the finest level"
+        assert not view.cost(-1) - view.cost(-2) <= left + returned, (
+            f"{view.name} would be sharpened to the finest level"
+        )
     assert describe(plan).ledgers[0].affords_schedule
 
 
