@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 _UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,15}}){unit})?" for unit in _UNITS_MS))
+_CALENDAR = re.compile(r"[0-9]+(?:M| ?(?:mo|months?|y|years?|quarters?))")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -18,10 +19,12 @@ def parse_duration(text: str) -> int:
         text: such as "7d", "1h30m" or "250ms"; units w, d, h, m, s, ms.
 
     Raises:
-        ValueError: the text is not of this form.
+        ValueError: the text is not of this form. Months and years are not: they have no fixed length.
     """
     match = _FORM.fullmatch(text)
     parts = {unit: int(number) for unit, number in match.groupdict().items() if number} if match else {}
+    if not parts and _CALENDAR.fullmatch(text):
+        raise ValueError('months and years have no fixed length, which windows and periods need: "28d", "30d", "365d"')
     if not parts:
         raise ValueError('write a duration as whole numbers with units, largest first: "7d", "1h30m", "250ms"')
     return sum(number * _UNITS_MS[unit] for unit, number in parts.items())
