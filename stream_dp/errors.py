@@ -49,6 +49,10 @@ class OutageError(BrokerError):
     """The broker does not answer; asking it again later may help."""
 
 
+class AccessError(StreamDPError):
+    """The cluster refuses what an account asks of it; asking again helps only once it was given the right."""
+
+
 class AddressError(StreamDPError):
     """Nobody can listen at an address: another process does, or it is none of this machine."""
 

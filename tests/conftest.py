@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from stream_dp.config.access import MEMORY
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.client import MEMORY
 from stream_dp.testing import Application, application
 from tests.support.visits import configuration, new_name
 

@@ -11,7 +11,6 @@ import uvloop
 from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.client import MEMORY
 from stream_dp.runtime.logs import FORMATS, speak
 from stream_dp.runtime.running import run_worker
 from stream_dp.runtime.serving import LOOPBACK, Address
@@ -110,7 +109,7 @@ def worker(
     plan = load_plan(file)
     if data_dir is not None:
         plan = replace(plan, data_dir=data_dir)
-    if plan.broker == MEMORY:
+    if plan.broker.is_embedded:
         raise ConfigError(
             "broker: memory:// lives inside one process, so a worker of its own would have nothing to read; "
             "`stream-dp demo` runs on it, and `stream-dp kafka up` starts a real Kafka"

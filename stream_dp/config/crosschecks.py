@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from stream_dp.config.access import access_faults
 from stream_dp.config.loading import Sections, unknown
 from stream_dp.config.models import SHORTEST_MS, LedgerConfig, LevelConfig, SourceConfig, ViewConfig
 from stream_dp.config.yaml_data import Data, join
@@ -32,6 +33,8 @@ def cross_check(sections: Sections) -> list[Fault]:
     wrong is no fault of its own.
     """
     faults = [*_sources(sections), *_populations(sections), *_many(sections)]
+    if sections.broker is not None:
+        faults += access_faults(sections.broker)
     for name, ladder in sections.ladders.items():
         faults += _ladder(join("ladders", name), ladder)
     views = sections.raw.get("views")

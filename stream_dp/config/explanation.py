@@ -102,6 +102,7 @@ class PlanDescription(BaseModel):
 
     name: str
     broker: str
+    access: str = Field(description="How one gets in: TLS, the login; nothing for plaintext without a login.")
     partitions: int
     slot: str = Field(description="Releases leave at multiples of this.")
     offset: str = Field(description="How long after the close of its window a release leaves at the earliest.")
@@ -125,7 +126,8 @@ def describe(plan: Plan) -> PlanDescription:
     ]
     return PlanDescription(
         name=plan.name,
-        broker=plan.broker,
+        broker=str(plan.broker),
+        access=plan.broker.access,
         partitions=plan.partitions,
         slot=format_duration(plan.slots.every_ms),
         offset=format_duration(plan.slots.offset_ms),
@@ -316,7 +318,12 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
         "can change a window, several times"
         for topic in sorted(unchecked)
     ]
-    if plan.broker == "memory://":
+    if plan.broker.sasl is not None and plan.broker.tls is None and not plan.broker.is_embedded:
+        warnings.append(
+            "broker.sasl without broker.tls: raw events and counts cross the network in plaintext, and who listens can "
+            "try passwords on what was seen of the login; write `tls: true`, or name a CA"
+        )
+    if plan.broker.is_embedded:
         warnings.append("the embedded log keeps everything in memory: topics are gone when the process ends")
     if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
         warnings.append("key_file lies inside data_dir: who copies the state gets the key with it")

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from stream_dp.config.access import AnyBrokerConfig, BrokerConfig
 from stream_dp.config.models import (
     ENTRIES,
     MODELS,
@@ -20,6 +21,7 @@ from stream_dp.config.models import (
     SourceConfig,
     ViewConfig,
 )
+from stream_dp.config.substitution import substitute
 from stream_dp.config.yaml_data import Data, join, parse_yaml
 from stream_dp.errors import Fault
 from stream_dp.exact.rationals import Inexact
@@ -27,6 +29,8 @@ from stream_dp.exact.rationals import Inexact
 BROKER_VARIABLE = "STREAM_DP_BROKER"
 
 _ENTRY_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {name: TypeAdapter(entry) for name, entry in ENTRIES.items()}
+
+_BROKER_ADAPTER: TypeAdapter[BrokerConfig] = TypeAdapter(AnyBrokerConfig)
 
 _MESSAGES = {
     "dict_type": "must be a mapping of keys, not {value}",
@@ -55,10 +59,14 @@ class Sections:
     Attributes:
         name: the application's name, None when it is missing or wrong.
         raw: the file's data, for references out of entries that have a fault elsewhere.
+        broker: how the cluster is reached, None when that is missing or wrong.
+        unset: faults of texts that name variables that are not set; what else is said of such a text tells nothing.
         config: the whole file, None when anything in it is wrong by itself.
     """
 
     name: str | None = None
+    broker: BrokerConfig | None = None
+    unset: list[Fault] = field(default_factory=list)
     raw: Mapping[str, Any] = field(default_factory=dict)
     sources: dict[str, SourceConfig] = field(default_factory=dict)
     ledgers: dict[str, LedgerConfig] = field(default_factory=dict)
@@ -78,7 +86,8 @@ def read_config(text: str, environ: Mapping[str, str]) -> tuple[Sections, list[F
 
     Args:
         text: the YAML file's content.
-        environ: `STREAM_DP_BROKER` in it stands for the file's `broker`.
+        environ: what `${NAME}` in a text stands for; `STREAM_DP_BROKER` in it is the address of the broker, whatever
+            the file says.
 
     Returns:
         The parts that are right by themselves, and every fault of the others.
@@ -89,20 +98,26 @@ def read_config(text: str, environ: Mapping[str, str]) -> tuple[Sections, list[F
     raw, faults = parse_yaml(text)
     broker = environ.get(BROKER_VARIABLE)
     if broker:
-        raw["broker"] = broker
+        given = raw.get("broker")
+        raw["broker"] = {**given, "address": broker} if isinstance(given, dict) else broker
+    raw, unset = substitute(raw, environ)
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
         # A PlainValidator that fails inside a union repeats nothing, but the kinds of view may.
         faults += dict.fromkeys(_fault(details, from_variable=bool(broker)) for details in error.errors())
-        return _partial(raw, error.errors()), faults
-    return sections_of(config), faults
+        sections = _partial(raw, error.errors())
+    else:
+        sections = sections_of(config)
+    sections.unset = unset
+    return sections, faults
 
 
 def sections_of(config: Config) -> Sections:
     """The parts of a configuration that is right by itself."""
     return Sections(
         name=config.name,
+        broker=config.broker,
         raw={section: _plain(getattr(config, section)) for section in ENTRIES},
         sources=dict(config.sources),
         ledgers=dict(config.ledgers),
@@ -147,6 +162,8 @@ def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:
     sections = Sections(raw=raw)
     if ("name",) not in broken and isinstance(raw.get("name"), str):
         sections.name = str(raw["name"])
+    if ("broker",) not in {place[:1] for place in broken} and "broker" in raw:
+        sections.broker = _BROKER_ADAPTER.validate_python(raw["broker"])
     for section, adapter in _ENTRY_ADAPTERS.items():
         entries = raw.get(section)
         if isinstance(entries, dict):
@@ -157,7 +174,7 @@ def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:
 
 def _fault(error: ErrorDetails, *, from_variable: bool) -> Fault:
     place = _place(error)
-    if place == ("broker",) and from_variable:
+    if place in {("broker",), ("broker", "address")} and from_variable:
         return Fault(BROKER_VARIABLE, _message(error, place))
     path = ""
     for part in place:
@@ -209,6 +226,8 @@ def _keys_beside(place: tuple[str | int, ...], error: ErrorDetails) -> list[str]
     parent = place[:-1]
     if parent[:1] == ("views",) and len(parent) > 1:
         return list(_section(VIEW_MODELS[str(error["loc"][2])], parent[2:]).model_fields)
+    if parent[:1] == ("broker",):
+        return list(MODELS[tuple(map(str, parent))].model_fields)
     pattern = tuple("*" if index in {1, 2} and _is_name(parent, index) else part for index, part in enumerate(parent))
     model = MODELS.get(tuple(str(part) for part in pattern))
     return [] if model is None else list(model.model_fields)

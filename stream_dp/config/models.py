@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator, create_model
 
+from stream_dp.config.access import AnyBrokerConfig, BrokerConfig, SaslConfig, SecretConfig, TlsConfig
 from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds.base import Kind
 from stream_dp.kinds.registry import KINDS
@@ -27,8 +28,6 @@ _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
 RELEASED_NOISE = "discrete-laplace"
 ANALYSED_NOISE = ("gaussian", "laplace", "exponential")
 LIBRARY_NOISE = ("skellam", "discrete-gaussian", "binomial", "poisson", "negative-binomial")
-_HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
-
 
 SHORTEST_MS = 1000
 """Of windows and of periods."""
@@ -93,25 +92,6 @@ def check_name(value: str) -> str:
             f"a name is 1 to {NAME_LENGTH} characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name"
         )
     return value
-
-
-def check_broker(value: str) -> str:
-    """A broker address in its full form.
-
-    Args:
-        value: "memory://", "kafka://host:port", or "host:port"; several Kafka hosts are parted by commas.
-
-    Raises:
-        ValueError: none of these.
-    """
-    if value == "memory://":
-        return value
-    hosts = value.removeprefix("kafka://").split(",")
-    for host in hosts:
-        match = _HOST_PORT.fullmatch(host)
-        if match is None or not 1 <= int(match.group(1)) <= 65535:
-            raise ValueError(f'{value!r} is no broker: write "kafka://host:port" or "memory://"')
-    return "kafka://" + ",".join(hosts)
 
 
 def _noise(value: object) -> str:
@@ -242,7 +222,7 @@ class Config(Section):
     """One application: the whole file."""
 
     name: Name
-    broker: Annotated[str, AfterValidator(check_broker)]
+    broker: AnyBrokerConfig
     data_dir: Text
     key_file: Text
     erase_within: Annotated[Duration, AfterValidator(_ten_seconds)] = 15 * 60_000
@@ -257,6 +237,12 @@ class Config(Section):
 
 MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): Config,
+    ("broker",): BrokerConfig,
+    ("broker", "tls"): TlsConfig,
+    ("broker", "tls", "key_password"): SecretConfig,
+    ("broker", "sasl"): SaslConfig,
+    ("broker", "sasl", "password"): SecretConfig,
+    ("broker", "sasl", "token"): SecretConfig,
     ("release",): ReleaseConfig,
     ("sources", "*"): SourceConfig,
     ("sources", "*", "time"): TimeConfig,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream_dp.accounting import Cost
+from stream_dp.config.access import Broker
 from stream_dp.kinds.base import KindPlan
 from stream_dp.kinds.noise import NoiseLevel
 from stream_dp.kinds.sealing import SealedTable
@@ -197,7 +198,7 @@ class Plan:
 
     Attributes:
         name: application name, the prefix of its internal topics.
-        broker: "kafka://host:port[,host:port...]" or "memory://".
+        broker: the cluster, and how to get in.
         data_dir: folder of the workers' state.
         key_file: file of the secret that the noise of coarser levels is derived from.
         partitions: number of partitions of every source and internal topic.
@@ -211,7 +212,7 @@ class Plan:
     """
 
     name: str
-    broker: str
+    broker: Broker
     data_dir: Path
     key_file: Path
     partitions: int

@@ -12,6 +12,7 @@ from pathlib import Path
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import rho_within, squares_within
 from stream_dp.accounting.cost import PART_ENTRIES
+from stream_dp.config.access import plan_broker
 from stream_dp.config.crosschecks import cross_check, dead_letter_topic, list_topic_faults, readers
 from stream_dp.config.loading import Sections, in_file_order, read_config, sections_of
 from stream_dp.config.models import (
@@ -81,12 +82,14 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
             if planned is not None:
                 views[name] = planned
                 found += list_topic_faults(sections, join("views", name), planned.kind.topics)
+    unset = {fault.path for fault in sections.unset}
+    found = [*sections.unset, *(fault for fault in found if fault.path not in unset)]
     config = sections.config
     if found or config is None:
         raise ConfigError(in_file_order(found, sections.raw))
     return Plan(
         name=config.name,
-        broker=config.broker,
+        broker=plan_broker(config.broker, config.name, folder),
         data_dir=folder.joinpath(config.data_dir),
         key_file=folder.joinpath(config.key_file),
         partitions=next(iter(config.sources.values())).partitions,

@@ -11,9 +11,10 @@ import mode
 from faust.stores import STORES
 from faust.transport.drivers import TRANSPORTS
 
+from stream_dp.config.access import Broker
 from stream_dp.config.plan import Plan
 from stream_dp.runtime import kafka, memory, storage
-from stream_dp.runtime.client import MEMORY, kafka_address
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.coalescing import ChunkSchema
 from stream_dp.runtime.fence import Claim
 from stream_dp.runtime.membership import Assignor, instance_id
@@ -44,6 +45,7 @@ class App(faust.App):
     coalesced: frozenset[str] = frozenset()
     ticks: str = ""
     memory_log: memory.MemoryLog | None = None
+    cluster: Cluster | None = None
     claim: Claim
     protocol: str = ""
     outage: Outage
@@ -58,12 +60,16 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
         protocol: from `membership.protocol`.
 
     Raises:
+        ConfigError: a certificate or a secret of the broker cannot be read.
         StorageError: nothing can be written to the data folder.
     """
     storage.make_folder(plan.data_dir)
+    cluster = None if plan.broker.is_embedded else Cluster.of(plan.broker)
     app = App(
         plan.name,
         broker=_transport_address(plan.broker),
+        broker_client_id=plan.broker.client_id,
+        broker_credentials=cluster and cluster.credentials,
         store=f"{storage.SCHEME}://",
         datadir=str(plan.data_dir),
         Table=DurableTable,
@@ -95,8 +101,9 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
     app.coalesced = app.sources.union(topics.internal)
     app.ticks = topics.ticks
     app.memory_log = log
+    app.cluster = cluster
     app.claim = claims(plan.broker, log)
-    app.outage = Outage(kafka_address(plan.broker))
+    app.outage = Outage(plan.broker.address)
     app.tables._recovery = PatientRecovery(app, app.tables, beacon=app.tables.beacon)
     return app
 
@@ -141,20 +148,20 @@ def register_agents(app: App, plan: Plan, agents: Mapping[str, Callable[[Any, H]
         app.agent(app.topic(*names, schema=ChunkSchema()), name=f"stream_dp.{name}")(agent)
 
 
-def claims(broker: str, log: memory.MemoryLog | None = None) -> Claim:
+def claims(broker: Broker, log: memory.MemoryLog | None = None) -> Claim:
     """How a partition of a changelog is claimed.
 
     Args:
-        broker: as in a plan.
+        broker: the cluster.
         log: the embedded log, for `memory://`.
     """
     if log is not None:
         return partial(memory.MemoryWriter.claim, log)
-    return partial(kafka.KafkaWriter.claim, kafka_address(broker))
+    return partial(kafka.KafkaWriter.claim, Cluster.of(broker))
 
 
-def _transport_address(broker: str) -> str:
+def _transport_address(broker: Broker) -> str:
     """A plan's broker as Faust writes it, under the schemes of our own transports."""
-    if broker == MEMORY:
+    if broker.is_embedded:
         return f"{memory.SCHEME}://"
-    return ";".join(f"{kafka.SCHEME}://{address}" for address in kafka_address(broker).split(","))
+    return ";".join(f"{kafka.SCHEME}://{address}" for address in broker.address.split(","))

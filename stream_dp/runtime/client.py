@@ -23,11 +23,12 @@ from aiokafka.errors import (
 from faust.types import TP
 
 from stream_dp.errors import BrokerError
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.outage import answering
+from stream_dp.runtime.refusals import lacks_right
 from stream_dp.runtime.requests import Dismissal, TopicsRequest
 from stream_dp.runtime.topics import TopicSpec
 
-MEMORY = "memory://"
 _LIMIT = "max.message.bytes"
 _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
@@ -116,14 +117,15 @@ class KafkaClient:
 
     def __init__(
         self,
-        address: str,
+        cluster: Cluster,
         producer: AIOKafkaProducer,
         admin: AIOKafkaAdminClient,
         idle: AIOKafkaConsumer,
         publish_seconds: float | None = PUBLISH_SECONDS,
     ) -> None:
         """Set up the client on started parts; `idle` is a consumer without partitions, whose connections are free."""
-        self._address = address
+        self._cluster = cluster
+        self._address = cluster.address
         self._publish_seconds = publish_seconds
         self._producer = producer
         self._admin = admin
@@ -133,7 +135,13 @@ class KafkaClient:
         """How many partitions a topic has, None if there is no such topic."""
         with self._answering():
             (found,) = await self._admin.describe_topics([topic])
+        self._check_right(found["error_code"], topic)
         return None if found["error_code"] else len(found["partitions"])
+
+    def _check_right(self, code: int, name: str) -> None:
+        """Raise the error of an account that may not do what it asked for, if that is what a code says."""
+        if code and (refused := lacks_right(self._address, for_code(code), name)) is not None:
+            raise refused
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         """Those of the topics that there are.
@@ -145,6 +153,7 @@ class KafkaClient:
             answer = await self._admin._send_request(TopicsRequest(topics))
         found = {}
         for code, name, high, low, _, partitions, *_ in answer.topics:
+            self._check_right(code, name)
             if not code:
                 found[name] = TopicState(f"{high & _WORD:016x}{low & _WORD:016x}", len(partitions))
             elif for_code(code) is not UnknownTopicOrPartitionError:
@@ -160,6 +169,7 @@ class KafkaClient:
         with self._answering():
             (answer,) = await self._admin.describe_consumer_groups([name])
         code, _, state, _, protocol, members, *_ = answer.groups[0]
+        self._check_right(code, name)
         if code:
             raise BrokerError(f"the cluster at {self._address} does not describe its group {name}: {for_code(code)}")
         owned = {member: _assigned(assignment) for member, _, _, _, assignment in members}
@@ -175,6 +185,7 @@ class KafkaClient:
             node = await self._admin.find_coordinator(group)
             answer = await self._admin._send_request(Dismissal(group, instance), node)
         for code in [answer.error_code, *(code for _, _, code in answer.members)]:
+            self._check_right(code, group)
             if code and for_code(code) is not UnknownMemberIdError:
                 raise BrokerError(
                     f"the cluster at {self._address} did not dismiss {instance}: {for_code(code).__name__}"
@@ -190,6 +201,7 @@ class KafkaClient:
         with self._answering():
             answer = await self._admin.create_topics(wanted)
         for name, code, *detail in answer.topic_errors:
+            self._check_right(code, name)
             if code and for_code(code) is not TopicAlreadyExistsError:
                 reason = detail[0] if detail and detail[0] else for_code(code).__name__
                 raise BrokerError(f"the cluster at {self._address} did not create topic {name}: {reason}")
@@ -212,6 +224,7 @@ class KafkaClient:
             answers = await self._admin.describe_configs(resources)
         found: dict[str, int] = {}
         for code, _, _, topic, entries in (one for answer in answers for one in answer.resources):
+            self._check_right(code, topic)
             limits = [int(entry[1]) for entry in entries if entry[0] == _LIMIT]
             if code or not limits:
                 reason = for_code(code).__name__ if code else "no answer"
@@ -254,7 +267,7 @@ class KafkaClient:
                 raise BrokerError(f"the cluster at {self._address} has no topic {topic}; has a worker been started?")
             places += [TopicPartition(topic, p) for p in range(count)]
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._address, group_id=None, auto_offset_reset="earliest", enable_auto_commit=False
+            **self._cluster.options, group_id=None, auto_offset_reset="earliest", enable_auto_commit=False
         )
         with self._answering():
             await consumer.start()
@@ -304,8 +317,3 @@ async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int])
         if await consumer.position(tp) < end:
             return False
     return True
-
-
-def kafka_address(broker: str) -> str:
-    """The bootstrap address of a broker given as `kafka://host:port` or `host:port`."""
-    return broker.removeprefix("kafka://")

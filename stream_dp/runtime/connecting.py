@@ -9,51 +9,58 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from stream_dp.config.access import Broker
 from stream_dp.errors import BrokerError, OutageError
-from stream_dp.runtime.client import MEMORY, PUBLISH_SECONDS, Client, KafkaClient, kafka_address
+from stream_dp.runtime.client import PUBLISH_SECONDS, Client, KafkaClient
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.producers import PatientProducer
+from stream_dp.runtime.refusals import diagnose
 from stream_dp.windows.sizes import BATCH_BYTES
 
 
 @asynccontextmanager
-async def connect(broker: str, log: MemoryLog | None = None, *, patient: bool = False) -> AsyncIterator[Client]:
+async def connect(broker: Broker, log: MemoryLog | None = None, *, patient: bool = False) -> AsyncIterator[Client]:
     """A client of the broker that a plan names.
 
     Args:
-        broker: `kafka://host:port[,...]`, `host:port[,...]` or `memory://`.
+        broker: the cluster.
         log: the embedded log of this process, for `memory://`.
         patient: what is published waits for a broker that is gone, as long as it takes, and stands once in the log.
 
     Raises:
+        ConfigError: a certificate or a secret cannot be read, or the cluster does not let us in with it.
         OutageError: the cluster cannot be reached.
         BrokerError: the embedded log is asked for where there is none.
     """
-    if broker == MEMORY:
+    if broker.is_embedded:
         if log is None:
             raise BrokerError("the embedded log lives inside the worker's process; no other process can reach it")
         yield MemoryClient(log)
         return
-    address = kafka_address(broker)
+    cluster = Cluster.of(broker)
     kind = PatientProducer if patient else AIOKafkaProducer
     producer = kind(
-        bootstrap_servers=address,
+        **cluster.options,
         acks="all",  # what is acknowledged is read back at once: claims and origins depend on it
         linger_ms=5,
         max_request_size=BATCH_BYTES,
         max_batch_size=1 << 18,
     )
-    admin = AIOKafkaAdminClient(bootstrap_servers=address)
-    idle = AIOKafkaConsumer(bootstrap_servers=address, group_id=None, enable_auto_commit=False)
+    admin = AIOKafkaAdminClient(**cluster.options)
+    idle = AIOKafkaConsumer(**cluster.options, group_id=None, enable_auto_commit=False)
     try:
         try:
             await producer.start()
             await admin.start()
             await idle.start()
         except (KafkaError, OSError) as error:
-            raise OutageError(f"no Kafka answers at {address}: {error}; is it up? `stream-dp kafka status`") from None
-        yield KafkaClient(address, producer, admin, idle, None if patient else PUBLISH_SECONDS)
+            if (refused := await diagnose(cluster)) is not None:
+                raise refused from None
+            words = f"no Kafka answers at {cluster.address}: {error}; is it up? `stream-dp kafka status`"
+            raise OutageError(words) from None
+        yield KafkaClient(cluster, producer, admin, idle, None if patient else PUBLISH_SECONDS)
     finally:
         await idle.stop()
         await admin.close()

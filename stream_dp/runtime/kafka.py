@@ -14,6 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.coalescing import CoalescingConsumer
 from stream_dp.runtime.fence import Row, lost
 from stream_dp.runtime.outage import answering
@@ -96,33 +97,34 @@ class KafkaWriter:
     request asks for the epoch, and an idempotent one, to which it is handed, writes.
     """
 
-    def __init__(self, servers: str, tp: TP, producer: PatientProducer) -> None:
-        self._servers = servers
+    def __init__(self, cluster: Cluster, tp: TP, producer: PatientProducer) -> None:
+        self._cluster = cluster
         self._tp = tp
         self._producer = producer
 
     @classmethod
-    async def claim(cls, servers: str, tp: TP) -> KafkaWriter:
+    async def claim(cls, cluster: Cluster, tp: TP) -> KafkaWriter:
         """Become the next owner of a partition.
 
         Args:
-            servers: "host:port[,host:port...]".
+            cluster: how the broker is reached.
             tp: the partition of a changelog.
 
         Raises:
             OutageError: the broker does not answer.
+            AccessError: the account may not claim it.
         """
-        async with _started(_owner(servers, tp), servers) as owner:
+        async with _started(_owner(cluster, tp), cluster) as owner:
             epoch = owner._txn_manager
         producer = PatientProducer(
-            bootstrap_servers=servers,
+            **cluster.options,
             max_batch_size=BATCH_BYTES,
             max_request_size=BATCH_BYTES,
             linger_ms=0,
         )
         producer._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
-        await _start(producer, servers)
-        return cls(servers, tp, producer)
+        await _start(producer, cluster)
+        return cls(cluster, tp, producer)
 
     async def write(self, rows: Sequence[Row]) -> int:
         """See `Writer`."""
@@ -159,11 +161,11 @@ class KafkaWriter:
     async def renew(self) -> None:
         """See `Writer`. The transaction writes to no changelog: the offset of a group without members."""
         epoch = self._producer._txn_manager
-        owner = _owner(self._servers, self._tp)
+        owner = _owner(self._cluster, self._tp)
         owner._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
         at = TopicPartition(self._tp.topic, self._tp.partition)
         try:
-            async with _started(owner, self._servers), owner.transaction():
+            async with _started(owner, self._cluster), owner.transaction():
                 await owner.send_offsets_to_transaction({at: 0}, f"{self._tp.topic}-claims")
         except _FENCED as error:
             raise lost(self._tp) from error
@@ -179,22 +181,22 @@ def _new_batch() -> BatchBuilder:
 
 
 @asynccontextmanager
-async def _started(producer: AIOKafkaProducer, servers: str) -> AsyncIterator[AIOKafkaProducer]:
-    await _start(producer, servers)
+async def _started(producer: AIOKafkaProducer, cluster: Cluster) -> AsyncIterator[AIOKafkaProducer]:
+    await _start(producer, cluster)
     try:
         yield producer
     finally:
         await producer.stop()
 
 
-async def _start(producer: AIOKafkaProducer, servers: str) -> None:
+async def _start(producer: AIOKafkaProducer, cluster: Cluster) -> None:
     try:
-        with answering(servers):
+        with answering(cluster.address):
             await producer.start()
     except BaseException:
         await producer.stop()
         raise
 
 
-def _owner(servers: str, tp: TP) -> AIOKafkaProducer:
-    return AIOKafkaProducer(bootstrap_servers=servers, transactional_id=f"{tp.topic}-{tp.partition}")
+def _owner(cluster: Cluster, tp: TP) -> AIOKafkaProducer:
+    return AIOKafkaProducer(**cluster.options, transactional_id=f"{tp.topic}-{tp.partition}")

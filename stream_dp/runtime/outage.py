@@ -13,6 +13,7 @@ from typing import TypeVar
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from stream_dp.errors import BrokerError, OutageError
+from stream_dp.runtime.refusals import not_allowed
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -28,11 +29,14 @@ def answering(address: str) -> Iterator[None]:
 
     Raises:
         OutageError: it did not answer, or not in a way that is final: asking again may help.
-        BrokerError: it refused.
+        AccessError: the account lacks a right.
+        BrokerError: it refused for another reason.
     """
     try:
         yield
     except (KafkaError, OSError) as error:  # TimeoutError is an OSError
+        if (refused := not_allowed(address, error)) is not None:
+            raise refused from error
         kind, how = (OutageError, "does not answer") if is_silence(error) else (BrokerError, "refuses")
         raise kind(f"the cluster at {address} {how}: {str(error) or 'no answer in time'}") from error
 

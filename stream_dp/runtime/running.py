@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StorageError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import Client, kafka_address
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.exposition import Exposition
@@ -24,6 +24,7 @@ from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
+from stream_dp.runtime.refusals import not_allowed
 from stream_dp.runtime.serving import Address, serving
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
@@ -75,7 +76,7 @@ async def run_worker(
             for computing in await asyncio.to_thread(measure, plan):
                 level = logging.INFO if computing.advised else logging.WARNING
                 log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
-            start.wait_for(f"the broker at {kafka_address(plan.broker)}")
+            start.wait_for(f"the broker at {plan.broker.address}")
             client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
             life = running(plan, client, agents, replication=replication, health=health, **options)
             try:
@@ -109,6 +110,8 @@ async def _end_on_crash(worker: Worker, stop: Stop, counters: CountersFile) -> N
     """End the process at once, with what was acknowledged and nothing more; the next start reads the rest again."""
     await worker.crashed()
     reason = worker.crash_reason()
+    if reason is not None and not isinstance(reason, StreamDPError):
+        reason = not_allowed(worker.plan.broker.address, reason) or reason
     if not isinstance(reason, StorageError):  # the disk has refused already
         counters.write(worker.counters)
     if stop.given:
@@ -155,7 +158,7 @@ async def running(
     start = health.start
     prf_key = load_key(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
-    start.wait_for(f"the answers of the broker at {kafka_address(plan.broker)} about the topics")
+    start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
     settled = await start.patiently(
         lambda: prepare(plan, client, key_id(prf_key), replication=replication, accept_loss=accept_loss)
     )
@@ -167,6 +170,8 @@ async def running(
     try:
         await worker.start()
     except KafkaError as error:
+        if (refused := not_allowed(plan.broker.address, error)) is not None:
+            raise refused from error
         raise OutageError(f"the broker went away during the start: {error}; start the worker again") from error
     try:
         yield worker

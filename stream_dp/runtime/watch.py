@@ -19,6 +19,7 @@ from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client, TopicState
 from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
 from stream_dp.runtime.membership import STABLE, expected, hole, places_in_words, unowned
+from stream_dp.runtime.refusals import diagnose
 from stream_dp.runtime.topics import sources_of
 
 log = logging.getLogger("stream_dp.worker")
@@ -61,6 +62,8 @@ class Watch:
 
         Raises:
             ConfigError: a topic was deleted, whether or not it was made again.
+            ConfigError: the cluster does not let us in any more.
+            AccessError: the account lost a right.
             StateError: partitions stayed without an owner.
         """
         try:
@@ -71,6 +74,12 @@ class Watch:
                 await self._check_shared(present)
         except BrokerError as error:
             log.debug("the topics cannot be looked at: %s", error)
+            await self._check_access()
+
+    async def _check_access(self) -> None:
+        """A broker that does not let us in looks like one that is gone; but nobody has to wait for it."""
+        if self._app.cluster is not None and (refused := await diagnose(self._app.cluster)) is not None:
+            raise refused
 
     def _check_topics(self, present: Mapping[str, TopicState]) -> None:
         """Another id tells at once; that one is gone is believed the second time: brokers start knowing none."""

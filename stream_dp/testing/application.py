@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from stream_dp.accounting import Ledger
 from stream_dp.agents import AGENTS
+from stream_dp.config.access import MEMORY
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.grants import Grant
@@ -20,7 +21,7 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.parts import Joiner
 from stream_dp.releases.rows import read_ledgers
-from stream_dp.runtime.client import MEMORY, Client
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import load_key
@@ -223,7 +224,7 @@ async def application(
         noise_key: what the noise is drawn from (`keyed_entropy`).
     """
     plan = plan_from(text, folder, broker)
-    log = MemoryLog() if plan.broker == MEMORY else None
+    log = MemoryLog() if plan.broker.is_embedded else None
     async with connect(plan.broker, log, patient=True) as client:
         await client.create([TopicSpec(topic, source.partitions) for topic, source in sources_of(plan).items()])
         app = Application(plan, client, log, keyed_entropy(noise_key))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from stream_dp.config.access import MEMORY
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.client import MEMORY, kafka_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _named(broker: str) -> Choice:
     if broker == MEMORY:
         kafka = "Unset it for a real Kafka, which needs Java 17 and Maven."
         return Choice(MEMORY, f"Broker: the embedded log, as STREAM_DP_BROKER says. {_EMBEDDED} {kafka}")
-    address = kafka_address(broker)
+    address = broker.removeprefix("kafka://")
     return Choice(
         f"kafka://{address}",
         f"Broker: the Kafka at {address} that STREAM_DP_BROKER names. Nothing of it is cleaned "

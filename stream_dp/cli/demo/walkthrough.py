@@ -19,7 +19,7 @@ from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.records.codec import decode, decode_entry
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import MEMORY, Client
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import key_id, load_key
@@ -64,7 +64,7 @@ async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float,
         StreamDPError: the broker failed, the worker ended, or nothing happened for `PATIENCE_SECONDS`.
     """
     plan = run.plan
-    log = MemoryLog() if plan.broker == MEMORY else None
+    log = MemoryLog() if plan.broker.is_embedded else None
     source = run.view(DESTINATIONS).source
     async with connect(plan.broker, log) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])

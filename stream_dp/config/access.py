@@ -1,0 +1,260 @@
+"""Where a cluster is and how to get in: what may stand under `broker`, and what a plan makes of it.
+
+A secret never stands in the file. The file names where it is, a plan holds that name, and it is read when a connection
+is made: so no plan, page or message can show it, and a file can be checked where its secrets are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator
+
+from stream_dp.errors import Fault
+from stream_dp.kinds.settings import Section, Text
+
+MEMORY = "memory://"
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+
+Mechanism = Literal["scram-sha-512", "scram-sha-256", "plain", "oauthbearer"]
+_SENT_AS_IT_IS = {"plain": "the password", "oauthbearer": "the token"}
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is: in a file or in a variable of the environment.
+
+    Attributes:
+        place: what names it in the configuration, for messages.
+        file: its file; None where it is in the environment.
+        env: the name of its variable; empty where it is in a file.
+    """
+
+    place: str
+    file: Path | None = None
+    env: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a broker is recognised, and how it recognises us.
+
+    Attributes:
+        ca: file of the certificates that may sign the broker's; None: those that the system trusts.
+        certificate: file of our own certificate; None: we have none.
+        key: file of its key; None: it stands beside the certificate.
+        key_password: what that key is encrypted with.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    key_password: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """A login: the mechanism, the user, and where the password or, without a user, the token is."""
+
+    mechanism: Mechanism
+    username: str
+    secret: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """The cluster of a plan.
+
+    Attributes:
+        url: "kafka://host:port[,host:port...]" or "memory://".
+        client_id: what connections are called in the logs and quotas of the cluster.
+        tls: None: connections are in plaintext.
+        sasl: None: there is no login.
+    """
+
+    url: str
+    client_id: str = "stream-dp"
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+    def __str__(self) -> str:
+        """The address as a file has it."""
+        return self.url
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is the embedded log."""
+        return self.url == MEMORY
+
+    @property
+    def address(self) -> str:
+        """The bootstrap address: "host:port[,host:port...]"."""
+        return self.url.removeprefix("kafka://")
+
+    @property
+    def access(self) -> str:
+        """How one gets in, in words; nothing for plaintext without a login."""
+        if self.is_embedded:
+            return ""
+        words = [] if self.tls is None else ["TLS with a certificate" if self.tls.certificate else "TLS"]
+        if self.sasl is not None:
+            words.append(" as ".join(filter(None, (self.sasl.mechanism, self.sasl.username))))
+        return ", ".join(words)
+
+
+def check_broker(value: str) -> str:
+    """A broker address in its full form.
+
+    Args:
+        value: "memory://", "kafka://host:port", or "host:port"; several Kafka hosts are parted by commas.
+
+    Raises:
+        ValueError: none of these.
+    """
+    if value == MEMORY:
+        return value
+    if "@" in value:
+        raise ValueError("an address holds no user and no password: they stand under broker.sasl")
+    hosts = value.removeprefix("kafka://").split(",")
+    for host in hosts:
+        match = _HOST_PORT.fullmatch(host)
+        if match is None or not 1 <= int(match.group(1)) <= 65535:
+            raise ValueError(f'{value!r} is no broker: write "kafka://host:port" or "memory://"')
+    return "kafka://" + ",".join(hosts)
+
+
+def _no_secret_itself(value: object) -> object:
+    """Nothing of the value is told: whoever wrote a secret here would read it on the terminal, or in a log."""
+    if not isinstance(value, dict):
+        raise ValueError("a secret does not stand in the file: write where it is, {file: PATH} or {env: NAME}")
+    return value
+
+
+def _word(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be text")
+    return value
+
+
+def _tls(value: object) -> object:
+    if value is True:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError('write "true" for TLS with the certificates that the system trusts, or a mapping: {ca: FILE}')
+    return value
+
+
+def _sasl(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("must be a mapping: {mechanism: scram-sha-512, username: NAME, password: {file: FILE}}")
+    return value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class SecretConfig(Section):
+    """Where a secret is."""
+
+    file: Annotated[str | None, PlainValidator(_word)] = None
+    env: Annotated[str | None, PlainValidator(_word)] = None
+
+
+SecretPlace = Annotated[SecretConfig | None, BeforeValidator(_no_secret_itself)]
+
+
+class TlsConfig(Section):
+    """Which certificates are trusted, and which one is shown."""
+
+    ca: Text | None = None
+    certificate: Text | None = None
+    key: Text | None = None
+    key_password: SecretPlace = None
+
+
+class SaslConfig(Section):
+    """A login."""
+
+    mechanism: Annotated[Mechanism, BeforeValidator(_lower)]
+    username: Text | None = None
+    password: SecretPlace = None
+    token: SecretPlace = None
+
+
+class BrokerConfig(Section):
+    """The cluster and how to get in."""
+
+    address: Annotated[str, AfterValidator(check_broker)]
+    client_id: Text | None = None
+    tls: Annotated[TlsConfig | None, BeforeValidator(_tls)] = None
+    sasl: Annotated[SaslConfig | None, BeforeValidator(_sasl)] = None
+
+
+def _mapping(value: object) -> object:
+    return BrokerConfig(address=check_broker(value)) if isinstance(value, str) else value
+
+
+AnyBrokerConfig = Annotated[BrokerConfig, BeforeValidator(_mapping)]
+"""An address alone, or a mapping."""
+
+
+def access_faults(broker: BrokerConfig) -> Iterator[Fault]:
+    """What does not go together under `broker`."""
+    tls, sasl = broker.tls, broker.sasl
+    if tls is not None and tls.certificate is None:
+        for name in ("key", "key_password"):
+            if getattr(tls, name) is not None:
+                yield Fault(f"broker.tls.{name}", "belongs to a certificate; write broker.tls.certificate too")
+    secrets = {} if tls is None or tls.key_password is None else {"broker.tls.key_password": tls.key_password}
+    if sasl is not None:
+        wanted, needless = ["username", "password"], ["token"]
+        if sasl.mechanism == "oauthbearer":
+            wanted, needless = needless, wanted
+        for name in wanted:
+            if getattr(sasl, name) is None:
+                yield Fault(f"broker.sasl.{name}", f"is required with {sasl.mechanism}")
+        for name in needless:
+            if getattr(sasl, name) is not None:
+                yield Fault(f"broker.sasl.{name}", f"has no place with {sasl.mechanism}")
+        if sasl.mechanism in _SENT_AS_IT_IS and tls is None:
+            yield Fault(
+                "broker.tls",
+                f"is required with {sasl.mechanism}: without TLS {_SENT_AS_IT_IS[sasl.mechanism]} crosses the network "
+                "as it is",
+            )
+        named = {"broker.sasl.password": sasl.password, "broker.sasl.token": sasl.token}
+        secrets |= {place: secret for place, secret in named.items() if secret is not None}
+    for place, secret in secrets.items():
+        if (secret.file is None) == (secret.env is None):
+            yield Fault(place, "is in one place: write {file: PATH} or {env: NAME}")
+
+
+def plan_broker(config: BrokerConfig, name: str, folder: Path) -> Broker:
+    """The cluster of a plan.
+
+    Args:
+        config: what the file says, without a fault.
+        name: of the application: the client id where none is given.
+        folder: what its relative paths are relative to.
+    """
+
+    def path(written: str | None) -> Path | None:
+        return None if written is None else folder.joinpath(written)
+
+    def secret(place: str, given: SecretConfig | None) -> Secret | None:
+        return None if given is None else Secret(f"broker.{place}", path(given.file), given.env or "")
+
+    tls = login = None
+    if (given := config.tls) is not None:
+        password = secret("tls.key_password", given.key_password)
+        tls = Tls(path(given.ca), path(given.certificate), path(given.key), password)
+    if (sasl := config.sasl) is not None:
+        hidden = secret("sasl.password", sasl.password) or secret("sasl.token", sasl.token)
+        assert hidden is not None  # noqa: S101  (one of them is required)
+        login = Sasl(sasl.mechanism, sasl.username or "", hidden)
+    return Broker(config.address, config.client_id or name, tls, login)

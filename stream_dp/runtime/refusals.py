@@ -1,0 +1,172 @@
+"""Why a cluster does not let us in, or not to a topic, in one sentence with its remedy.
+
+The Kafka client tells nobody why it could not connect: a wrong password looks like a broker that is gone, and one that
+is gone is waited for. So whoever waits asks here, on a connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+
+from aiokafka import errors
+from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
+from aiokafka.protocol.admin import SaslHandShakeRequest
+from aiokafka.protocol.metadata import MetadataRequest
+
+from stream_dp.errors import AccessError, ConfigError, Fault
+from stream_dp.runtime.cluster import Cluster
+
+PROBE_SECONDS = 5.0
+_AUTHORIZATION = {
+    errors.TopicAuthorizationFailedError: "topic",
+    errors.GroupAuthorizationFailedError: "group",
+    errors.ClusterAuthorizationFailedError: "cluster",
+    errors.TransactionalIdAuthorizationFailed: "transactional id",
+}
+
+
+def not_allowed(address: str, error: BaseException) -> AccessError | None:
+    """The error of an account that lacks a right, None if an error does not say so.
+
+    Args:
+        address: of the cluster.
+        error: what a client raised; it may have hidden the broker's answer behind another error.
+    """
+    for one in _causes(error):
+        for kind, what in _AUTHORIZATION.items():
+            if isinstance(one, kind):
+                return _lacking(address, f"{what} {_named(one)}".strip())
+            if kind.__name__ in str(one):
+                return _lacking(address, f"a {what}")
+    return None
+
+
+def lacks_right(address: str, kind: type[BaseException], name: str) -> AccessError | None:
+    """The same for the code of an answer about something with a name."""
+    what = next((what for refused, what in _AUTHORIZATION.items() if issubclass(kind, refused)), None)
+    return None if what is None else _lacking(address, f"{what} {name}")
+
+
+async def diagnose(cluster: Cluster) -> ConfigError | None:
+    """Why the cluster lets nobody in with the credentials that there are; None if it just does not answer, or does.
+
+    Args:
+        cluster: how it is reached.
+    """
+    found = [await _refusal(cluster, host, port) for host, port, _ in collect_hosts(cluster.address, randomize=False)]
+    refused = next((one for one in found if isinstance(one, Fault)), None)
+    return None if refused is None or True in found else ConfigError([refused])
+
+
+async def _refusal(cluster: Cluster, host: str, port: int) -> Fault | bool:
+    """Why one broker refuses; else whether it lets us in."""
+    options = {name: value for name, value in cluster.options.items() if name != "bootstrap_servers"}
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            connection = await create_conn(host, port, **options)
+            try:
+                await connection.send(MetadataRequest([]))
+            finally:
+                connection.close()
+    except (errors.KafkaError, OSError, EOFError) as error:
+        return await _explained(cluster, host, port, error) or False
+    return True
+
+
+async def _explained(cluster: Cluster, host: str, port: int, error: BaseException) -> Fault | None:
+    at = f"the broker at {host}:{port}"
+    for one in _causes(error):
+        if isinstance(one, ConfigError):
+            return one.faults[0]
+        found = _of_tls(host, one) or _of_login(cluster, one)
+        if found is not None:
+            return Fault(f"broker.{found.path}".removesuffix("."), f"{at} {found.message}")
+    if isinstance(error, ConnectionRefusedError | TimeoutError):
+        return None
+    if cluster.broker.tls is None and await _speaks_tls(host, port):
+        return Fault("broker.tls", f"{at} speaks TLS; write `tls: true`, or the CA that signed its certificate")
+    if cluster.broker.sasl is None and (mechanisms := await _mechanisms(cluster, host, port)):
+        return Fault("broker.sasl", f"{at} wants a login; it takes {mechanisms}")
+    return None
+
+
+def _of_tls(host: str, error: BaseException) -> Fault | None:
+    match error:
+        case ssl.SSLCertVerificationError(verify_code=62 | 64):  # of another host name, or IP address
+            return Fault("address", f"shows a certificate that is not for {host}; write a name that is in it")
+        case ssl.SSLCertVerificationError():
+            why = error.verify_message
+            return Fault("tls.ca", f"shows a certificate that is not trusted ({why}); name the CA that signed it")
+        case ssl.SSLError(reason=str(reason)) if "ALERT" in reason:
+            words = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
+            return Fault("tls.certificate", f"refuses our certificate, or that we show none ({words})")
+        case ssl.SSLError(reason=str(reason)) if reason != "UNEXPECTED_EOF_WHILE_READING":
+            return Fault("tls", "does not speak TLS on this port; use its TLS port, or leave tls out")
+    return None
+
+
+def _of_login(cluster: Cluster, error: BaseException) -> Fault | None:
+    sasl = cluster.broker.sasl
+    if sasl is None:
+        return None
+    match error:
+        case errors.SaslAuthenticationFailed() if not sasl.username:
+            return Fault("sasl.token", "refuses the token; it may be out of date, or for another cluster")
+        case errors.SaslAuthenticationFailed():
+            return Fault("sasl", f"refuses the login of {sasl.username}: the name or the password is wrong")
+        case errors.UnsupportedSaslMechanismError():
+            takes = ", ".join(sorted(name.lower() for name in str(error).split("'")[1::2])) or "others"
+            return Fault("sasl.mechanism", f"does not take {sasl.mechanism}; it takes {takes}")
+        case errors.IllegalSaslStateError():
+            return Fault("sasl", "takes no login on this port; use the port that does, or leave sasl out")
+    return None
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    """Whether a port answers a TLS handshake. Nothing is sent behind that, so it matters not whose it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+    writer.transport.abort()
+    return True
+
+
+async def _mechanisms(cluster: Cluster, host: str, port: int) -> str:
+    """The mechanisms of login that a port takes; nothing if it wants none."""
+    options = {name: cluster.options[name] for name in ("client_id", "security_protocol", "ssl_context")}
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            connection: AIOKafkaConnection = await create_conn(host, port, **options)
+            try:
+                answer = await connection.send(SaslHandShakeRequest("PLAIN"))
+            finally:
+                connection.close()
+    except (errors.KafkaError, OSError, EOFError):
+        return ""
+    return ", ".join(sorted(name.lower() for name in answer.enabled_mechanisms))
+
+
+def _lacking(address: str, what: str) -> AccessError:
+    remedy = "`stream-dp acl FILE` prints the rights that are needed"
+    return AccessError(f"the cluster at {address} does not let this account use {what}; {remedy}")
+
+
+def _named(error: BaseException) -> str:
+    names = error.args[0] if error.args else ""
+    return ", ".join(sorted(names)) if isinstance(names, set | frozenset | list) else str(names)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
