@@ -13,7 +13,7 @@ from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
 
-_COMMANDS = ("demo", "worker", "check", "schema", "grant", "tail", "ledger", "kafka", "reproduce")
+_COMMANDS = ("demo", "worker", "check", "acl", "schema", "grant", "tail", "ledger", "kafka", "reproduce")
 
 
 class _Commands(click.Group):

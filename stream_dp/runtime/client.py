@@ -15,6 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -22,11 +23,12 @@ from aiokafka.errors import (
 )
 from faust.types import TP
 
-from stream_dp.errors import BrokerError
+from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.outage import answering
 from stream_dp.runtime.refusals import lacks_right
-from stream_dp.runtime.requests import Dismissal, TopicsRequest
+from stream_dp.runtime.requests import Dismissal, RightsRequest, TopicsRequest
+from stream_dp.runtime.rights import Right
 from stream_dp.runtime.topics import TopicSpec
 
 _LIMIT = "max.message.bytes"
@@ -197,7 +199,15 @@ class KafkaClient:
         Raises:
             BrokerError: the cluster refused a topic; the message names it and the reason.
         """
-        wanted = [NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config) for topic in topics]
+        specs = list(topics)
+        present = await self.describe([topic.name for topic in specs])
+        wanted = [
+            NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config)
+            for topic in specs
+            if topic.name not in present
+        ]
+        if not wanted:
+            return
         with self._answering():
             answer = await self._admin.create_topics(wanted)
         for name, code, *detail in answer.topic_errors:
@@ -211,6 +221,22 @@ class KafkaClient:
                 if time.monotonic() > until:
                     raise BrokerError(f"topic {topic.name} was created, but the cluster does not show it")
                 await asyncio.sleep(0.05)
+
+    async def allow(self, rights: Sequence[Right]) -> None:
+        """Give accounts rights; those that they have stay.
+
+        Raises:
+            AccessError: this account may not.
+            BrokerError: the cluster has no authorizer, or refused.
+        """
+        with self._answering():
+            answer = await self._admin._send_to_controller(RightsRequest(rights))
+        for code, detail in answer.creation_responses:
+            if for_code(code) is ClusterAuthorizationFailedError:
+                raise AccessError(f"the cluster at {self._address} lets an account give rights that has Alter on it")
+            if code:
+                reason = detail or for_code(code).__name__
+                raise BrokerError(f"the cluster at {self._address} did not give a right: {reason}")
 
     async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
         """What existing topics take of a batch, in bytes.

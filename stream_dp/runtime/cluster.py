@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import faust
+from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import SaslAuthenticationFailed
 from faust.types.auth import CredentialsT
@@ -46,6 +47,19 @@ class TokenFile(AbstractTokenProvider):
             return read_secret(self._token)
         except ConfigError as error:
             raise SaslAuthenticationFailed from error
+
+
+class _Bearer(conn.OAuthAuthenticator):
+    """aiokafka's own takes the broker's reason for refusing a token for its consent, and waits for ever."""
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        if self._token_sent and payload:
+            raise SaslAuthenticationFailed
+        taken: tuple[bytes, bool] | None = await super().step(payload)
+        return taken
+
+
+conn.OAuthAuthenticator = _Bearer
 
 
 @dataclass(frozen=True)
@@ -176,31 +190,34 @@ def _tls_context(broker: Broker, faults: list[Fault]) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context() if tls.ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.ca is not None:
-        with _pem("broker.tls.ca", tls.ca, "no certificate in PEM", faults):
+        with _pem("broker.tls.ca", tls.ca, "holds no certificate in PEM", faults):
             context.load_verify_locations(tls.ca)
     if tls.certificate is not None:
-        password: Callable[[], str] | str = ""  # an encrypted key without a password is refused, and nobody is asked
+        before = len(faults)
+        password = ""  # an encrypted key without a password is refused, and nobody is asked
         if tls.key_password is not None:
-            before = len(faults)
             with _faults_into(faults):
                 password = read_secret(tls.key_password)
-            if len(faults) > before:
-                return context
-        wrong = "no certificate in PEM with its key, or the key's password is wrong"
-        beside = "" if tls.key is None else f" with {tls.key}"
-        with _pem("broker.tls.certificate", tls.certificate, wrong, faults, beside):
-            context.load_cert_chain(tls.certificate, tls.key, password)
+        for place, file in (("broker.tls.certificate", tls.certificate), ("broker.tls.key", tls.key)):
+            if file is not None:
+                with _pem(place, file, "", faults):
+                    file.read_bytes()
+        if len(faults) == before:
+            holds = "holds" if tls.key is None else f"and {tls.key} hold"
+            wrong = f"{holds} no certificate in PEM with its key, or the key's password is wrong or missing"
+            with _pem("broker.tls.certificate", tls.certificate, wrong, faults):
+                context.load_cert_chain(tls.certificate, tls.key, password)
     return context
 
 
 @contextmanager
-def _pem(place: str, file: Path, wrong: str, faults: list[Fault], beside: str = "") -> Iterator[None]:
+def _pem(place: str, file: Path, wrong: str, faults: list[Fault]) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError:
-        faults.append(Fault(place, f"{file}{beside} holds {wrong}"))
+        faults.append(Fault(place, f"{file} {wrong}"))
     except OSError as error:
-        faults.append(Fault(place, f"cannot read {file}{beside}: {error.strerror}"))
+        faults.append(Fault(place, f"cannot read {file}: {error.strerror}"))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.producers import PatientProducer
-from stream_dp.runtime.refusals import diagnose
+from stream_dp.runtime.refusals import diagnose, not_allowed
 from stream_dp.windows.sizes import BATCH_BYTES
 
 
@@ -56,7 +56,8 @@ async def connect(broker: Broker, log: MemoryLog | None = None, *, patient: bool
             await admin.start()
             await idle.start()
         except (KafkaError, OSError) as error:
-            if (refused := await diagnose(cluster)) is not None:
+            refused = not_allowed(cluster.address, error) or await diagnose(cluster)
+            if refused is not None:
                 raise refused from None
             words = f"no Kafka answers at {cluster.address}: {error}; is it up? `stream-dp kafka status`"
             raise OutageError(words) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator
+from typing import Any
 
 from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
@@ -20,11 +21,12 @@ from stream_dp.runtime.cluster import Cluster
 
 PROBE_SECONDS = 5.0
 _AUTHORIZATION = {
-    errors.TopicAuthorizationFailedError: "topic",
-    errors.GroupAuthorizationFailedError: "group",
-    errors.ClusterAuthorizationFailedError: "cluster",
-    errors.TransactionalIdAuthorizationFailed: "transactional id",
+    errors.TopicAuthorizationFailedError: "use topic {}",
+    errors.GroupAuthorizationFailedError: "use group {}",
+    errors.ClusterAuthorizationFailedError: "write to any topic",
+    errors.TransactionalIdAuthorizationFailed: "use transactional id {}",
 }
+"""What an account was refused, by the error. A producer asks the cluster for leave to write before it names a topic."""
 
 
 def not_allowed(address: str, error: BaseException) -> AccessError | None:
@@ -35,18 +37,21 @@ def not_allowed(address: str, error: BaseException) -> AccessError | None:
         error: what a client raised; it may have hidden the broker's answer behind another error.
     """
     for one in _causes(error):
-        for kind, what in _AUTHORIZATION.items():
+        for kind in _AUTHORIZATION:
             if isinstance(one, kind):
-                return _lacking(address, f"{what} {_named(one)}".strip())
+                return lacks_right(address, kind, _named(one))
             if kind.__name__ in str(one):
-                return _lacking(address, f"a {what}")
+                return lacks_right(address, kind, "that it needs")
     return None
 
 
 def lacks_right(address: str, kind: type[BaseException], name: str) -> AccessError | None:
     """The same for the code of an answer about something with a name."""
-    what = next((what for refused, what in _AUTHORIZATION.items() if issubclass(kind, refused)), None)
-    return None if what is None else _lacking(address, f"{what} {name}")
+    what = _AUTHORIZATION.get(kind)
+    if what is None:
+        return None
+    remedy = "`stream-dp acl FILE` prints the rights that are needed"
+    return AccessError(f"the cluster at {address} does not let this account {what.format(name)}; {remedy}")
 
 
 async def diagnose(cluster: Cluster) -> ConfigError | None:
@@ -55,7 +60,8 @@ async def diagnose(cluster: Cluster) -> ConfigError | None:
     Args:
         cluster: how it is reached.
     """
-    found = [await _refusal(cluster, host, port) for host, port, _ in collect_hosts(cluster.address, randomize=False)]
+    hosts = collect_hosts(cluster.address, randomize=False)
+    found = await asyncio.gather(*(_refusal(cluster, host, port) for host, port, _ in hosts))
     refused = next((one for one in found if isinstance(one, Fault)), None)
     return None if refused is None or True in found else ConfigError([refused])
 
@@ -85,10 +91,18 @@ async def _explained(cluster: Cluster, host: str, port: int, error: BaseExceptio
             return Fault(f"broker.{found.path}".removesuffix("."), f"{at} {found.message}")
     if isinstance(error, ConnectionRefusedError | TimeoutError):
         return None
-    if cluster.broker.tls is None and await _speaks_tls(host, port):
-        return Fault("broker.tls", f"{at} speaks TLS; write `tls: true`, or the CA that signed its certificate")
-    if cluster.broker.sasl is None and (mechanisms := await _mechanisms(cluster, host, port)):
-        return Fault("broker.sasl", f"{at} wants a login; it takes {mechanisms}")
+    broker = cluster.broker
+    if broker.tls is None and await _speaks_tls(host, port):
+        return Fault("broker.tls", f"{at} speaks TLS; write `tls: true`, or name the CA that signed its certificate")
+    if broker.tls is not None and await _mechanisms(host, port, security_protocol="PLAINTEXT") is not None:
+        return Fault("broker.tls", f"{at} speaks no TLS on this port; use its port for TLS, or leave tls out")
+    context = cluster.options["ssl_context"]
+    takes = await _mechanisms(host, port, security_protocol="SSL" if context else "PLAINTEXT", ssl_context=context)
+    if takes and broker.sasl is None:
+        return Fault("broker.sasl", f"{at} wants a login; it takes {', '.join(takes)}")
+    if takes and broker.sasl is not None and broker.sasl.mechanism not in takes:
+        known = ", ".join(takes)
+        return Fault("broker.sasl.mechanism", f"{at} does not take {broker.sasl.mechanism}; it takes {known}")
     return None
 
 
@@ -102,8 +116,6 @@ def _of_tls(host: str, error: BaseException) -> Fault | None:
         case ssl.SSLError(reason=str(reason)) if "ALERT" in reason:
             words = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
             return Fault("tls.certificate", f"refuses our certificate, or that we show none ({words})")
-        case ssl.SSLError(reason=str(reason)) if reason != "UNEXPECTED_EOF_WHILE_READING":
-            return Fault("tls", "does not speak TLS on this port; use its TLS port, or leave tls out")
     return None
 
 
@@ -116,9 +128,6 @@ def _of_login(cluster: Cluster, error: BaseException) -> Fault | None:
             return Fault("sasl.token", "refuses the token; it may be out of date, or for another cluster")
         case errors.SaslAuthenticationFailed():
             return Fault("sasl", f"refuses the login of {sasl.username}: the name or the password is wrong")
-        case errors.UnsupportedSaslMechanismError():
-            takes = ", ".join(sorted(name.lower() for name in str(error).split("'")[1::2])) or "others"
-            return Fault("sasl.mechanism", f"does not take {sasl.mechanism}; it takes {takes}")
         case errors.IllegalSaslStateError():
             return Fault("sasl", "takes no login on this port; use the port that does, or leave sasl out")
     return None
@@ -139,24 +148,18 @@ async def _speaks_tls(host: str, port: int) -> bool:
     return True
 
 
-async def _mechanisms(cluster: Cluster, host: str, port: int) -> str:
-    """The mechanisms of login that a port takes; nothing if it wants none."""
-    options = {name: cluster.options[name] for name in ("client_id", "security_protocol", "ssl_context")}
+async def _mechanisms(host: str, port: int, **options: Any) -> list[str] | None:
+    """The mechanisms of login that a port takes, none if it wants no login; None if nobody answers there like this."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             connection: AIOKafkaConnection = await create_conn(host, port, **options)
             try:
-                answer = await connection.send(SaslHandShakeRequest("PLAIN"))
+                answer = await connection.send(SaslHandShakeRequest(""))
             finally:
                 connection.close()
     except (errors.KafkaError, OSError, EOFError):
-        return ""
-    return ", ".join(sorted(name.lower() for name in answer.enabled_mechanisms))
-
-
-def _lacking(address: str, what: str) -> AccessError:
-    remedy = "`stream-dp acl FILE` prints the rights that are needed"
-    return AccessError(f"the cluster at {address} does not let this account use {what}; {remedy}")
+        return None
+    return sorted(name.lower() for name in answer.enabled_mechanisms)
 
 
 def _named(error: BaseException) -> str:

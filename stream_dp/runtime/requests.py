@@ -1,10 +1,11 @@
-"""Requests that aiokafka does not know in the versions that are needed: the ids of topics, and a member's dismissal."""
+"""Requests that aiokafka does not know as they are needed: the ids of topics, a member's dismissal, several rights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import ClassVar
 
+from aiokafka.protocol.admin import CreateAclsRequest_v1
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Array,
@@ -18,6 +19,8 @@ from aiokafka.protocol.types import (
     String,
     TaggedFields,
 )
+
+from stream_dp.runtime.rights import Right
 
 _TAGS = ("tags", TaggedFields)
 _ID = (("id_high", Int64), ("id_low", Int64))
@@ -138,3 +141,40 @@ class Dismissal(Request[_Dismissal]):
     def build(self, request_struct_class: type[_Dismissal]) -> _Dismissal:
         """The request as it is sent."""
         return request_struct_class(self._group, [("", self._instance)])
+
+
+class RightsRequest(Request[CreateAclsRequest_v1]):
+    """Give accounts rights, from any host: CreateAcls, version 1 (Kafka 2.0). One that is there already stays."""
+
+    API_KEY: ClassVar[int] = 30
+
+    def __init__(self, rights: Iterable[Right]) -> None:
+        """Set up the request.
+
+        Args:
+            rights: what to give.
+        """
+        self._rights = list(rights)
+
+    def build(self, request_struct_class: type[CreateAclsRequest_v1]) -> CreateAclsRequest_v1:
+        """The request as it is sent."""
+        return request_struct_class(
+            [
+                (
+                    _RESOURCES[right.resource],
+                    right.name,
+                    _PREFIXED if right.prefixed else _LITERAL,
+                    right.principal,
+                    "*",
+                    _OPERATIONS[right.operation],
+                    _ALLOW,
+                )
+                for right in self._rights
+            ]
+        )
+
+
+_RESOURCES = {"topic": 2, "group": 3, "transactional-id": 5}
+_OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "DescribeConfigs": 10}
+_LITERAL, _PREFIXED = 3, 4
+_ALLOW = 3

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from stream_dp.config.access import Broker, check_broker
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import TopicSpec
 from stream_dp.windows.events import WATERMARK_HEADER
@@ -120,7 +121,7 @@ async def produce(broker: str, topic: str, events: Sequence[Event]) -> int:
     Returns:
         How many records the topic holds.
     """
-    async with connect(broker) as client:
+    async with connect(Broker(check_broker(broker))) as client:
         await client.create([TopicSpec(topic, PARTITIONS)])
     producer = AIOKafkaProducer(bootstrap_servers=broker, compression_type="lz4", max_batch_size=_BATCH_BYTES)
     await producer.start()

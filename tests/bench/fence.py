@@ -21,6 +21,8 @@ from aiokafka import AIOKafkaProducer
 from faust.types import TP
 from rich.table import Table
 
+from stream_dp.config.access import Broker
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.fence import Row
 from stream_dp.runtime.kafka import KafkaWriter
@@ -44,12 +46,12 @@ class Figure:
 async def measure(address: str, commits: int) -> list[Figure]:
     """Commit in each way in turn, so many times."""
     tp = TP(f"bench-{uuid.uuid4().hex[:8]}", 0)
-    async with connect(f"kafka://{address}") as client:
+    async with connect(Broker(f"kafka://{address}")) as client:
         await client.create([TopicSpec(tp.topic, 1)], 1)
     rows: list[Row] = [(b"journal", os.urandom(JOURNAL_BYTES)), (b"marker", b"m" * 40)]
     plain = AIOKafkaProducer(bootstrap_servers=address, acks="all", compression_type="lz4")
     owner = AIOKafkaProducer(bootstrap_servers=address, transactional_id=f"{tp.topic}-tx", compression_type="lz4")
-    writer = await KafkaWriter.claim(address, tp)
+    writer = await KafkaWriter.claim(Cluster.of(Broker(f"kafka://{address}")), tp)
 
     async def anybody(producer: AIOKafkaProducer = plain) -> None:
         await asyncio.gather(*[await producer.send(tp.topic, value, key, tp.partition) for key, value in rows])

@@ -98,7 +98,7 @@ class Bench:
     async def feed(self, events: Iterator[Event]) -> None:
         """Publish events, in batches, each in the partition of its user."""
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.app.plan.broker.removeprefix("kafka://"),
+            bootstrap_servers=self.app.plan.broker.address,
             compression_type="lz4",
             max_batch_size=1 << 18,
             max_request_size=8 << 20,

@@ -26,6 +26,7 @@ from stream_dp.agents import AGENTS
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.runtime import kafka, worker
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.fence import Row
 from stream_dp.runtime.host import Chunk, Host
 from stream_dp.runtime.running import run_worker
@@ -196,11 +197,11 @@ class UnfencedWriter:
         self._tp = tp
 
     @classmethod
-    async def claim(cls, broker: str, tp: TP) -> UnfencedWriter:
+    async def claim(cls, cluster: Cluster, tp: TP) -> UnfencedWriter:
         """In place of `KafkaWriter.claim`."""
         if cls._producer is None:
             cls._producer = AIOKafkaProducer(
-                bootstrap_servers=broker,
+                **cluster.options,
                 acks="all",
                 max_batch_size=1 << 18,
                 max_request_size=8 << 20,

@@ -11,7 +11,9 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from faust.types import TP
 
+from stream_dp.config.access import Broker
 from stream_dp.runtime import localkafka
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.kafka import KafkaWriter
@@ -52,10 +54,14 @@ async def servers(
     monkeypatch.setattr(launch, "_write_settings", forgetful)
     address = (await asyncio.to_thread(localkafka.start, tmp_path)).address
     assert address is not None
-    async with connect(f"kafka://{address}") as client:
+    async with connect(Broker(f"kafka://{address}")) as client:
         await client.create([TopicSpec(CHANGELOG.topic, 1)], 1)
     yield address
     await asyncio.to_thread(localkafka.stop, tmp_path)
+
+
+def cluster_at(address: str) -> Cluster:
+    return Cluster.of(Broker(f"kafka://{address}"))
 
 
 async def wait(renewing: KafkaWriter | None) -> None:
@@ -69,16 +75,16 @@ async def wait(renewing: KafkaWriter | None) -> None:
 
 async def test_claim_that_is_renewed_is_not_forgotten_and_one_that_is_not_fences_nobody(servers: str) -> None:
     """The second half is why there is a renewal; were it to fail, the renewal could go."""
-    former = await KafkaWriter.claim(servers, CHANGELOG)
+    former = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)
     await former.write([(b"a", b"1")])
     await wait(former)
-    successor = await KafkaWriter.claim(servers, CHANGELOG)
+    successor = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)
     await successor.write([(b"b", b"1")])
     with pytest.raises(PartitionLostError):
         await former.write([(b"x", b"former")])
 
     await wait(None)
-    third = await KafkaWriter.claim(servers, CHANGELOG)
+    third = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)
     last = await third.write([(b"c", b"1")])
     assert await successor.write([(b"d", b"former")]) == last + 1
     await asyncio.gather(former.close(), successor.close(), third.close())
@@ -86,16 +92,16 @@ async def test_claim_that_is_renewed_is_not_forgotten_and_one_that_is_not_fences
 
 async def test_transaction_that_a_dead_owner_left_open_holds_up_nobody(servers: str) -> None:
     """A renewal that was cut short by a crash."""
-    writer = await KafkaWriter.claim(servers, CHANGELOG)
+    writer = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)
     await writer.write([(b"a", b"1")])
     dead = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=f"{CHANGELOG.topic}-{CHANGELOG.partition}")
     await dead.start()
     await dead.begin_transaction()
     await dead.send_offsets_to_transaction({TopicPartition(*CHANGELOG): 0}, "claims")
 
-    successor = await asyncio.wait_for(KafkaWriter.claim(servers, CHANGELOG), 20)
+    successor = await asyncio.wait_for(KafkaWriter.claim(cluster_at(servers), CHANGELOG), 20)
     assert await successor.write([(b"b", b"1")]) == 1
-    async with connect(f"kafka://{servers}") as client:
+    async with connect(Broker(f"kafka://{servers}")) as client:
         rows = [record.key async for record in client.follow([CHANGELOG.topic], until_end=True)]
     assert rows == [b"a", b"b"]
     await asyncio.gather(writer.close(), successor.close(), dead.client.close())
@@ -107,12 +113,12 @@ async def test_transaction_that_a_dead_owner_left_open_holds_up_nobody(servers: 
 @pytest.mark.parametrize("servers", [FORGETS_PRODUCERS], indirect=True)
 async def test_owner_whom_the_broker_forgot_during_a_long_outage_writes_on(servers: str) -> None:
     """A day's silence, here of seconds: then a leader knows no epoch and no sequence of the producer any more."""
-    writer = await KafkaWriter.claim(servers, CHANGELOG)
+    writer = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)
     await writer.write([(b"a", b"1"), (b"b", b"1")])
     await wait(None)
     assert await asyncio.wait_for(writer.write([(b"c", b"1")]), 20) == 2
     await writer.publish([Message(CHANGELOG.topic, b"d", b"1", 0)])
-    async with connect(f"kafka://{servers}") as client:
+    async with connect(Broker(f"kafka://{servers}")) as client:
         rows = [record.key async for record in client.follow([CHANGELOG.topic], until_end=True)]
     assert rows == [b"a", b"b", b"c", b"d"]
     await writer.close()

@@ -13,7 +13,6 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.records.codec import encode
-from stream_dp.runtime.client import kafka_address
 from stream_dp.runtime.topics import COUNTS, MERGES, Topics
 from stream_dp.testing import Application, Event, SourceWriter, Watermark, count_script, expected_records
 from stream_dp.windows.keys import decode
@@ -38,7 +37,7 @@ def broker(kafka: str) -> str:
 async def publish_zipped(app: Application, events: list[Event]) -> None:
     """In few batches, so that one fetch brings all there is."""
     producer = AIOKafkaProducer(
-        bootstrap_servers=kafka_address(app.plan.broker), compression_type="gzip", linger_ms=50, max_batch_size=900_000
+        bootstrap_servers=app.plan.broker.address, compression_type="gzip", linger_ms=50, max_batch_size=900_000
     )
     await producer.start()
     try:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from faust.types import TP
 
+from stream_dp.config import access
 from stream_dp.runtime import localkafka
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.fence import CLAIM
 from stream_dp.runtime.kafka import KafkaWriter
 from stream_dp.runtime.topics import COUNTS, Topics
@@ -89,7 +91,7 @@ async def test_worker_whose_partition_was_taken_over_during_the_outage_starts_ov
         proxy.freeze()
         for partition in range(app.plan.partitions):
             place = TP(Topics.of(app.plan).changelog(COUNTS), partition)
-            successor = await KafkaWriter.claim(kafka, place)
+            successor = await KafkaWriter.claim(Cluster.of(access.Broker(f"kafka://{kafka}")), place)
             await successor.write([(CLAIM, b"successor")])
             await successor.close()
         await stream.go_on(2)

@@ -51,7 +51,7 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
 ) -> None:
     async with application(visits(*WITNESSED, *RICH), tmp_path, broker=kafka) as app:
         stream, proxy, port = Stream(app), proxied(), free_port()
-        address = app.plan.broker.removeprefix("kafka://")
+        address = app.plan.broker.address
         options = ("--terse", "--log-format", "json", "--http", str(port))
         worker = spawn(app, "state", *options, proxy=proxy)
         proxy.cut()

@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from stream_dp.config.access import Broker
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.producers import PatientProducer
 from stream_dp.runtime.topics import TopicSpec
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.broker
 async def test_record_for_a_topic_that_was_there_is_sent_though_another_topic_is_new(kafka: str) -> None:
     """It lingers while the producer is told about the new topic, and about no other if it asks for no other."""
     old, new = (f"{name}{uuid.uuid4().hex[:8]}" for name in ("old", "new"))
-    async with connect(kafka) as client:
+    async with connect(Broker(f"kafka://{kafka}")) as client:
         await client.create([TopicSpec(old, 1)])
         producer = PatientProducer(bootstrap_servers=kafka, linger_ms=1000)
         await producer.start()

@@ -10,6 +10,7 @@ import pytest
 from faust.types import TP
 
 from stream_dp.runtime import application as runtime
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.kafka import KafkaWriter
 from stream_dp.testing import Event, Watermark, application
 from tests.support.processes import SESSION_SECONDS
@@ -26,10 +27,10 @@ async def test_a_worker_whose_takeover_lasts_longer_than_a_session_stays_in_the_
 ) -> None:
     claim, claimed = KafkaWriter.claim, list[TP]()
 
-    async def slow(servers: str, tp: TP) -> KafkaWriter:
+    async def slow(cluster: Cluster, tp: TP) -> KafkaWriter:
         claimed.append(tp)
         await asyncio.sleep(CLAIM_SECONDS)
-        return await claim(servers, tp)
+        return await claim(cluster, tp)
 
     monkeypatch.setattr(runtime, "SESSION_SECONDS", SESSION_SECONDS)
     monkeypatch.setattr(KafkaWriter, "claim", staticmethod(slow))

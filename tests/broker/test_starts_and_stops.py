@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.config.access import Broker
 from stream_dp.runtime.folder import locked
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, application
@@ -43,7 +44,7 @@ def setting(kafka: str, tmp_path: Path, visits: Callable[..., str]) -> Setting:
 
 def elsewhere(app: Application, address: str) -> Application:
     """The same application, on another broker."""
-    return replace(app, plan=replace(app.plan, broker=address))
+    return replace(app, plan=replace(app.plan, broker=Broker(f"kafka://{address}")))
 
 
 async def connecting(stream: Stream, spawn: Any, _proxied: Any) -> Any:
@@ -206,7 +207,7 @@ async def test_start_that_waits_too_long_for_the_broker_ends_and_says_so(
         worker.start()
         assert await asyncio.to_thread(worker.wait, 30) == 1
         last = worker.said().splitlines()[-1]
-        address = stream.app.plan.broker.removeprefix("kafka://")
+        address = stream.app.plan.broker.address
         assert last == f"error: the worker did not start: for 2s it waited for the broker at {address}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from aiokafka import AIOKafkaProducer
 
-from stream_dp.runtime.client import Outgoing, kafka_address
+from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.topics import Topics, TopicSpec
 from stream_dp.testing import Event, SourceWriter
 from tests.chaos.schedule import Act, Kind
@@ -165,7 +165,7 @@ async def bomb(world: World, act: Act) -> None:
     """Many long items in a few small requests: what is short on its way is long in memory."""
     chance = act.chance()
     producer = AIOKafkaProducer(
-        bootstrap_servers=kafka_address(world.app.plan.broker), compression_type="gzip", max_request_size=1 << 25
+        bootstrap_servers=world.app.plan.broker.address, compression_type="gzip", max_request_size=1 << 25
     )
     async with world.up:
         await producer.start()

@@ -16,7 +16,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.records.codec import decode
-from stream_dp.runtime.client import kafka_address
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, application
 from tests.support.brokers import Broker
@@ -40,7 +39,7 @@ class Watch:
     def __init__(self, app: Application) -> None:
         views = app.plan.views.values()
         self._topics = [Topics.release(view.name, audience) for view in views for audience in view.audiences]
-        self._address = kafka_address(app.plan.broker)
+        self._address = app.plan.broker.address
         self.seen: dict[str, dict[int, float]] = {topic: {} for topic in self._topics}
 
     def shown(self) -> int:

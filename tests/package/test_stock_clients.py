@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.records.codec import decode, encode, encode_parts
 from stream_dp.records.history import History
-from stream_dp.runtime.client import Outgoing, kafka_address
+from stream_dp.runtime.client import Outgoing
 from stream_dp.testing import Application
 from tests.support.reading import Launch, readable
 
@@ -146,7 +146,7 @@ def test_nothing_else_is_installed_beside_the_clients_of_python(environment: Pat
 async def zip_again(app: Application, topic: str) -> None:
     """Append the newest record of a topic as a cluster that compresses keeps it."""
     key, value = (await app.read(topic))[-1]
-    async with AIOKafkaProducer(bootstrap_servers=kafka_address(app.plan.broker), compression_type="gzip") as producer:
+    async with AIOKafkaProducer(bootstrap_servers=app.plan.broker.address, compression_type="gzip") as producer:
         await producer.send_and_wait(topic, value, key, 0)
 
 
@@ -168,7 +168,7 @@ async def test_every_client_reads_a_release_topic_and_the_dead_letters(
     for topic in (releases, letters):
         rows = [(key or b"", value or b"") for key, value in await app.read(topic)]
         partitions = await app.client.partitions(topic)
-        words = (kafka_address(app.plan.broker), topic, str(partitions), str(len(rows)))
+        words = (app.plan.broker.address, topic, str(partitions), str(len(rows)))
         for name, client in clients.items():
             told = [json.loads(line) for line in (await asyncio.to_thread(run, *client, *words)).splitlines()]
             found = [tuple(base64.b64decode(part) for part in row) for row in told]
@@ -196,7 +196,7 @@ async def test_the_program_of_the_documents_finds_the_newest_release_of_every_wi
     for _, value in rows:
         history.take(decode(value))
 
-    python, servers = environment / "bin" / "python", kafka_address(app.plan.broker)
+    python, servers = environment / "bin" / "python", app.plan.broker.address
     said = await asyncio.to_thread(run, python, tmp_path / "newest.py", servers, topic)
 
     assert [json.loads(line) for line in said.splitlines()] == [

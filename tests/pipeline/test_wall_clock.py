@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.records.codec import encode
-from stream_dp.runtime.client import Outgoing, kafka_address
+from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import (
@@ -140,7 +140,7 @@ async def test_the_markers_of_transactions_at_the_end_of_a_source_hold_no_tick_u
     view = only_view(app)
     start = start_of(view)
     events = [Event(f"u{number}", "/", start + number) for number in range(40)]
-    producer = AIOKafkaProducer(bootstrap_servers=kafka_address(app.plan.broker), transactional_id=app.plan.name)
+    producer = AIOKafkaProducer(bootstrap_servers=app.plan.broker.address, transactional_id=app.plan.name)
     await producer.start()
     async with producer.transaction():
         for record in SourceWriter(app.plan).records(events):

@@ -26,7 +26,6 @@ from stream_dp.records.models import Release
 from stream_dp.records.parts import Joiner
 from stream_dp.releases.pieces import stored_table, table_key
 from stream_dp.releases.rows import LEDGER, RESERVATION, ledger_key, read_ledgers
-from stream_dp.runtime.client import kafka_address
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.testing import Application
 from tests.support.machine import Machine
@@ -282,7 +281,7 @@ async def _read(app: Application, topic: str, isolation: str) -> list[tuple[int,
     count = await app.client.partitions(topic)
     places = [TopicPartition(topic, partition) for partition in range(count or 0)]
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka_address(app.plan.broker),
+        bootstrap_servers=app.plan.broker.address,
         group_id=None,
         auto_offset_reset="earliest",
         enable_auto_commit=False,

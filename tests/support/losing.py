@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from stream_dp.runtime.client import Outgoing, kafka_address
+from stream_dp.runtime.client import Outgoing
 from stream_dp.testing import Application, Event, Watermark
 from tests.support.views import only_view, start_of
 
@@ -31,7 +31,7 @@ async def delete(app: Application, topic: str) -> None:
     if app.log is not None:
         app.log.delete(topic)
         return
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_address(app.plan.broker))
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.plan.broker.address)
     await admin.start()
     try:
         await admin.delete_topics([topic])

@@ -44,7 +44,8 @@ class WorkerProcess:
         self.log = folder / f"{name}.log"
         self.trap = folder / f"{trap or name}.trap"
         self._status = folder / f"{name}.json"
-        self._command = [sys.executable, "-m", MODULE, str(folder / "application.yaml"), "--broker", app.plan.broker]
+        self._command = [sys.executable, "-m", MODULE, str(folder / "application.yaml")]
+        self._command += ["--broker", app.plan.broker.url]
         self._command += ["--data-dir", str(self.data_dir), "--status", str(self._status), "--trap", str(self.trap)]
         self._command += ["--session-seconds", str(SESSION_SECONDS)]
         self._command += ["--through", proxy.address] if proxy is not None else []

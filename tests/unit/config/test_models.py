@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from stream_dp.config.access import check_broker
 from stream_dp.config.explanation import describe
-from stream_dp.config.models import MODELS, VIEW_MODELS, Config, WindowConfig, check_broker
+from stream_dp.config.models import MODELS, VIEW_MODELS, Config, WindowConfig
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.config.yaml_data import parse_yaml
@@ -507,8 +508,8 @@ def test_reference_to_an_entry_that_is_wrong_is_no_second_fault(planned: Planner
 
 
 def test_environment_names_the_broker_and_wins(planned: Planner) -> None:
-    assert planned(broker="elsewhere:9092").broker == "kafka://elsewhere:9092"
-    assert planned(("broker: kafka://127.0.0.1:9092\n", ""), broker="memory://").broker == "memory://"
+    assert planned(broker="elsewhere:9092").broker.url == "kafka://elsewhere:9092"
+    assert planned(("broker: kafka://127.0.0.1:9092\n", ""), broker="memory://").broker.url == "memory://"
     assert faults_of(lambda: planned(broker="elsewhere")) == [
         'STREAM_DP_BROKER: \'elsewhere\' is no broker: write "kafka://host:port" or "memory://"'
     ]

@@ -11,6 +11,7 @@ import mode
 import pytest
 
 from stream_dp.agents import AGENTS
+from stream_dp.config.access import Broker
 from stream_dp.config.plan import Plan
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.memory import MemoryLog
@@ -66,7 +67,7 @@ def test_worker_that_starts_again_in_its_folder_is_the_same_member_of_the_group(
 def test_broker_is_reached_through_the_transports_that_hand_out_chunks(
     plan: Plan, broker: str, urls: list[str]
 ) -> None:
-    assert [str(url) for url in conf(replace(plan, broker=broker)).broker] == urls
+    assert [str(url) for url in conf(replace(plan, broker=Broker(broker))).broker] == urls
 
 
 def test_everything_but_changelogs_comes_in_chunks(plan: Plan) -> None:

@@ -11,9 +11,11 @@ import pytest
 from aiokafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from faust.types import TP
 
+from stream_dp.config.access import Broker
 from stream_dp.errors import BrokerError
 from stream_dp.runtime import client
 from stream_dp.runtime.client import KafkaClient
+from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.memory import MemoryLog
 
 PLACES = [TP("visits", 0), TP("visits", 1)]
@@ -22,7 +24,7 @@ PLACES = [TP("visits", 0), TP("visits", 1)]
 def answering(answer: Callable[[list[Any]], Awaitable[Any]]) -> KafkaClient:
     nobody: Any = None
     idle: Any = SimpleNamespace(end_offsets=answer)
-    return KafkaClient("here:9092", nobody, nobody, idle)
+    return KafkaClient(Cluster.of(Broker("kafka://here:9092")), nobody, nobody, idle)
 
 
 async def test_ends_are_those_that_the_leaders_name() -> None:
@@ -74,9 +76,9 @@ async def test_what_topics_take_is_read_from_their_settings_and_a_cluster_that_d
 
     none: Any = None
     admin: Any = Admin()
-    asked = KafkaClient("host:1", none, admin, none)
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none)
     assert await asked.most_bytes(["first", "second"]) == {"first": 1000, "second": 1_048_588}
-    answers[1] = (29, "not allowed", 2, "second", [])
-    reason = "does not tell max.message.bytes of topic second: TopicAuthorizationFailedError"
+    answers[1] = (37, "not now", 2, "second", [])
+    reason = "does not tell max.message.bytes of topic second: InvalidPartitionsError"
     with pytest.raises(BrokerError, match=reason):
         await asked.most_bytes(["first", "second"])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from faust.types import TP
 
+from stream_dp.config.access import MEMORY, Broker
 from stream_dp.runtime.application import claims
-from stream_dp.runtime.client import MEMORY
 from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row
 from stream_dp.runtime.memory import MemoryWriter
 from stream_dp.runtime.tables import DurableTable
@@ -125,7 +125,7 @@ async def test_partition_that_changes_hands_during_a_commit_is_not_touched(
 async def test_row_of_a_former_owner_reaches_neither_changelog_nor_database(table: DurableTable) -> None:
     log, tp = table.app.memory_log, changelog_of(table, 1)
     await commit(table, 1, [(b"a", b"1")])
-    successor = await claims(MEMORY, log)(tp)
+    successor = await claims(Broker(MEMORY), log)(tp)
     await commit(table, 1, [(b"b", b"2")])  # nothing of the successor stands there yet, so it will be recovered
     await successor.write([(b"c", b"3")])
 

@@ -1,0 +1,150 @@
+"""The least rights that worker, operators, readers and producers of an application need on a secured cluster.
+
+Resources are named one by one. Only transactional ids are a prefix, the name of a changelog, since every partition has
+one, and so are the consumer groups of readers, who choose their names: theirs ends in a dot, which no name has, so that
+none is the beginning of another's.
+
+Whoever may read or write may also describe, and a producer that may write to a topic may be an idempotent one (Kafka
+2.8), so neither is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from stream_dp.config.crosschecks import OWNERS_TOPIC
+from stream_dp.config.plan import Plan
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+
+Resource = Literal["topic", "group", "transactional-id"]
+Operation = Literal["Read", "Write", "Create", "DescribeConfigs"]
+
+
+class Right(NamedTuple):
+    """That somebody may do something to a resource, or, with a prefix, to all whose names begin so."""
+
+    principal: str
+    resource: Resource
+    name: str
+    operation: Operation
+    prefixed: bool = False
+
+
+def worker_rights(plan: Plan, principal: str) -> list[Right]:
+    """What every worker of an application needs.
+
+    `Create` and `DescribeConfigs` are for the start: whoever creates the topics for it may leave `Create` out.
+
+    Args:
+        plan: the application.
+        principal: the account of its workers, as the cluster calls it: "User:name".
+    """
+    topics = Topics.of(plan)
+    changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+    written_only = {topics.accounts, *(source.dead_letter_topic for source in sources_of(plan).values())}
+    lists = [topic for view in plan.views.values() for topic in view.kind.topics]
+    rights = [Right(principal, "topic", topic, "Read") for topic in [*sources_of(plan), *lists]]
+    for name in [OWNERS_TOPIC, *(spec.name for spec in topics.all(plan))]:
+        operations: list[Operation] = ["Write", "Create", "DescribeConfigs"]
+        operations[:0] = [] if name in written_only else ["Read"]
+        rights += [Right(principal, "topic", name, operation) for operation in operations]
+    rights.append(Right(principal, "group", plan.name, "Read"))
+    for changelog in changelogs:
+        rights.append(Right(principal, "group", f"{changelog}-claims", "Read"))
+        rights.append(Right(principal, "transactional-id", f"{changelog}-", "Write", prefixed=True))
+    return list(dict.fromkeys(rights))
+
+
+def reader_rights(plan: Plan, audience: str, principal: str) -> list[Right]:
+    """What readers of an audience need: its topics, and consumer groups whose names begin with `reader_groups`.
+
+    Args:
+        plan: the application.
+        audience: one of its audiences.
+        principal: the account of the readers.
+    """
+    views = [view.name for view in plan.views.values() if audience in view.audiences]
+    rights = [Right(principal, "topic", Topics.release(view, audience), "Read") for view in views]
+    return [*rights, Right(principal, "group", reader_groups(plan, audience), "Read", prefixed=True)]
+
+
+def reader_groups(plan: Plan, audience: str) -> str:
+    """What the names of the consumer groups of an audience's readers begin with."""
+    return f"{plan.name}.{audience}."
+
+
+def operator_rights(plan: Plan, principal: str) -> list[Right]:
+    """What `grant`, `ledger` and `tail` need, for any audience.
+
+    Args:
+        plan: the application.
+        principal: the account of the operators.
+    """
+    topics = Topics.of(plan)
+    released = [Topics.release(view.name, audience) for view in plan.views.values() for audience in view.audiences]
+    read = [topics.control, topics.accounts, *released]
+    return [
+        *(Right(principal, "topic", name, "Read") for name in read),
+        Right(principal, "topic", topics.control, "Write"),
+    ]
+
+
+def producer_rights(plan: Plan, principal: str) -> list[Right]:
+    """What whoever writes the events needs.
+
+    Args:
+        plan: the application.
+        principal: the account of the producers.
+    """
+    return [Right(principal, "topic", topic, "Write") for topic in sources_of(plan)]
+
+
+def rights_of(
+    plan: Plan,
+    *,
+    workers: Iterable[str] = (),
+    readers: Iterable[tuple[str, str]] = (),
+    operators: Iterable[str] = (),
+    producers: Iterable[str] = (),
+) -> Iterator[Right]:
+    """The rights of several accounts, each right once.
+
+    Args:
+        plan: the application.
+        workers: accounts of workers.
+        readers: audiences, each with the account of its readers.
+        operators: accounts of operators.
+        producers: accounts of producers.
+    """
+    found: dict[Right, None] = {}
+    for worker in workers:
+        found |= dict.fromkeys(worker_rights(plan, worker))
+    for audience, reader in readers:
+        found |= dict.fromkeys(reader_rights(plan, audience, reader))
+    for operator in operators:
+        found |= dict.fromkeys(operator_rights(plan, operator))
+    for producer in producers:
+        found |= dict.fromkeys(producer_rights(plan, producer))
+    yield from found
+
+
+def commands(rights: Iterable[Right], address: str) -> list[str]:
+    """The same as calls of Kafka's own tool, one for every account and resource.
+
+    Args:
+        rights: what to give.
+        address: where the cluster is reached.
+    """
+    grouped: dict[tuple[str, Resource, str, bool], list[Operation]] = {}
+    for right in rights:
+        place = right.principal, right.resource, right.name, right.prefixed
+        grouped.setdefault(place, []).append(right.operation)
+    return [
+        f"kafka-acls.sh --bootstrap-server {address} --command-config admin.properties --add "
+        f"--allow-principal {principal} "
+        + " ".join(f"--operation {operation}" for operation in operations)
+        + f" --{resource} {name}"
+        + (" --resource-pattern-type prefixed" if prefixed else "")
+        for (principal, resource, name, prefixed), operations in grouped.items()
+    ]
