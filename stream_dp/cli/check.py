@@ -25,6 +25,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.models import Amount
+from stream_dp.runtime.cluster import missing, open_secrets
 from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
 from stream_dp.runtime.rates import SHARE, Rate, rates
 
@@ -43,7 +44,8 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool) ->
     Who is protected against what, how large the noise is at each level, what one window costs and how many windows
     the ledgers afford; when releases leave, how many keys this machine computes until then and how many windows a
     second it releases, which is measured, in a temporary folder, but for the time that the broker takes. Nothing is
-    started, and nothing that was written stays.
+    started, and nothing that was written stays. Nothing is connected to either: which passwords, tokens and certificates
+    this machine lacks is said, and is no fault.
 
     Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 3 it is, but with --strict there is
     a warning, 1 any other error.
@@ -62,16 +64,20 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool) ->
     description = describe(plan)
     computing = {found.view: found for found in measure(plan)}
     asked = rates(plan, computing.values())
-    warnings = [*description.warnings, *_of_this_machine(description, computing, asked)]
+    lacking = missing(plan.broker)
+    warnings = [*description.warnings, *open_secrets(plan.broker), *_of_this_machine(description, computing, asked)]
     if as_json:
         measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}
         each = [rate.model_dump() for rate in asked]
         whole = {**description.model_dump(mode="json"), "computing": measured, "rates": each, "warnings": warnings}
+        whole["missing"] = [{"path": fault.path, "message": fault.message} for fault in lacking]
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False)
         for part in _page(description, computing, asked):
             console.print(part)
+        for fault in lacking:
+            console.print(Text.assemble(("\nneeded to connect, not on this machine: ", "bold"), str(fault)))
         for warning in warnings:
             console.print(Text.assemble(("\nwarning: ", "bold yellow"), warning))
     if strict and warnings:

@@ -307,7 +307,8 @@ class KafkaClient:
             for place, offset in since.items():
                 consumer.seek(TopicPartition(*place), offset)
             while not until_end or not await _all_read(consumer, ends):
-                fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
+                with self._answering():
+                    fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
                 for tp, records in fetched.items():
                     for record in records:
                         if not until_end or record.offset < ends[tp]:

@@ -21,12 +21,12 @@ from stream_dp.runtime.cluster import Cluster
 
 PROBE_SECONDS = 5.0
 _AUTHORIZATION = {
-    errors.TopicAuthorizationFailedError: "use topic {}",
-    errors.GroupAuthorizationFailedError: "use group {}",
-    errors.ClusterAuthorizationFailedError: "write to any topic",
-    errors.TransactionalIdAuthorizationFailed: "use transactional id {}",
+    errors.TopicAuthorizationFailedError: "topic",
+    errors.GroupAuthorizationFailedError: "group",
+    errors.TransactionalIdAuthorizationFailed: "transactional id",
+    errors.ClusterAuthorizationFailedError: "",
 }
-"""What an account was refused, by the error. A producer asks the cluster for leave to write before it names a topic."""
+"""What an account was refused, by the error; the cluster refuses a producer that may write to no topic at all."""
 
 
 def not_allowed(address: str, error: BaseException) -> AccessError | None:
@@ -41,17 +41,20 @@ def not_allowed(address: str, error: BaseException) -> AccessError | None:
             if isinstance(one, kind):
                 return lacks_right(address, kind, _named(one))
             if kind.__name__ in str(one):
-                return lacks_right(address, kind, "that it needs")
+                return lacks_right(address, kind)
     return None
 
 
-def lacks_right(address: str, kind: type[BaseException], name: str) -> AccessError | None:
-    """The same for the code of an answer about something with a name."""
+def lacks_right(address: str, kind: type[BaseException], name: str = "") -> AccessError | None:
+    """The same for the code of an answer, about something with a name where that is known."""
     what = _AUTHORIZATION.get(kind)
     if what is None:
         return None
+    use = f"use {what} {name}" if name else f"use a {what} that it needs"
     remedy = "`stream-dp acl FILE` prints the rights that are needed"
-    return AccessError(f"the cluster at {address} does not let this account {what.format(name)}; {remedy}")
+    return AccessError(
+        f"the cluster at {address} does not let this account {use if what else 'write to any topic'}; {remedy}"
+    )
 
 
 async def diagnose(cluster: Cluster) -> ConfigError | None:
@@ -89,8 +92,11 @@ async def _explained(cluster: Cluster, host: str, port: int, error: BaseExceptio
         found = _of_tls(host, one) or _of_login(cluster, one)
         if found is not None:
             return Fault(f"broker.{found.path}".removesuffix("."), f"{at} {found.message}")
-    if isinstance(error, ConnectionRefusedError | TimeoutError):
-        return None
+    return None if isinstance(error, ConnectionRefusedError | TimeoutError) else await _of_port(cluster, host, port, at)
+
+
+async def _of_port(cluster: Cluster, host: str, port: int, at: str) -> Fault | None:
+    """What a port speaks, where that is something else than we do; it closes the connection without a word."""
     broker = cluster.broker
     if broker.tls is None and await _speaks_tls(host, port):
         return Fault("broker.tls", f"{at} speaks TLS; write `tls: true`, or name the CA that signed its certificate")
@@ -163,8 +169,10 @@ async def _mechanisms(host: str, port: int, **options: Any) -> list[str] | None:
 
 
 def _named(error: BaseException) -> str:
-    names = error.args[0] if error.args else ""
-    return ", ".join(sorted(names)) if isinstance(names, set | frozenset | list) else str(names)
+    """What an error of authorization is about: a name or several, or a sentence that ends with it."""
+    given = error.args[0] if error.args else ""
+    names = sorted(given) if isinstance(given, set | frozenset | list) else [str(given).rpartition(" ")[2]]
+    return ", ".join(names)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

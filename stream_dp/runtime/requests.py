@@ -22,6 +22,11 @@ from aiokafka.protocol.types import (
 
 from stream_dp.runtime.rights import Right
 
+RESOURCES = {"topic": 2, "group": 3, "transactional-id": 5}
+OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "DescribeConfigs": 10}
+"""How the protocol numbers what a right is on, and what it allows."""
+_LITERAL, _PREFIXED = 3, 4
+_ALLOW = 3
 _TAGS = ("tags", TaggedFields)
 _ID = (("id_high", Int64), ("id_low", Int64))
 
@@ -161,20 +166,14 @@ class RightsRequest(Request[CreateAclsRequest_v1]):
         return request_struct_class(
             [
                 (
-                    _RESOURCES[right.resource],
+                    RESOURCES[right.resource],
                     right.name,
                     _PREFIXED if right.prefixed else _LITERAL,
                     right.principal,
                     "*",
-                    _OPERATIONS[right.operation],
+                    OPERATIONS[right.operation],
                     _ALLOW,
                 )
                 for right in self._rights
             ]
         )
-
-
-_RESOURCES = {"topic": 2, "group": 3, "transactional-id": 5}
-_OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "DescribeConfigs": 10}
-_LITERAL, _PREFIXED = 3, 4
-_ALLOW = 3

@@ -34,7 +34,8 @@ class Right(NamedTuple):
 def worker_rights(plan: Plan, principal: str) -> list[Right]:
     """What every worker of an application needs.
 
-    `Create` and `DescribeConfigs` are for the start: whoever creates the topics for it may leave `Create` out.
+    `Create` is for the first start alone. Where a view has no `start`, workers write into the control topic where its
+    windows began.
 
     Args:
         plan: the application.
@@ -42,13 +43,14 @@ def worker_rights(plan: Plan, principal: str) -> list[Right]:
     """
     topics = Topics.of(plan)
     changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+    read_only = set() if any(view.window.first_ms is None for view in plan.views.values()) else {topics.control}
     written_only = {topics.accounts, *(source.dead_letter_topic for source in sources_of(plan).values())}
     lists = [topic for view in plan.views.values() for topic in view.kind.topics]
     rights = [Right(principal, "topic", topic, "Read") for topic in [*sources_of(plan), *lists]]
     for name in [OWNERS_TOPIC, *(spec.name for spec in topics.all(plan))]:
-        operations: list[Operation] = ["Write", "Create", "DescribeConfigs"]
-        operations[:0] = [] if name in written_only else ["Read"]
-        rights += [Right(principal, "topic", name, operation) for operation in operations]
+        operations: dict[Operation, bool] = {"Read": name not in written_only, "Write": name not in read_only}
+        operations |= {"Create": True, "DescribeConfigs": True}
+        rights += [Right(principal, "topic", name, operation) for operation, needed in operations.items() if needed]
     rights.append(Right(principal, "group", plan.name, "Read"))
     for changelog in changelogs:
         rights.append(Right(principal, "group", f"{changelog}-claims", "Read"))

@@ -55,6 +55,7 @@ class Watch:
         self._gone: set[Deleted] = set()
         self._missing: set[TP] = set()
         self._rejoins = 0
+        self._was_refused = False
         self._shared_at = clock()
 
     async def look(self) -> None:
@@ -77,9 +78,14 @@ class Watch:
             await self._check_access()
 
     async def _check_access(self) -> None:
-        """A broker that does not let us in looks like one that is gone; but nobody has to wait for it."""
-        if self._app.cluster is not None and (refused := await diagnose(self._app.cluster)) is not None:
+        """A cluster that does not let us in looks like one that is gone, but is not waited for.
+
+        It is believed the second time: accounts change one after another.
+        """
+        refused = None if self._app.cluster is None else await diagnose(self._app.cluster)
+        if refused is not None and self._was_refused:
             raise refused
+        self._was_refused = refused is not None
 
     def _check_topics(self, present: Mapping[str, TopicState]) -> None:
         """Another id tells at once; that one is gone is believed the second time: brokers start knowing none."""

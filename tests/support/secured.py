@@ -13,16 +13,20 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 
+from aiokafka.protocol.admin import DeleteAclsRequest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from stream_dp.runtime import localkafka
+from stream_dp.runtime.client import KafkaClient
 from stream_dp.runtime.localkafka.jars import fetch_jars
 from stream_dp.runtime.localkafka.launch import _free_port, listens
 from stream_dp.runtime.localkafka.prerequisites import java_command
 from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
+from stream_dp.runtime.requests import OPERATIONS, RESOURCES
+from stream_dp.runtime.rights import Right
 
 HOST = "127.0.0.1"
 ADMIN = "admin"
@@ -218,3 +222,20 @@ def _key_pem(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> 
     if password is not None:
         encryption = serialization.BestAvailableEncryption(password)
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+
+async def revoke(client: KafkaClient, right: Right) -> None:
+    """Take a right away again, as whoever may do so."""
+    request = DeleteAclsRequest(
+        RESOURCES[right.resource],
+        right.name,
+        4 if right.prefixed else 3,
+        right.principal,
+        "*",
+        OPERATIONS[right.operation],
+        3,
+    )
+    answer = await client._admin._send_to_controller(request)
+    ((code, _, found),) = answer.filter_responses
+    assert code == 0
+    assert len(found) == 1
