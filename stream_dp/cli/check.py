@@ -44,8 +44,8 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool) ->
     Who is protected against what, how large the noise is at each level, what one window costs and how many windows
     the ledgers afford; when releases leave, how many keys this machine computes until then and how many windows a
     second it releases, which is measured, in a temporary folder, but for the time that the broker takes. Nothing is
-    started, and nothing that was written stays. Nothing is connected to either: which passwords, tokens and certificates
-    this machine lacks is said, and is no fault.
+    started, and nothing that was written stays. Nothing is connected to either: which passwords, tokens and
+    certificates this machine lacks is said, and is no fault.
 
     Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 3 it is, but with --strict there is
     a warning, 1 any other error.

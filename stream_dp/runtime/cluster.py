@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import faust
-from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import SaslAuthenticationFailed
 from faust.types.auth import CredentialsT
 
 from stream_dp.config.access import Broker, Secret
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.runtime import connections  # noqa: F401  (what is made with these options is made of them)
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -47,19 +47,6 @@ class TokenFile(AbstractTokenProvider):
             return read_secret(self._token)
         except ConfigError as error:
             raise SaslAuthenticationFailed from error
-
-
-class _Bearer(conn.OAuthAuthenticator):
-    """aiokafka's own takes the broker's reason for refusing a token for its consent, and waits for ever."""
-
-    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        if self._token_sent and payload:
-            raise SaslAuthenticationFailed
-        taken: tuple[bytes, bool] | None = await super().step(payload)
-        return taken
-
-
-conn.OAuthAuthenticator = _Bearer
 
 
 @dataclass(frozen=True)

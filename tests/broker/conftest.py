@@ -10,6 +10,7 @@ import pytest
 from stream_dp.testing import Application
 from tests.support.processes import WorkerProcess
 from tests.support.proxy import Proxy
+from tests.support.published import call  # noqa: F401 - a fixture
 
 Spawn = Callable[..., WorkerProcess]
 

@@ -1,0 +1,343 @@
+"""A cluster with TLS, logins and an authorizer: who may do what, and what is said to those who may not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
+
+from stream_dp.config.access import Broker, Sasl, Secret, Tls
+from stream_dp.config.crosschecks import OWNERS_TOPIC
+from stream_dp.config.planning import load_plan
+from stream_dp.errors import AccessError, ConfigError, OutageError, StreamDPError
+from stream_dp.runtime import localkafka
+from stream_dp.runtime.client import Client, KafkaClient, Outgoing
+from stream_dp.runtime.cluster import Cluster
+from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.refusals import not_allowed
+from stream_dp.runtime.rights import Right, worker_rights
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import Application, Event, application
+from stream_dp.testing.scripts import SourceWriter
+from tests.support.processes import WorkerProcess
+from tests.support.secured import Secured, password_of, revoke, token_of
+from tests.support.visits import PAGES, RICH, WITNESSED, Stream, configuration, new_name
+
+pytestmark = pytest.mark.broker
+
+SOON_SECONDS = 10.0
+"""Within so much the slowest machine says what is wrong; it takes less than one second."""
+Call = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A secured Kafka, whatever STREAM_DP_BROKER names."""
+    if (problem := localkafka.local_kafka_problem()) is not None:
+        pytest.skip(f"no broker: {problem}")
+    broker = Secured.start(tmp_path_factory.mktemp("secured"))
+    yield broker
+    broker.stop()
+
+
+@dataclass
+class Site:
+    """An application on a secured cluster.
+
+    Attributes:
+        admin: the application as somebody sees it who may do everything; its workers are not started there.
+        secured: the cluster.
+        text: the configuration.
+        folder: where the configurations are.
+    """
+
+    admin: Application
+    secured: Secured
+    text: str
+    folder: Path
+
+    def file(self, user: str) -> Path:
+        """The configuration with the login of a user."""
+        file = self.folder / f"{user}.yaml"
+        file.write_text(self.text.replace("broker: memory://", f"broker: {self.secured.broker(user)}"))
+        return file
+
+    @asynccontextmanager
+    async def connected(self, user: str) -> AsyncIterator[Client]:
+        """A client with the login of a user."""
+        async with connect(load_plan(self.file(user), {}).broker) as client:
+            yield client
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[Application]:
+        """The application with a worker that logs in as one, and has begun to run."""
+        plan = load_plan(self.file("worker"), {})
+        async with connect(plan.broker, patient=True) as client:
+            app = Application(plan, client, None, self.admin.entropy)
+            try:
+                await app.start()
+                yield app
+            finally:
+                with suppress(RuntimeError):  # of Faust, where it crashed
+                    await app.stop()
+
+
+@asynccontextmanager
+async def site(secured: Secured, folder: Path, *changes: tuple[str, str]) -> AsyncIterator[Site]:
+    text = configuration(new_name(), *changes)
+    async with application(text, folder, broker=secured.open) as admin:
+        yield Site(admin, secured, text, folder)
+
+
+def allow(site: Site, call: Call, *more: str) -> Any:
+    """Give everybody their rights, as an administrator does."""
+    who = ["--worker", "User:worker", "--operator", "User:operator", "--producer", "User:producer"]
+    for audience in ("partner", "public"):
+        who += ["--reader", f"{audience}=User:{audience}"]
+    return call("acl", site.file("admin"), *who, "--apply", *more)
+
+
+async def refused(work: Any) -> str:
+    with pytest.raises(AccessError) as raised:
+        await work
+    return str(raised.value)
+
+
+async def first_record(client: Client, topic: str) -> None:
+    async with aclosing(client.follow([topic], until_end=True)) as records:  # type: ignore[type-var]
+        async for _ in records:
+            return
+
+
+async def test_with_the_rights_that_acl_gives_a_worker_runs_and_everybody_else_reaches_what_is_theirs_and_no_more(
+    secured: Secured, tmp_path: Path, call: Call
+) -> None:
+    async with site(secured, tmp_path, *WITNESSED, *RICH) as here:
+        plan, stream = here.admin.plan, Stream(here.admin)
+        topics, view = Topics.of(plan), f"{plan.name}-pages"
+        assert (await asyncio.to_thread(allow, here, call)).code == 0
+        again = await asyncio.to_thread(allow, here, call, "--json")  # what is there stays
+        given = json.loads(again.out)
+        assert given["applied"]
+        assert (again.err, password_of("admin") in again.out) == ("", False)
+
+        async with here.worker():
+            await stream.go_on(1)
+            async with here.connected("producer") as producer:  # another visit, too late to count
+                await producer.publish(SourceWriter(plan).records([Event("u1", PAGES[0], stream.start)]))
+                assert await refused(first_record(producer, SourceWriter(plan).source.topic))
+            await stream.assert_released()
+
+            # An audience reads its topics.
+            theirs = {Topics.release(one.name, "partner") for one in plan.views.values() if "partner" in one.audiences}
+            said = await asyncio.to_thread(call, "tail", here.file("partner"), view, "partner", "--until-end", "--json")
+            assert (said.code, len(said.out.splitlines())) == (0, 1)
+            group = f"{given['reader_groups']['partner']}site"
+            assert await group_reads(here, "partner", group, Topics.release(view, "partner"))
+            with pytest.raises(GroupAuthorizationFailedError):
+                await group_reads(here, "partner", plan.name, Topics.release(view, "partner"))
+
+            # It reads nothing else, and writes nowhere.
+            all_topics = {spec.name for spec in topics.all(plan)} | {OWNERS_TOPIC, "__consumer_offsets"}
+            all_topics |= {source.topic for source in (one.source for one in plan.views.values())}
+            async with here.connected("partner") as reader:
+                for topic in sorted(theirs):
+                    await first_record(reader, topic)
+                for topic in sorted(all_topics - theirs):
+                    assert f"use topic {topic};" in await refused(first_record(reader, topic))
+                for topic in sorted(all_topics):
+                    record = Outgoing(topic, 0, b"key", b"value")
+                    assert f"use topic {topic};" in await refused(reader.publish([record]))
+            other = await asyncio.to_thread(call, "tail", here.file("partner"), view, "public", "--until-end")
+            assert other.code == 1
+            assert f"does not let this account use topic {Topics.release(view, 'public')};" in other.err
+            foreign = await asyncio.to_thread(call, "grant", here.file("partner"), "partner", "--level", "detailed")
+            assert (foreign.code, "error: the cluster at" in foreign.err) == (1, True)
+
+            # An operator grants, and reads the ledger.
+            said = await asyncio.to_thread(call, "grant", here.file("operator"), "partner", "--level", "detailed")
+            assert (said.code, said.err) == (0, "")
+            await stream.wait_until_sharpened({"partner": "detailed"})
+            said = await asyncio.to_thread(call, "ledger", here.file("operator"))
+            assert (said.code, said.err) == (0, "")
+            async with here.connected("operator") as operator:
+                assert await refused(first_record(operator, topics.changelog("counts")))
+            said = await asyncio.to_thread(call, "acl", here.file("operator"), "--operator", "User:operator", "--apply")
+            assert (said.code, "has Alter on it" in said.err) == (1, True)
+
+
+async def group_reads(here: Site, user: str, group: str, topic: str) -> bool:
+    """Whether a reader with a group of its own gets a record, as any Kafka client would."""
+    cluster = Cluster.of(load_plan(here.file(user), {}).broker)
+    consumer = AIOKafkaConsumer(topic, **cluster.options, group_id=group, auto_offset_reset="earliest")
+    try:
+        await consumer.start()
+        return (await asyncio.wait_for(consumer.getone(), 20)).value is not None
+    finally:
+        await consumer.stop()
+
+
+async def test_worker_whose_right_is_taken_away_ends_and_names_it(
+    secured: Secured, tmp_path: Path, spawn: Callable[..., WorkerProcess]
+) -> None:
+    async with site(secured, tmp_path, *RICH) as here:
+        plan, admin = here.admin.plan, here.admin.client
+        assert isinstance(admin, KafkaClient)
+        rights = worker_rights(plan, "User:worker")
+        await admin.allow(rights)
+        (tmp_path / "application.yaml").write_text(here.file("worker").read_text())
+        there = replace(plan, broker=Broker(f"kafka://{secured.login}"))
+        worker = spawn(replace(here.admin, plan=there), "w", "--terse")
+        worker.start()
+        await worker.wait_until_said(" is running: ")
+        ticks = Topics.of(plan).ticks
+        began = time.monotonic()
+        await revoke(admin, Right("User:worker", "topic", ticks, "Write"))
+        assert await asyncio.to_thread(worker.wait, 30) == 1
+        assert time.monotonic() - began < SOON_SECONDS
+        assert worker.said().splitlines()[-1] == (
+            f"error: the cluster at {secured.login} does not let this account use topic {ticks}; `stream-dp acl FILE` "
+            "prints the rights that are needed"
+        )
+        assert "Traceback" not in worker.said()
+        assert password_of("worker") not in worker.said()
+
+
+def logins(secured: Secured) -> dict[str, Broker]:
+    """Clusters as plans have them, each with a way to get in."""
+    folder = secured.folder
+    for name, text in (("wrong", "wrong"), ("token", token_of("worker")), ("old", token_of("worker", -9999))):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+
+    def secret(name: str, place: str = "sasl.password") -> Secret:
+        return Secret(f"broker.{place}", folder / name)
+
+    def login(mechanism: Any = "scram-sha-512", user: str = "worker", file: str = "") -> Sasl:
+        return Sasl(mechanism, user, secret(file or f"{user}.password"))
+
+    def token(name: str) -> Sasl:
+        return Sasl("oauthbearer", "", secret(name, "sasl.token"))
+
+    ca = Tls(folder / "ca.pem")
+    own = replace(ca, certificate=folder / "worker.crt", key=folder / "worker.key")
+    own = replace(own, key_password=secret("worker.key.password", "tls.key_password"))
+    at = {name: f"kafka://{getattr(secured, name)}" for name in ("open", "login", "bare", "mutual")}
+    return {
+        "scram-sha-512": Broker(at["login"], tls=ca, sasl=login()),
+        "scram-sha-256": Broker(at["login"], tls=ca, sasl=login("scram-sha-256")),
+        "plain": Broker(at["login"], tls=ca, sasl=login("plain")),
+        "oauthbearer": Broker(at["login"], tls=ca, sasl=token("token")),
+        "without TLS": Broker(at["bare"], sasl=login()),
+        "a certificate": Broker(at["mutual"], tls=own),
+        "broker.sasl: {login} refuses the login of worker: the name or the password is wrong": Broker(
+            at["login"], tls=ca, sasl=login(file="wrong")
+        ),
+        "broker.sasl: {login} refuses the login of nobody: the name or the password is wrong": Broker(
+            at["login"], tls=ca, sasl=login("plain", "nobody", "wrong")
+        ),
+        "broker.sasl.token: {login} refuses the token; it may be out of date, or for another cluster": Broker(
+            at["login"], tls=ca, sasl=token("old")
+        ),
+        "broker.sasl.mechanism: {bare} does not take plain; it takes scram-sha-512": Broker(
+            at["bare"], sasl=login("plain")
+        ),
+        "broker.sasl: {login} wants a login; it takes oauthbearer, plain, scram-sha-256, scram-sha-512": Broker(
+            at["login"], tls=ca
+        ),
+        "broker.sasl: {open} takes no login on this port; use the port that does, or leave sasl out": Broker(
+            at["open"], sasl=login()
+        ),
+        "broker.tls.ca: {login} shows a certificate that is not trusted (unable to get local issuer certificate); name "
+        "the CA that signed it": Broker(at["login"], tls=Tls(folder / "other-ca.pem"), sasl=login()),
+        "broker.address: the broker at localhost:{port} shows a certificate that is not for localhost; write a name "
+        "that is in it": Broker(at["login"].replace("127.0.0.1", "localhost"), tls=ca, sasl=login()),
+        "broker.tls: {open} speaks no TLS on this port; use its port for TLS, or leave tls out": Broker(
+            at["open"], tls=ca
+        ),
+        "broker.tls: {login} speaks TLS; write `tls: true`, or name the CA that signed its certificate": Broker(
+            at["login"]
+        ),
+        "broker.tls.certificate: {mutual} refuses our certificate, or that we show none (bad certificate)": Broker(
+            at["mutual"], tls=ca
+        ),
+    }
+
+
+async def test_every_way_to_get_in_works_and_every_other_is_told_why_not_within_seconds(secured: Secured) -> None:
+    said, expected = [], []
+    names = {name: f"the broker at {getattr(secured, name)}" for name in ("open", "login", "bare", "mutual")}
+    names["port"] = secured.login.rpartition(":")[2]
+    for words, broker in logins(secured).items():
+        began = time.monotonic()
+        try:
+            async with connect(broker) as client:
+                await client.describe([])
+            said.append(words)
+        except ConfigError as error:
+            said.append(str(error))
+        assert time.monotonic() - began < SOON_SECONDS
+        expected.append(words.format(**names))
+    assert said == expected
+
+
+async def test_a_broker_that_is_gone_is_waited_for_also_beside_one_that_refuses(secured: Secured) -> None:
+    right = logins(secured)["scram-sha-512"]
+    with pytest.raises(OutageError, match="no Kafka answers"):
+        async with connect(replace(right, url="kafka://127.0.0.1:1")):
+            pass
+    async with connect(replace(right, url=f"kafka://127.0.0.1:1,{secured.login}")) as client:
+        await client.describe([])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(60))
+async def test_a_worker_without_any_one_of_its_rights_does_not_do_its_work(
+    secured: Secured, tmp_path: Path, number: int
+) -> None:
+    changes = ("public: overview, partner: standard, internal: standard", "public: overview")
+    async with site(secured, tmp_path, changes, *RICH) as here:
+        admin = here.admin.client
+        assert isinstance(admin, KafkaClient)
+        rights = worker_rights(here.admin.plan, "User:worker")
+        if number >= len(rights):
+            pytest.skip(f"there are {len(rights)} rights")
+        without = rights[number]
+        await admin.allow(rights)
+        await revoke(admin, without)
+        if without == Right("User:worker", "topic", OWNERS_TOPIC, "Create"):
+            await admin._admin.delete_topics([OWNERS_TOPIC])
+        reason = await failure(here)
+        assert reason is not None, f"it needs no {without}"
+        told = reason if isinstance(reason, AccessError) else not_allowed(secured.login, reason)
+        assert told is not None, f"nobody would know that it is {without}: {reason!r}"
+
+
+async def failure(here: Site) -> BaseException | None:
+    """Why a worker that releases, carries out a grant, is started again and renews its claims cannot do so."""
+    stream = Stream(here.admin)
+    try:
+        for life in range(2):
+            async with here.worker() as app:
+                assert app.worker is not None
+                await stream.go_on(1)
+                if not life:
+                    await here.admin.grant("public", "standard")
+                while await stream.shown() < stream.windows or not await here.admin.read(Topics.of(app.plan).orders):
+                    if (reason := app.worker.crash_reason()) is not None:
+                        return reason
+                    await asyncio.sleep(0.2)
+                for table in app.worker.tables.values():
+                    await table.renew()
+    except (StreamDPError, KafkaError) as error:
+        return error
+    return None
