@@ -25,7 +25,7 @@ from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.refusals import not_allowed
 from stream_dp.runtime.rights import Right, worker_rights
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.topics import COUNTS, Topics, sources_of
 from stream_dp.testing import Application, Event, application
 from stream_dp.testing.scripts import SourceWriter
 from tests.support.processes import WorkerProcess
@@ -36,6 +36,7 @@ pytestmark = pytest.mark.broker
 
 SOON_SECONDS = 10.0
 """Within so much the slowest machine says what is wrong; it takes less than one second."""
+RUNS = " is running: "
 Call = Callable[..., Any]
 
 
@@ -76,6 +77,12 @@ class Site:
         """A client with the login of a user."""
         async with connect(load_plan(self.file(user), {}).broker) as client:
             yield client
+
+    def spawned(self, spawn: Callable[..., WorkerProcess]) -> WorkerProcess:
+        """A worker that logs in as one, in a process of its own."""
+        (self.folder / "application.yaml").write_text(self.file("worker").read_text())
+        there = replace(self.admin.plan, broker=Broker(f"kafka://{self.secured.login}"))
+        return spawn(replace(self.admin, plan=there), "w", "--terse")
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[Application]:
@@ -119,60 +126,84 @@ async def first_record(client: Client, topic: str) -> None:
 
 
 async def test_with_the_rights_that_acl_gives_a_worker_runs_and_everybody_else_reaches_what_is_theirs_and_no_more(
-    secured: Secured, tmp_path: Path, call: Call
+    secured: Secured, tmp_path: Path, call: Call, spawn: Callable[..., WorkerProcess]
 ) -> None:
     async with site(secured, tmp_path, *WITNESSED, *RICH) as here:
-        plan, stream = here.admin.plan, Stream(here.admin)
-        topics, view = Topics.of(plan), f"{plan.name}-pages"
+        stream = Stream(here.admin)
         assert (await asyncio.to_thread(allow, here, call)).code == 0
         again = await asyncio.to_thread(allow, here, call, "--json")  # what is there stays
-        given = json.loads(again.out)
-        assert given["applied"]
-        assert (again.err, password_of("admin") in again.out) == ("", False)
+        assert json.loads(again.out)["applied"]
+        worker = here.spawned(spawn)
+        worker.start()
+        await worker.wait_until_said(RUNS)
+        await stream.go_on(1)
+        await check_producer(here, stream.start)
+        await stream.assert_released()
+        await check_reader(here, call, json.loads(again.out)["reader_groups"]["partner"])
+        await check_operator(here, call, stream)
+        worker.check()
 
-        async with here.worker():
-            await stream.go_on(1)
-            async with here.connected("producer") as producer:  # another visit, too late to count
-                await producer.publish(SourceWriter(plan).records([Event("u1", PAGES[0], stream.start)]))
-                assert await refused(first_record(producer, SourceWriter(plan).source.topic))
-            await stream.assert_released()
+        # A right that is taken away ends the worker, which names it.
+        ticks = Topics.of(here.admin.plan).ticks
+        began = time.monotonic()
+        await revoke(here.admin.client, Right("User:worker", "topic", ticks, "Write"))
+        assert await asyncio.to_thread(worker.wait, 30) == 1
+        assert time.monotonic() - began < SOON_SECONDS
+        said = worker.log.read_text()
+        assert said.splitlines()[-1] == (
+            f"error: the cluster at {secured.login} does not let this account use topic {ticks}; `stream-dp acl FILE` "
+            "prints the rights that are needed"
+        )
+        assert "Traceback" not in said
+        assert password_of("worker") not in said
 
-            # An audience reads its topics.
-            theirs = {Topics.release(one.name, "partner") for one in plan.views.values() if "partner" in one.audiences}
-            said = await asyncio.to_thread(call, "tail", here.file("partner"), view, "partner", "--until-end", "--json")
-            assert (said.code, len(said.out.splitlines())) == (0, 1)
-            group = f"{given['reader_groups']['partner']}site"
-            assert await group_reads(here, "partner", group, Topics.release(view, "partner"))
-            with pytest.raises(GroupAuthorizationFailedError):
-                await group_reads(here, "partner", plan.name, Topics.release(view, "partner"))
 
-            # It reads nothing else, and writes nowhere.
-            all_topics = {spec.name for spec in topics.all(plan)} | {OWNERS_TOPIC, "__consumer_offsets"}
-            all_topics |= {source.topic for source in (one.source for one in plan.views.values())}
-            async with here.connected("partner") as reader:
-                for topic in sorted(theirs):
-                    await first_record(reader, topic)
-                for topic in sorted(all_topics - theirs):
-                    assert f"use topic {topic};" in await refused(first_record(reader, topic))
-                for topic in sorted(all_topics):
-                    record = Outgoing(topic, 0, b"key", b"value")
-                    assert f"use topic {topic};" in await refused(reader.publish([record]))
-            other = await asyncio.to_thread(call, "tail", here.file("partner"), view, "public", "--until-end")
-            assert other.code == 1
-            assert f"does not let this account use topic {Topics.release(view, 'public')};" in other.err
-            foreign = await asyncio.to_thread(call, "grant", here.file("partner"), "partner", "--level", "detailed")
-            assert (foreign.code, "error: the cluster at" in foreign.err) == (1, True)
+async def check_producer(here: Site, start_ms: int) -> None:
+    """A producer writes to the source, and does not read it."""
+    writer = SourceWriter(here.admin.plan)
+    async with here.connected("producer") as producer:  # another visit, too late to count
+        await producer.publish(writer.records([Event("u1", PAGES[0], start_ms)]))
+        assert await refused(first_record(producer, writer.source.topic))
 
-            # An operator grants, and reads the ledger.
-            said = await asyncio.to_thread(call, "grant", here.file("operator"), "partner", "--level", "detailed")
-            assert (said.code, said.err) == (0, "")
-            await stream.wait_until_sharpened({"partner": "detailed"})
-            said = await asyncio.to_thread(call, "ledger", here.file("operator"))
-            assert (said.code, said.err) == (0, "")
-            async with here.connected("operator") as operator:
-                assert await refused(first_record(operator, topics.changelog("counts")))
-            said = await asyncio.to_thread(call, "acl", here.file("operator"), "--operator", "User:operator", "--apply")
-            assert (said.code, "has Alter on it" in said.err) == (1, True)
+
+async def check_reader(here: Site, call: Call, groups: str) -> None:
+    """An audience's account reads its topics, in groups of its own; nothing else, and it writes nowhere."""
+    plan, view = here.admin.plan, f"{here.admin.plan.name}-pages"
+    own, file = Topics.release(view, "partner"), here.file("partner")
+    said = await asyncio.to_thread(call, "tail", file, view, "partner", "--until-end", "--json")
+    assert (said.code, said.err, len(said.out.splitlines())) == (0, "", 1)
+    assert await group_reads(here, "partner", f"{groups}site", own)
+    with pytest.raises(GroupAuthorizationFailedError):
+        await group_reads(here, "partner", plan.name, own)
+
+    topics = {spec.name for spec in Topics.of(plan).all(plan)} | {OWNERS_TOPIC, "__consumer_offsets", *sources_of(plan)}
+    async with here.connected("partner") as reader:
+        await first_record(reader, own)
+        for topic in sorted(topics):
+            if topic != own:
+                assert f"use topic {topic};" in await refused(first_record(reader, topic))
+            assert f"use topic {topic};" in await refused(reader.publish([Outgoing(topic, 0, b"key", b"value")]))
+    said = await asyncio.to_thread(call, "tail", file, view, "public", "--until-end")
+    assert said.code == 1
+    assert f"does not let this account use topic {Topics.release(view, 'public')};" in said.err
+    said = await asyncio.to_thread(call, "grant", file, "partner", "--level", "detailed")
+    assert (said.code, f"use topic {Topics.of(plan).control};" in said.err) == (1, True)
+
+
+async def check_operator(here: Site, call: Call, stream: Stream) -> None:
+    """An operator grants and reads the ledger; what workers hold is not theirs, and they give nobody rights."""
+    file = here.file("operator")
+    said = await asyncio.to_thread(call, "grant", file, "partner", "--level", "detailed")
+    assert (said.code, said.err) == (0, "")
+    await stream.wait_until_sharpened({"partner": "detailed"})
+    said = await asyncio.to_thread(call, "ledger", file)
+    assert (said.code, said.err) == (0, "")
+    said = await asyncio.to_thread(call, "tail", file, f"{here.admin.plan.name}-pages", "partner", "--until-end")
+    assert (said.code, said.err) == (0, "")
+    async with here.connected("operator") as operator:
+        assert await refused(first_record(operator, Topics.of(here.admin.plan).changelog(COUNTS)))
+    said = await asyncio.to_thread(call, "acl", file, "--operator", "User:operator", "--apply")
+    assert (said.code, "has Alter on it" in said.err) == (1, True)
 
 
 async def group_reads(here: Site, user: str, group: str, topic: str) -> bool:
@@ -184,32 +215,6 @@ async def group_reads(here: Site, user: str, group: str, topic: str) -> bool:
         return (await asyncio.wait_for(consumer.getone(), 20)).value is not None
     finally:
         await consumer.stop()
-
-
-async def test_worker_whose_right_is_taken_away_ends_and_names_it(
-    secured: Secured, tmp_path: Path, spawn: Callable[..., WorkerProcess]
-) -> None:
-    async with site(secured, tmp_path, *RICH) as here:
-        plan, admin = here.admin.plan, here.admin.client
-        assert isinstance(admin, KafkaClient)
-        rights = worker_rights(plan, "User:worker")
-        await admin.allow(rights)
-        (tmp_path / "application.yaml").write_text(here.file("worker").read_text())
-        there = replace(plan, broker=Broker(f"kafka://{secured.login}"))
-        worker = spawn(replace(here.admin, plan=there), "w", "--terse")
-        worker.start()
-        await worker.wait_until_said(" is running: ")
-        ticks = Topics.of(plan).ticks
-        began = time.monotonic()
-        await revoke(admin, Right("User:worker", "topic", ticks, "Write"))
-        assert await asyncio.to_thread(worker.wait, 30) == 1
-        assert time.monotonic() - began < SOON_SECONDS
-        assert worker.said().splitlines()[-1] == (
-            f"error: the cluster at {secured.login} does not let this account use topic {ticks}; `stream-dp acl FILE` "
-            "prints the rights that are needed"
-        )
-        assert "Traceback" not in worker.said()
-        assert password_of("worker") not in worker.said()
 
 
 def logins(secured: Secured) -> dict[str, Broker]:

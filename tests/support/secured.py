@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.client import KafkaClient
+from stream_dp.runtime.client import Client, KafkaClient
 from stream_dp.runtime.localkafka.jars import fetch_jars
 from stream_dp.runtime.localkafka.launch import _free_port, listens
 from stream_dp.runtime.localkafka.prerequisites import java_command
@@ -118,7 +118,14 @@ class Secured:
                 tool += ["--add-scram", f"{kind}=[name={name},iterations=4096,password={password_of(name)}]"]
         subprocess.run(tool, cwd=folder, check=True, capture_output=True)
         marker = f"-Dstream.dp.kafka={uuid.uuid4().hex}"
-        command = [java, "-Xmx768m", "-XX:+UseSerialGC", "-Dlog4j2.configurationFile=log4j2.properties", marker]
+        command = [
+            java,
+            "-Xmx768m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Dlog4j2.configurationFile=log4j2.properties",
+            marker,
+        ]
         command += ["-Dorg.apache.kafka.sasl.oauthbearer.allowed.unsecured=true"]
         command += ["-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
         pid = spawn_detached(command, folder, folder / "kafka.log")
@@ -224,8 +231,9 @@ def _key_pem(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> 
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
-async def revoke(client: KafkaClient, right: Right) -> None:
+async def revoke(client: Client, right: Right) -> None:
     """Take a right away again, as whoever may do so."""
+    assert isinstance(client, KafkaClient)
     request = DeleteAclsRequest(
         RESOURCES[right.resource],
         right.name,
