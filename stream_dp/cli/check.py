@@ -87,7 +87,7 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool) ->
 def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> Iterator[RenderableType]:
     views = "1 view" if len(plan.views) == 1 else f"{len(plan.views)} views"
     broker = f"{plan.broker} ({plan.access})" if plan.access else plan.broker
-    yield Text.assemble((plan.name, "bold"), f": {views}, {plan.partitions} partitions, broker {broker}")
+    yield Text.assemble((plan.id, "bold"), f": {views}, {plan.partitions} partitions, broker {broker}")
     yield Text(
         f"Releases leave at multiples of {plan.slot}, {plan.offset} after the close of their window at the earliest. A "
         "window that takes longer leaves later, which tells that it took longer."

@@ -23,9 +23,9 @@ from stream_dp.records import codec as records
 def schema(name: str, *, as_json: bool, output: Path | None) -> None:
     """Print the JSON Schema of the public records, and of the operators' accounts.
 
-    NAME is `record` (anything on a topic releases.<view>.<audience>), `refusal`, a kind of release, or `entry` (the
-    internal topic <app>-accounts). They admit fields that they do not name: a later stream-dp may add some, and readers
-    pass over what they do not know.
+    NAME is `record` (anything on a topic <application>.releases.<view>.<audience>), `refusal`, a kind of release, or
+    `entry` (the internal topic <application>-accounts). They admit fields that they do not name: a later stream-dp may
+    add some, and readers pass over what they do not know.
 
     Exit codes: 0 done, 1 the folder cannot be written, 2 wrong usage.
     """

@@ -40,7 +40,6 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
     type=click.Path(file_okay=False, path_type=Path),
     help="State folder of this worker; each worker of a machine needs its own. [default: data_dir of FILE]",
 )
-@click.option("--replication", default=1, show_default=True, help="Copies of every topic that has to be created.")
 @click.option(
     "--accept-loss",
     is_flag=True,
@@ -72,7 +71,6 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
 def worker(
     file: Path,
     data_dir: Path | None,
-    replication: int,
     accept_loss: bool,
     start_within: int,
     http: Address | None,
@@ -118,7 +116,6 @@ def worker(
         run_worker(
             plan,
             AGENTS,
-            replication=replication,
             accept_loss=accept_loss,
             start_within_s=start_within / 1000,
             http=http,

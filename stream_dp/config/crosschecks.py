@@ -16,10 +16,11 @@ from stream_dp.kinds.settings import check_topic
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.shape import Tiling
 
-RELEASE_PREFIX = "releases."
+PUBLIC, DEAD_LETTERS = "releases", "dead-letters"
+"""What stands behind the application's id in the names of the topics that others read."""
 KAFKA_PREFIX = "__"
 OWNERS_TOPIC = "stream-dp-owners"
-"""The topic of a cluster in which applications claim theirs."""
+"""The topic in which applications claim theirs, behind the prefix that they share."""
 MOST_AUDIENCES = 100
 MOST_RELEASE_TOPICS = 2000
 """Of an application. Where its audiences, its views or its topics stand in one row or record, that is no large one."""
@@ -32,7 +33,7 @@ def cross_check(sections: Sections) -> list[Fault]:
     References are checked even of entries that are wrong elsewhere; a reference to an entry that is there but
     wrong is no fault of its own.
     """
-    faults = [*_sources(sections), *_populations(sections), *_many(sections)]
+    faults = [*_sources(sections), *_populations(sections), *_many(sections), *_copies(sections)]
     if sections.broker is not None:
         faults += access_faults(sections.broker)
     for name, ladder in sections.ladders.items():
@@ -53,9 +54,9 @@ def readers(sections: Sections, view: ViewConfig) -> list[str]:
     return list(sections.audiences) if view.audiences is None else view.audiences
 
 
-def dead_letter_topic(source: SourceConfig) -> str:
-    """The topic for what ingest refuses: as configured, or the source topic with ".dlq" behind it."""
-    return source.dead_letter_topic or f"{source.topic}.dlq"
+def dead_letter_topic(sections: Sections, name: str, source: SourceConfig) -> str:
+    """The topic for what ingest refuses: as configured, or one of the application and the source's name."""
+    return source.dead_letter_topic or f"{sections.id or ''}.{DEAD_LETTERS}.{name}"
 
 
 def list_topic_faults(sections: Sections, path: str, topics: Iterable[str]) -> Iterator[Fault]:
@@ -69,7 +70,7 @@ def list_topic_faults(sections: Sections, path: str, topics: Iterable[str]) -> I
     for topic in topics:
         yield from _reserved(sections, path, topic)
         for name, source in sections.sources.items():
-            if topic in {source.topic, dead_letter_topic(source)}:
+            if topic in {source.topic, dead_letter_topic(sections, name, source)}:
                 yield Fault(path, f"{topic!r} is a topic of source {name!r}: its records are no public list")
 
 
@@ -90,13 +91,20 @@ def _sources(sections: Sections) -> Iterator[Fault]:
     for name, source in sections.sources.items():
         path = join("sources", name)
         yield from _reserved(sections, f"{path}.topic", source.topic)
-        letters = dead_letter_topic(source)
+        letters, path = source.dead_letter_topic, f"{path}.dead_letter_topic"
+        if letters is None:
+            continue
         if letters in topics:
             yield Fault(
-                f"{path}.dead_letter_topic",
-                f"{letters!r} is the topic of source {topics[letters]!r}: refused records would be read as events",
+                path, f"{letters!r} is the topic of source {topics[letters]!r}: refused records would be read as events"
             )
-        yield from _reserved(sections, f"{path}.dead_letter_topic", letters)
+        if sections.topics is not None and not letters.startswith(sections.topics.prefix):
+            yield Fault(
+                path,
+                f"{letters!r} does not begin with {sections.topics.prefix!r}, as every topic that the application "
+                "makes does: whose it is would be looked for in vain",
+            )
+        yield from _reserved(sections, path, letters)
 
 
 def _populations(sections: Sections) -> Iterator[Fault]:
@@ -128,16 +136,28 @@ def _many(sections: Sections) -> Iterator[Fault]:
         )
 
 
+def _copies(sections: Sections) -> Iterator[Fault]:
+    topics = sections.topics
+    least, copies = (None, None) if topics is None else (topics.min_insync_replicas, topics.replication)
+    if least is not None and copies is not None and least > copies:
+        yield Fault(
+            "topics.min_insync_replicas",
+            f"{least} copies would have to have a record that topics.replication makes {copies} of: nothing could be "
+            "written",
+        )
+
+
 def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:
     try:
         check_topic(topic)
     except ValueError as error:
         yield Fault(path, str(error))
-    prefixes = [RELEASE_PREFIX, KAFKA_PREFIX, *([f"{sections.name}-"] if sections.name else [])]
-    for prefix in prefixes:
+    own = sections.id
+    internal = [] if own is None else [f"{own}-", f"{own}.{PUBLIC}.", f"{own}.{DEAD_LETTERS}."]
+    for prefix in [KAFKA_PREFIX, *internal]:
         if topic.startswith(prefix):
             yield Fault(path, f"{topic!r} could be an internal topic: names that begin with {prefix!r} are reserved")
-    if topic == OWNERS_TOPIC:
+    if sections.topics is not None and topic == sections.topics.prefix + OWNERS_TOPIC:
         yield Fault(path, f"{topic!r} is the topic in which applications claim theirs")
 
 

@@ -101,6 +101,7 @@ class PlanDescription(BaseModel):
     """A whole plan."""
 
     name: str
+    id: str = Field(description="What it is on its cluster: its group, and the beginning of its topics' names.")
     broker: str
     access: str = Field(description="How one gets in: TLS, the login; nothing for plaintext without a login.")
     partitions: int
@@ -126,6 +127,7 @@ def describe(plan: Plan) -> PlanDescription:
     ]
     return PlanDescription(
         name=plan.name,
+        id=plan.id,
         broker=str(plan.broker),
         access=plan.broker.access,
         partitions=plan.partitions,
@@ -322,6 +324,12 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
         warnings.append(
             "broker.sasl without broker.tls: raw events and counts cross the network in plaintext, and who listens can "
             "try passwords on what was seen of the login; write `tls: true`, or name a CA"
+        )
+    copies = plan.topics.replication
+    if copies is not None and copies > 1 and plan.topics.min_insync_replicas == copies:
+        warnings.append(
+            f"topics.min_insync_replicas is topics.replication, {copies}: while one broker is down, nothing is "
+            f"written; {copies - 1} goes on without it"
         )
     if plan.broker.is_embedded:
         warnings.append("the embedded log keeps everything in memory: topics are gone when the process ends")

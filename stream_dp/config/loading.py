@@ -19,8 +19,10 @@ from stream_dp.config.models import (
     LedgerConfig,
     LevelConfig,
     SourceConfig,
+    TopicsConfig,
     ViewConfig,
 )
+from stream_dp.config.plan import application_id
 from stream_dp.config.substitution import substitute
 from stream_dp.config.yaml_data import Data, join, parse_yaml
 from stream_dp.errors import Fault
@@ -61,6 +63,7 @@ class Sections:
         raw: the file's data, for references out of entries that have a fault elsewhere.
         broker: how the cluster is reached, None when that is missing or wrong.
         unset: faults of texts that name variables that are not set; what else is said of such a text tells nothing.
+        topics: how topics are named and made, None when that is wrong.
         config: the whole file, None when anything in it is wrong by itself.
     """
 
@@ -73,7 +76,15 @@ class Sections:
     ladders: dict[str, list[LevelConfig]] = field(default_factory=dict)
     audiences: dict[str, str] = field(default_factory=dict)
     views: dict[str, ViewConfig] = field(default_factory=dict)
+    topics: TopicsConfig | None = None
     config: Config | None = None
+
+    @property
+    def id(self) -> str | None:
+        """The id of the application, None when a part of it is wrong."""
+        if self.name is None or self.topics is None:
+            return None
+        return application_id(self.topics.prefix, self.name)
 
     def names(self, section: str) -> list[str] | None:
         """The names that stand in a section, with or without faults; None when the section cannot be read."""
@@ -124,6 +135,7 @@ def sections_of(config: Config) -> Sections:
         ladders=dict(config.ladders),
         audiences=dict(config.audiences),
         views=dict(config.views),
+        topics=config.topics,
         config=config,
     )
 
@@ -164,6 +176,8 @@ def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:
         sections.name = str(raw["name"])
     if ("broker",) not in {place[:1] for place in broken} and "broker" in raw:
         sections.broker = _BROKER_ADAPTER.validate_python(raw["broker"])
+    if not any(place[0] == "topics" for place in broken):
+        sections.topics = TopicsConfig.model_validate(raw.get("topics", {}))
     for section, adapter in _ENTRY_ADAPTERS.items():
         entries = raw.get(section)
         if isinstance(entries, dict):

@@ -24,6 +24,9 @@ from stream_dp.windows.sizes import parse_size
 from stream_dp.windows.views import Clock
 
 NAME_LENGTH = 63
+PREFIX_LENGTH = 49
+"""With it the longest topic that is made of four names has the 249 characters that Kafka takes."""
+_PREFIX = re.compile(rf"([A-Za-z0-9._-]{{0,{PREFIX_LENGTH - 1}}}[._])?")
 _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
 RELEASED_NOISE = "discrete-laplace"
 ANALYSED_NOISE = ("gaussian", "laplace", "exponential")
@@ -110,6 +113,15 @@ def _noise(value: object) -> str:
     raise ValueError(f"no such noise; write {RELEASED_NOISE}")
 
 
+def _prefix(value: str) -> str:
+    if not _PREFIX.fullmatch(value):
+        raise ValueError(
+            f"a prefix is at most {PREFIX_LENGTH} characters of a-z, A-Z, 0-9, '.', '_' and '-', the last one '.' or "
+            "'_': topics and groups begin with it, and where it ends and a name begins must be seen"
+        )
+    return value
+
+
 Duration = Annotated[int, PlainValidator(_duration)]
 Lasting = Annotated[Duration, AfterValidator(_one_second)]
 Moment = Annotated[int, PlainValidator(_time)]
@@ -121,6 +133,14 @@ class ReleaseConfig(Section):
 
     slot: Annotated[Duration, AfterValidator(_tenth)] = 1000
     offset: Duration = 2000
+
+
+class TopicsConfig(Section):
+    """How the topics of the application are named and made."""
+
+    prefix: Annotated[str, AfterValidator(_prefix)] = ""
+    replication: Annotated[int, Field(ge=1, le=100)] | None = None
+    min_insync_replicas: Annotated[int, Field(ge=1, le=100)] | None = None
 
 
 class TimeConfig(Section):
@@ -228,6 +248,7 @@ class Config(Section):
     erase_within: Annotated[Duration, AfterValidator(_ten_seconds)] = 15 * 60_000
     window_memory: Annotated[int, PlainValidator(_size), AfterValidator(_some_memory)] = 256 << 20
     release: ReleaseConfig = ReleaseConfig()
+    topics: TopicsConfig = TopicsConfig()
     sources: Annotated[dict[Name, SourceConfig], Named]
     ledgers: Annotated[dict[Name, LedgerConfig], Named]
     ladders: Annotated[dict[Name, Annotated[list[LevelConfig], Named]], Named]
@@ -244,6 +265,7 @@ MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     ("broker", "sasl", "password"): SecretConfig,
     ("broker", "sasl", "token"): SecretConfig,
     ("release",): ReleaseConfig,
+    ("topics",): TopicsConfig,
     ("sources", "*"): SourceConfig,
     ("sources", "*", "time"): TimeConfig,
     ("ledgers", "*"): LedgerConfig,

@@ -56,6 +56,21 @@ class SourcePlan:
 
 
 @dataclass(frozen=True)
+class TopicsPlan:
+    """How the topics that the application makes are named and made.
+
+    Attributes:
+        prefix: what the names of all begin with, but for those that the configuration names itself.
+        replication: copies of each, None for what the cluster makes by itself.
+        min_insync_replicas: copies that have to have a record before it is acknowledged, None for the cluster's number.
+    """
+
+    prefix: str = ""
+    replication: int | None = None
+    min_insync_replicas: int | None = None
+
+
+@dataclass(frozen=True)
 class WindowPlan:
     """When windows open, close and are forgotten. All times in milliseconds.
 
@@ -197,7 +212,7 @@ class Plan:
     """A checked application.
 
     Attributes:
-        name: application name, the prefix of its internal topics.
+        name: application name.
         broker: the cluster, and how to get in.
         data_dir: folder of the workers' state.
         key_file: file of the secret that the noise of coarser levels is derived from.
@@ -209,6 +224,7 @@ class Plan:
         window_memory_bytes: what the users and items of one open window of one partition may take in a worker's memory,
             by estimate.
         slots: when releases leave.
+        topics: how its topics are named and made.
     """
 
     name: str
@@ -222,10 +238,23 @@ class Plan:
     erase_within_ms: int
     window_memory_bytes: int
     slots: Slots
+    topics: TopicsPlan = TopicsPlan()
+
+    @property
+    def id(self) -> str:
+        """What the application is on its cluster: its group, and the beginning of the names of its topics."""
+        return application_id(self.topics.prefix, self.name)
 
 
-def fingerprint(view: ViewPlan) -> bytes:
+def application_id(prefix: str, name: str) -> str:
+    """The id of an application. It tells both: a prefix ends with a character that no name has."""
+    return prefix + name
+
+
+def fingerprint(view: ViewPlan, application: str) -> bytes:
     """Identity of a view: `FINGERPRINT_BYTES` bytes of BLAKE2b over everything that may not change under its state.
+
+    The id of its application is in: of two that have one key file and ask the same, each draws noise of its own.
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
     clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's name, its periods, its
@@ -234,6 +263,7 @@ def fingerprint(view: ViewPlan) -> bytes:
     """
     source, shape, ledger = view.source, view.window.shape, view.ledger
     identity = [
+        application,
         view.kind.name,
         [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
         view.item_field,

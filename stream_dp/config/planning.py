@@ -24,7 +24,7 @@ from stream_dp.config.models import (
     ViewConfig,
     WindowConfig,
 )
-from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, ViewPlan, WindowPlan, fingerprint
+from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan, WindowPlan, fingerprint
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
@@ -99,6 +99,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         erase_within_ms=config.erase_within,
         window_memory_bytes=config.window_memory,
         slots=Slots(config.release.slot, config.release.offset),
+        topics=TopicsPlan(config.topics.prefix, config.topics.replication, config.topics.min_insync_replicas),
     )
 
 
@@ -127,7 +128,8 @@ def _planned(
     planned = plan_view(
         name,
         view,
-        source=_source(view.source, source),
+        application=sections.id or "",
+        source=_source(sections, view.source, source),
         ledger=ledger,
         ladder=ladder,
         audiences=audiences,
@@ -141,6 +143,7 @@ def plan_view(
     name: str,
     view: ViewConfig,
     *,
+    application: str,
     source: SourcePlan,
     ledger: LedgerPlan,
     ladder: Sequence[LevelConfig],
@@ -152,6 +155,7 @@ def plan_view(
     Args:
         name: the view's name.
         view: its configuration.
+        application: the id of its application.
         source: its source.
         ledger: its ledger.
         ladder: its levels, coarse to fine.
@@ -174,7 +178,7 @@ def plan_view(
         kind=KINDS[view.kind].plan(view, ViewBasis(levels, view.items_per_user, folder)),
         fingerprint=b"",
     )
-    return replace(planned, fingerprint=fingerprint(planned))
+    return replace(planned, fingerprint=fingerprint(planned, application))
 
 
 def plan_ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:
@@ -222,7 +226,7 @@ def decimal_floor(value: Fraction) -> Fraction:
     return Fraction(value.numerator * 10**12 // value.denominator, 10**12)
 
 
-def _source(name: str, source: SourceConfig) -> SourcePlan:
+def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
     return SourcePlan(
         name=name,
         topic=source.topic,
@@ -230,7 +234,7 @@ def _source(name: str, source: SourceConfig) -> SourcePlan:
         user_field=source.user,
         time_field=source.time.field if source.time else None,
         time_unit=source.time.unit if source.time else "ms",
-        dead_letter_topic=dead_letter_topic(source),
+        dead_letter_topic=dead_letter_topic(sections, name, source),
         partitioner=source.partitioner,
     )
 

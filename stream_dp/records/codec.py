@@ -39,7 +39,7 @@ _RELEASE: Any = Annotated[reduce(or_, (kind.release for kind in KINDS.values()))
 _ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[_RELEASE | _REFUSAL, Field(discriminator="type")])
 _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Entry)
 _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
-    "record": ("What a topic releases.<view>.<audience> holds", _ADAPTER),
+    "record": ("What a topic <application>.releases.<view>.<audience> holds", _ADAPTER),
     **{kind.name: (kind.title, TypeAdapter(kind.release)) for kind in KINDS.values()},
     "refusal": ("Refusal of a release", TypeAdapter(_REFUSAL)),
     "entry": ("What the operators' topic <app>-accounts holds", _ENTRIES),

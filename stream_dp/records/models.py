@@ -1,4 +1,4 @@
-"""What every record on `releases.<view>.<audience>` says, whatever its kind.
+"""What every record on `<application>.releases.<view>.<audience>` says, whatever its kind.
 
 A record is closed: a field that is not here, or in the model of its kind, is never published. A later stream-dp may add
 fields, at any level, without which what is here stays true; readers pass over what they do not know. Everything else

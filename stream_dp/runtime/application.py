@@ -66,7 +66,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
     storage.make_folder(plan.data_dir)
     cluster = None if plan.broker.is_embedded else Cluster.of(plan.broker)
     app = App(
-        plan.name,
+        plan.id,
         broker=_transport_address(plan.broker),
         broker_client_id=plan.broker.client_id,
         broker_credentials=cluster and cluster.credentials,

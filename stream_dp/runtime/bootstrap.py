@@ -11,7 +11,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.lists import Lists, read_lists
 from stream_dp.runtime.origins import begin
-from stream_dp.runtime.owners import OWNERS, Life, create_owned
+from stream_dp.runtime.owners import Life, create_owned
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.sizes import BROKER_BYTES
 
@@ -38,7 +38,6 @@ async def prepare(
     client: Client,
     key_id: bytes,
     *,
-    replication: int = 1,
     accept_loss: bool = False,
     now_ms: Callable[[], int] | None = None,
 ) -> Settled:
@@ -51,7 +50,6 @@ async def prepare(
         plan: the application.
         client: a client of its broker.
         key_id: the name of its key, from `keys.key_id`.
-        replication: copies of every created topic.
         accept_loss: go on where a topic that the application had was deleted.
         now_ms: the wall clock.
 
@@ -69,8 +67,8 @@ async def prepare(
         raise ConfigError(faults)
     topics = Topics.of(plan)
     now = now_ms() if now_ms else int(time.time() * 1000)
-    claim = await create_owned(plan, client, key_id, replication=replication, accept_loss=accept_loss, now_ms=now)
-    await _check_sizes([OWNERS.name, *(spec.name for spec in topics.all(plan))], client)
+    claim = await create_owned(plan, client, key_id, accept_loss=accept_loss, now_ms=now)
+    await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(plan))], client)
     starts = await begin(plan, client, now)
     return Settled(starts, lists, claim.topics, claim.uncounted)
 

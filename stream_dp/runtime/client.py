@@ -29,7 +29,7 @@ from stream_dp.runtime.outage import answering
 from stream_dp.runtime.refusals import lacks_right
 from stream_dp.runtime.requests import Dismissal, RightsRequest, TopicsRequest
 from stream_dp.runtime.rights import Right
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
 _LIMIT = "max.message.bytes"
 _POLL_SECONDS = 0.2
@@ -87,7 +87,7 @@ class Client(Protocol):
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
 
-    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+    async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet."""
 
     async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
@@ -193,7 +193,7 @@ class KafkaClient:
                     f"the cluster at {self._address} did not dismiss {instance}: {for_code(code).__name__}"
                 )
 
-    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+    async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet.
 
         Raises:
@@ -201,11 +201,7 @@ class KafkaClient:
         """
         specs = list(topics)
         present = await self.describe([topic.name for topic in specs])
-        wanted = [
-            NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config)
-            for topic in specs
-            if topic.name not in present
-        ]
+        wanted = [_new_topic(topic) for topic in specs if topic.name not in present]
         if not wanted:
             return
         with self._answering():
@@ -329,6 +325,12 @@ class KafkaClient:
             async with asyncio.timeout(ENDS_SECONDS):
                 found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
         return found
+
+
+def _new_topic(spec: TopicSpec) -> NewTopic:
+    """A topic to ask for. The client takes the cluster's own number of copies only beside an (empty) assignment."""
+    assignments: dict[int, list[int]] | None = {} if spec.replication == AS_THE_CLUSTER_DOES else None
+    return NewTopic(spec.name, spec.partitions, spec.replication, assignments, spec.config)
 
 
 def _assigned(assignment: bytes) -> frozenset[TP]:

@@ -196,7 +196,7 @@ class Host:
                 engine = self._factory.engine(partition)
                 views = engine.views
                 published = await self._app.outage.patiently(
-                    lambda: read_published(self._client, views, whole=self._accept_loss)
+                    lambda: read_published(self._client, self.topics.release, views, whole=self._accept_loss)
                 )
                 load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss)
                 await self.carry_out(load, table, partition, threaded=True)

@@ -52,7 +52,7 @@ class Assignor(PartitionAssignor):
 
 def instance_id(plan: Plan) -> str:
     """A name of this worker that survives a restart: its machine and its data folder."""
-    return f"{plan.name}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
+    return f"{plan.id}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
 
 
 def protocol(plan: Plan, settled: Settled) -> str:
@@ -86,7 +86,7 @@ async def admit(plan: Plan, settled: Settled, client: Client) -> None:
     dismissed, said = False, False
     while True:
         try:
-            group = await client.group(plan.name)
+            group = await client.group(plan.id)
             if group.state in EMPTY:
                 return
             if group.state == STABLE:
@@ -94,7 +94,7 @@ async def admit(plan: Plan, settled: Settled, client: Client) -> None:
                 if group.protocol == own and (not missing or dismissed):
                     return
                 if not dismissed:
-                    await client.dismiss(plan.name, instance_id(plan))
+                    await client.dismiss(plan.id, instance_id(plan))
                     dismissed = True
                     continue
                 if not said:

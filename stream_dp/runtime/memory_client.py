@@ -37,7 +37,7 @@ class MemoryClient:
         """How many partitions a topic has, None if there is no such topic."""
         return self._log.partitions.get(topic)
 
-    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+    async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet."""
         for topic in topics:
             self._log.create(topic.name, topic.partitions)

@@ -27,15 +27,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
-from stream_dp.runtime.topics import COUNTS, SIZE, Topics, TopicSpec, sources_of
+from stream_dp.runtime.topics import COUNTS, Topics, sources_of
 from stream_dp.windows.sizes import MESSAGE_BYTES
-
-OWNERS = TopicSpec(OWNERS_TOPIC, 1, {"cleanup.policy": "compact", **SIZE})
 
 
 class Owner(NamedTuple):
@@ -79,7 +76,7 @@ class Placed(NamedTuple):
 
 
 async def create_owned(
-    plan: Plan, client: Client, key_id: bytes, *, replication: int = 1, accept_loss: bool = False, now_ms: int = 0
+    plan: Plan, client: Client, key_id: bytes, *, accept_loss: bool = False, now_ms: int = 0
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
@@ -90,7 +87,6 @@ async def create_owned(
         plan: the application.
         client: a client of its broker.
         key_id: the name of its key.
-        replication: copies of every created topic.
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
 
@@ -103,14 +99,15 @@ async def create_owned(
         BrokerError: the cluster refused something.
         StateError: the topic of the claims holds something else.
     """
-    await client.create([OWNERS], replication)
-    specs, owner = Topics.of(plan).all(plan), Owner(plan.name, key_id.hex())
+    topics = Topics.of(plan)
+    await client.create([topics.owners])
+    owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id.hex())
     names = {spec.name for spec in specs}
     key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
     gone: set[tuple[str, bytes]] = set()
     """Topics that were missing under a claim, and the claim's key."""
     while True:
-        log, seen = await _read(client)
+        log, seen = await _read(owners, client)
         held = _holders(log)
         former = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
         own = [one.claim for one in log if one.claim.owner == owner]
@@ -123,10 +120,10 @@ async def create_owned(
             _check(plan, owner, {topic: one for topic, one in held.items() if (topic, one.key) not in gone})
             _check_deleted(plan, lost, accept_loss, sources, last.sources)
         except ConfigError:
-            if await _read(client) == (log, seen):
+            if await _read(owners, client) == (log, seen):
                 raise
             continue  # a topic that was missing was created and claimed since the claims were read
-        await client.create(specs, replication)
+        await client.create(specs)
         ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
         anew = {one.topic for one in lost}
         kept = {name: former[name].id for name in names - anew if name in former}
@@ -134,22 +131,22 @@ async def create_owned(
             continue  # someone deletes topics at this moment
         lives = {name: Life(ids[name], _number(former.get(name), name in anew)) for name in names}
         uncounted = dict(last.uncounted)
-        if Topics.of(plan).changelog(COUNTS) in anew:
+        if topics.changelog(COUNTS) in anew:
             uncounted |= dict.fromkeys(_known(plan, former), now_ms)
         claim = Claim(*owner, dict(sorted({**former, **lives}.items())), seen, {**last.sources, **sources}, uncounted)
         encoded = msgspec.json.encode(claim)
         if len(encoded) > MESSAGE_BYTES:
             raise ConfigError(
-                f"application {plan.name!r} has had {len(claim.topics)} topics, more than one claim can name; give it "
+                f"application {plan.id!r} has had {len(claim.topics)} topics, more than one claim can name; give it "
                 "another name, or take views out of it"
             )
-        await client.publish([Outgoing(OWNERS.name, 0, key, encoded)])
-        log, _ = await _read(client)
+        await client.publish([Outgoing(owners, 0, key, encoded)])
+        log, _ = await _read(owners, client)
         held = _holders(log)
         if all(topic in held and held[topic].claim.owner == owner for topic in claim.topics):
-            await _withdraw(client, _superseded(log, key))
+            await _withdraw(owners, client, _superseded(log, key))
             return claim
-        await _withdraw(client, [key])
+        await _withdraw(owners, client, [key])
 
 
 def _number(former: Life | None, anew: bool) -> int:
@@ -158,10 +155,11 @@ def _number(former: Life | None, anew: bool) -> int:
 
 def _known(plan: Plan, former: Mapping[str, Life]) -> list[str]:
     """The views of which a release topic was claimed before."""
+    topics = Topics.of(plan)
     return [
         view.name
         for view in plan.views.values()
-        if any(Topics.release(view.name, audience) in former for audience in view.audiences)
+        if any(topics.release(view.name, audience) in former for audience in view.audiences)
     ]
 
 
@@ -192,23 +190,23 @@ def _check_deleted(
         raise lost_topics(plan, found)
 
 
-async def _read(client: Client) -> tuple[list[Placed], int]:
+async def _read(owners: str, client: Client) -> tuple[list[Placed], int]:
     """The claims that were not withdrawn, in the order of the log, and the offset of its last record."""
     found: dict[bytes, Placed] = {}
     last = -1
-    async for record in client.follow([OWNERS.name], until_end=True):
+    async for record in client.follow([owners], until_end=True):
         last = record.offset
         found.pop(record.key, None)
         if record.value is not None:
-            found[record.key] = Placed(record.offset, record.key, _decoded(record.value))
+            found[record.key] = Placed(record.offset, record.key, _decoded(owners, record.value))
     return list(found.values()), last
 
 
-def _decoded(value: bytes) -> Claim:
+def _decoded(owners: str, value: bytes) -> Claim:
     try:
         return msgspec.json.decode(value, type=Claim)
     except msgspec.DecodeError as error:
-        raise StateError(f"topic {OWNERS.name} holds a record that is no claim: {error}") from None
+        raise StateError(f"topic {owners} holds a record that is no claim: {error}") from None
 
 
 def _holders(log: list[Placed]) -> dict[str, Placed]:
@@ -238,8 +236,8 @@ def _superseded(log: list[Placed], key: bytes) -> list[bytes]:
     return found
 
 
-async def _withdraw(client: Client, keys: list[bytes]) -> None:
-    await client.publish([Outgoing(OWNERS.name, 0, key, None) for key in keys])
+async def _withdraw(owners: str, client: Client, keys: list[bytes]) -> None:
+    await client.publish([Outgoing(owners, 0, key, None) for key in keys])
 
 
 def _check(plan: Plan, owner: Owner, held: Mapping[str, Placed]) -> None:
@@ -260,20 +258,21 @@ def _check(plan: Plan, owner: Owner, held: Mapping[str, Placed]) -> None:
 
 
 def _places(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
-    """Every path of the configuration that topics are named by, those topics, and how they get other names."""
-    topics = Topics.of(plan)
-    internal = [spec.name for spec in topics.all(plan) if spec.name.startswith(f"{plan.name}-")]
-    yield "name", internal, "give this application another name"
-    for view in plan.views.values():
-        released = [topics.release(view.name, audience) for audience in view.audiences]
-        yield f"views.{view.name}", released, "give the view another name"
-    for name, source in {view.source.name: view.source for view in plan.views.values()}.items():
-        yield f"sources.{name}.dead_letter_topic", [source.dead_letter_topic], "choose another topic"
+    """Every path of the configuration that topics are named by, those topics, and how they get other names.
+
+    All carry the application's id but for dead letters that the configuration names otherwise.
+    """
+    names = [spec.name for spec in Topics.of(plan).all(plan)]
+    letters = {source.name: source.dead_letter_topic for source in sources_of(plan).values()}
+    named = {name: topic for name, topic in letters.items() if not topic.startswith((f"{plan.id}-", f"{plan.id}."))}
+    yield "name", [name for name in names if name not in named.values()], "give this application another name"
+    for name, topic in named.items():
+        yield f"sources.{name}.dead_letter_topic", [topic], "choose another topic"
 
 
 def _told(plan: Plan, holder: str, topics: list[str], remedy: str) -> str:
     whose = f"application {holder!r}"
-    if holder == plan.name:
+    if holder == plan.id:
         whose += ", started with another key file"
         remedy += ", use that key file if it is the same application"
     what = f"topic {topics[0]} belongs" if len(topics) == 1 else f"topics {', '.join(topics)} belong"

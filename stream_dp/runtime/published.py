@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import outline
 from stream_dp.releases.losses import Published, Shown
 from stream_dp.runtime.client import Client
-from stream_dp.runtime.topics import Topics
 
 NEWEST = 100
 """Records of each topic that are read where the newest suffice: the last commits are what a changelog loses.
@@ -18,11 +17,14 @@ One part of a release tells of it as well as all of them: its commit was stored 
 """
 
 
-async def read_published(client: Client, views: Iterable[ViewPlan], *, whole: bool) -> Published:
+async def read_published(
+    client: Client, topic: Callable[[str, str], str], views: Iterable[ViewPlan], *, whole: bool
+) -> Published:
     """Read the public topics of views up to where they end now.
 
     Args:
         client: a client of their broker.
+        topic: of a view's name and an audience: their public topic.
         views: the views; their topics exist.
         whole: read all of them; otherwise the `NEWEST` records of each.
 
@@ -30,9 +32,7 @@ async def read_published(client: Client, views: Iterable[ViewPlan], *, whole: bo
         BrokerError: the cluster does not answer.
         StateError: a topic holds a record that is none of ours.
     """
-    places = {
-        Topics.release(view.name, audience): (view.name, audience) for view in views for audience in view.audiences
-    }
+    places = {topic(view.name, audience): (view.name, audience) for view in views for audience in view.audiences}
     found: dict[str, set[Shown]] = {view: set() for view, _ in places.values()}
     if not places:
         return found

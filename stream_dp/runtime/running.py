@@ -42,7 +42,6 @@ async def run_worker(
     plan: Plan,
     agents: Mapping[str, Agent],
     *,
-    replication: int = 1,
     start_within_s: float = START_SECONDS,
     http: Address | None = None,
     **options: Any,
@@ -54,7 +53,6 @@ async def run_worker(
     Args:
         plan: the checked configuration.
         agents: by name (`stream_dp.agents.AGENTS`).
-        replication: copies of every created topic.
         start_within_s: how long the start may wait for one thing without progress.
         http: where to answer operators; None: nowhere.
         options: passed on to `Worker`.
@@ -78,7 +76,7 @@ async def run_worker(
                 log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
             start.wait_for(f"the broker at {plan.broker.address}")
             client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
-            life = running(plan, client, agents, replication=replication, health=health, **options)
+            life = running(plan, client, agents, health=health, **options)
             try:
                 worker = await stack.enter_async_context(life)
             except OutageError as error:  # threads of an application that started in part would keep the process
@@ -138,7 +136,6 @@ async def running(
     client: Client,
     agents: Mapping[str, Agent],
     *,
-    replication: int = 1,
     health: Health | None = None,
     **options: Any,
 ) -> AsyncIterator[Worker]:
@@ -150,7 +147,6 @@ async def running(
         plan: the checked configuration.
         client: of its broker, a patient one.
         agents: by name.
-        replication: copies of every created topic.
         health: is told what the start waits for, and of the worker.
         options: passed on to `Worker`.
     """
@@ -159,9 +155,7 @@ async def running(
     prf_key = load_key(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
-    settled = await start.patiently(
-        lambda: prepare(plan, client, key_id(prf_key), replication=replication, accept_loss=accept_loss)
-    )
+    settled = await start.patiently(lambda: prepare(plan, client, key_id(prf_key), accept_loss=accept_loss))
     start.wait_for("the group, until workers that run with another configuration have ended")
     await start.patiently(lambda: admit(plan, settled, client))
     worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)

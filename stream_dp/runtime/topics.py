@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan
+from stream_dp.config.crosschecks import OWNERS_TOPIC, PUBLIC
+from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan, TopicsPlan
 from stream_dp.windows.keys import moment, text
 from stream_dp.windows.sizes import BROKER_BYTES
 
@@ -22,13 +23,18 @@ AS_WRITTEN = {"compression.type": "producer"}
 """Of the topics that others read: not compressed, whatever the cluster does where nothing is said."""
 
 
+AS_THE_CLUSTER_DOES = -1
+"""The number of copies that a cluster makes where nothing is said; Kafka's own word for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create: its name, number of partitions and settings."""
+    """A topic to create: its name, number of partitions, settings and number of copies."""
 
     name: str
     partitions: int
     config: dict[str, str] = field(default_factory=dict)
+    replication: int = AS_THE_CLUSTER_DOES
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +42,15 @@ class Topics:
     """The topics of an application."""
 
     app: str
+    """The application's id."""
     partitions: int
     erase_within_ms: int
+    made: TopicsPlan
 
     @classmethod
     def of(cls, plan: Plan) -> Topics:
         """The topics of a plan's application."""
-        return cls(plan.name, plan.partitions, plan.erase_within_ms)
+        return cls(plan.id, plan.partitions, plan.erase_within_ms, plan.topics)
 
     @property
     def ticks(self) -> str:
@@ -74,10 +82,14 @@ class Topics:
         """What every call of a ledger asked, paid and left, for operators; one partition."""
         return f"{self.app}-accounts"
 
-    @staticmethod
-    def release(view: str, audience: str) -> str:
+    @property
+    def owners(self) -> TopicSpec:
+        """The topic in which all applications of a prefix claim theirs."""
+        return self._made(TopicSpec(self.made.prefix + OWNERS_TOPIC, 1, {"cleanup.policy": "compact"}))
+
+    def release(self, view: str, audience: str) -> str:
         """The public topic of one view and audience."""
-        return f"releases.{view}.{audience}"
+        return f"{self.app}.{PUBLIC}.{view}.{audience}"
 
     @property
     def internal(self) -> list[str]:
@@ -133,7 +145,15 @@ class Topics:
             for view in plan.views.values()
             for audience in view.audiences
         ]
-        return [replace(spec, config={**spec.config, **SIZE}) for spec in specs]
+        return [self._made(spec) for spec in specs]
+
+    def _made(self, spec: TopicSpec) -> TopicSpec:
+        """A topic with what all have in common."""
+        least, copies = self.made.min_insync_replicas, self.made.replication
+        safe = {} if least is None else {"min.insync.replicas": str(least)}
+        return replace(
+            spec, config={**spec.config, **SIZE, **safe}, replication=AS_THE_CLUSTER_DOES if copies is None else copies
+        )
 
 
 def read_by_workers(plan: Plan) -> frozenset[str]:

@@ -98,7 +98,7 @@ class Watch:
             raise lost_topics(self._plan, certain)
 
     async def _check_shared(self, present: Mapping[str, TopicState]) -> None:
-        group = await self._client.group(self._plan.name)
+        group = await self._client.group(self._plan.id)
         if group.state != STABLE or self._app.rebalancing:
             return
         missing = unowned(group, expected(self._plan, present))

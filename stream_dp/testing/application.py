@@ -148,9 +148,9 @@ class Application:
 
         A record that a worker published again after a crash counts once; one with other bytes counts anew.
         """
-        found = {}
+        found, topics = {}, Topics.of(self.plan)
         for audience in self.plan.views[view].audiences:
-            values = [value for _, value in await self.read(Topics.release(view, audience)) if value is not None]
+            values = [value for _, value in await self.read(topics.release(view, audience)) if value is not None]
             found[audience] = list(dict.fromkeys(values))
         return found
 

@@ -138,7 +138,7 @@ class Bench:
 
     async def close(self, window: int, size_ms: int) -> float:
         """Close a window; seconds until every audience has its record."""
-        topics = [Topics.release(self.view.name, audience) for audience in self.view.audiences]
+        topics = [Topics.of(self.app.plan).release(self.view.name, audience) for audience in self.view.audiences]
         readers = [asyncio.create_task(self._until_behind(topic, window)) for topic in topics]
         await asyncio.sleep(2)  # the readers have their connections
         await self.app.publish([Watermark(self.start_ms + (window + 1) * size_ms)])

@@ -43,7 +43,6 @@ key_file: {folder}/secret.key
 sources:
   sales:
     topic: {topic}
-    dead_letter_topic: {name}.dlq
     partitions: {partitions}
     user: user
     time: {{field: ts, unit: ms}}

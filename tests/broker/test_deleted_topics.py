@@ -32,8 +32,8 @@ EVERY = [
     "NAME-merges-changelog",
     "NAME-releases-changelog",
     "NAME.visits",
-    "NAME.visits.dlq",
-    "releases.NAME-pages.public",
+    "NAME.dead-letters.visits",
+    "NAME.releases.NAME-pages.public",
 ]
 
 

@@ -160,7 +160,7 @@ def hurt_before(what: str, number: int, hurt: Callable[[], None]) -> None:
 
     async def dying_publish(self: Host, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):
-            about_to("send release" if topic.startswith("releases.") else "send accounts")
+            about_to("send release" if topic.startswith(f"{self.plan.id}.releases.") else "send accounts")
         await publish(self, messages, owner, slot_ms)
 
     DurableTable.commit = dying_commit  # type: ignore[method-assign]

@@ -119,6 +119,7 @@ async def grant(world: World, act: Act) -> None:
 async def change_sources(world: World, _: Act) -> None:
     """Add a source with a view, or take it away again; a bad record in each partition tells whether it is read."""
     topic, partitions = f"{world.app.plan.name}.more", 3
+    letters = f"{world.app.plan.id}.dead-letters.more"
     async with world.everybody() as members:
         await world.app.client.create([TopicSpec(topic, partitions)])
         await asyncio.gather(*map(world.leave, members))
@@ -127,10 +128,10 @@ async def change_sources(world: World, _: Act) -> None:
             member.start()
         if not world.has_more:
             return
-        before = len(await world.app.read(f"{topic}.dlq"))
+        before = len(await world.app.read(letters))
         await world.app.client.publish([Outgoing(topic, partition, b"k", b"{") for partition in range(partitions)])
         deadline = time.monotonic() + READ_WITHIN_S
-        while len(await world.app.read(f"{topic}.dlq")) < before + partitions:
+        while len(await world.app.read(letters)) < before + partitions:
             if time.monotonic() > deadline:
                 world.faults.append(("unread", f"{topic}, {READ_WITHIN_S:.0f} s after it was added"))
                 return

@@ -37,8 +37,8 @@ class Watch:
     """Sees when the first record of every window comes to every public topic."""
 
     def __init__(self, app: Application) -> None:
-        views = app.plan.views.values()
-        self._topics = [Topics.release(view.name, audience) for view in views for audience in view.audiences]
+        views, topics = app.plan.views.values(), Topics.of(app.plan)
+        self._topics = [topics.release(view.name, audience) for view in views for audience in view.audiences]
         self._address = app.plan.broker.address
         self.seen: dict[str, dict[int, float]] = {topic: {} for topic in self._topics}
 

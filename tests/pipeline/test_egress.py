@@ -39,9 +39,9 @@ def visits_of(start_ms: int, pages: int, users: int) -> list[Any]:
 
 async def public(app: Application) -> dict[str, list[bytes]]:
     """All that stands in topics that readers or operators, of this or of other services, may read."""
-    views = app.plan.views
-    topics = {Topics.release(name, audience) for name, view in views.items() for audience in view.audiences}
-    letters, accounts = {view.source.dead_letter_topic for view in views.values()}, {Topics.of(app.plan).accounts}
+    views, names = app.plan.views, Topics.of(app.plan)
+    topics = {names.release(name, audience) for name, view in views.items() for audience in view.audiences}
+    letters, accounts = {view.source.dead_letter_topic for view in views.values()}, {names.accounts}
     return {
         topic: [(key or b"") + (value or b"") for key, value in await app.read(topic)]
         for topic in topics | letters | accounts

@@ -58,7 +58,8 @@ async def test_former_owner_publishes_nothing_behind_its_successor(launch: Launc
     app, tp = await with_changelogs(launch)
     claim = claims(app.plan.broker, app.log)
     view = only_view(app).name
-    public, partner = Topics.release(view, "public"), Topics.release(view, "partner")
+    topics = Topics.of(app.plan)
+    public, partner = topics.release(view, "public"), topics.release(view, "partner")
 
     def message(topic: str, text: bytes) -> Message:
         return Message(topic, b"window", text)

@@ -86,7 +86,7 @@ def items_of(record: Release) -> Mapping[str, int]:
 
 async def assert_in_parts(app: Application, audience: str, revision: int) -> None:
     """A revision stands in the topic as records that each fit, more of them than a broker's limit would need."""
-    rows = await app.read(Topics.release(only_view(app).name, audience))
+    rows = await app.read(Topics.of(app.plan).release(only_view(app).name, audience))
     found = [(key, value) for key, value in rows if value is not None and decode(value).revision == revision]
     assert len(found) > KEYS * KEY_BYTES // MESSAGE_BYTES
     assert all(len(key or b"") + len(value) <= MESSAGE_BYTES for key, value in found)
@@ -135,7 +135,7 @@ async def some(app: Application, view: str) -> bool:
 @pytest.mark.parametrize("broker", [pytest.param("kafka", marks=pytest.mark.broker)], indirect=True)
 async def test_a_topic_that_takes_too_little_is_named_before_a_worker_starts(launch: Launch) -> None:
     app = await launch()
-    release = Topics.release(only_view(app).name, "public")
+    release = Topics.of(app.plan).release(only_view(app).name, "public")
     await app.client.create([TopicSpec(release, 1, {"max.message.bytes": "600000"})])
     with pytest.raises(
         ConfigError, match=f"^topic {release}: it takes 600000 bytes at once; set its max.message.bytes"

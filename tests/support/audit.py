@@ -133,14 +133,14 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
       or still has something reserved;
     * compacted: a public topic was not read whole.
     """
-    report = Report(Counter({"windows": len(expected.windows)}))
+    report, topics = Report(Counter({"windows": len(expected.windows)})), Topics.of(plan)
     shown: defaultdict[bytes, Cost] = defaultdict(lambda: Cost.ZERO)
     for view in plan.views.values():
         by_window: defaultdict[int, list[Shown]] = defaultdict(list)
         for audience in view.audiences:
-            records = evidence.shown[Topics.release(view.name, audience)]
+            records = evidence.shown[topics.release(view.name, audience)]
             if any(record.offset != at for at, record in enumerate(records)):
-                report.fault("compacted", Topics.release(view.name, audience))
+                report.fault("compacted", topics.release(view.name, audience))
             _check_audience(view, audience, records, expected, report)
             for record in records:
                 by_window[record.record.window.start_ms].append(record)
@@ -265,11 +265,11 @@ def _check_ledgers(evidence: Evidence, shown: Mapping[bytes, Cost], report: Repo
 
 async def gather(app: Application) -> Evidence:
     """Read what a run left on a cluster; nobody may be writing any more."""
-    views = app.plan.views.values()
-    topics = [Topics.release(view.name, audience) for view in views for audience in view.audiences]
+    views, names = app.plan.views.values(), Topics.of(app.plan)
+    topics = [names.release(view.name, audience) for view in views for audience in view.audiences]
     shown = {topic: [Shown(*row) for row in await _read(app, topic, "read_uncommitted")] for topic in topics}
     rows: dict[bytes, bytes] = {}
-    for _, _, key, value in await _read(app, Topics.of(app.plan).changelog(RELEASES), "read_committed"):
+    for _, _, key, value in await _read(app, names.changelog(RELEASES), "read_committed"):
         rows.pop(key, None)
         if value is not None:
             rows[key] = value

@@ -29,4 +29,4 @@ async def readable(launch: Launch) -> tuple[Application, str, str]:
 
     await app.eventually(sharpened)
     await app.stop()
-    return app, Topics.release(view.name, "public"), view.source.dead_letter_topic
+    return app, Topics.of(app.plan).release(view.name, "public"), view.source.dead_letter_topic

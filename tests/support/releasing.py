@@ -127,7 +127,7 @@ def keyed(context: bytes) -> BitSource:
 
 
 def release_topic(view: str, audience: str) -> str:
-    return f"releases.{view}.{audience}"
+    return f"shop.releases.{view}.{audience}"
 
 
 def buckets_of(view: ViewPlan, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> list[Message]:
@@ -265,9 +265,9 @@ class Desk:
         """What stands in the public topics."""
         found: dict[str, list[Shown]] = {}
         for message in self.published():
-            if not message.topic.startswith("releases."):
+            if not message.topic.startswith("shop.releases."):
                 continue
-            (_, view, audience), what = message.topic.split("."), outline(message.value or b"")
+            (*_, view, audience), what = message.topic.split("."), outline(message.value or b"")
             shown = Shown(audience, what.window.start_ms, what.revision, what.type == "refusal")
             found.setdefault(view, []).append(shown)
         return found
@@ -325,7 +325,7 @@ class Desk:
         ][-1]
 
     def published(self) -> list[Message]:
-        return [message for message in self.machine.sent if message.topic.startswith("releases.")]
+        return [message for message in self.machine.sent if message.topic.startswith("shop.releases.")]
 
     def ledger(self, start: int = 0, view: str = "pages") -> Ledger:
         """The ledger of the period of a window."""
@@ -408,7 +408,7 @@ class Auditor:
     def __call__(self) -> None:
         machine = self.desk.machine
         sent = machine.sent[self.seen :]
-        news = [message for message in sent if message.topic.startswith("releases.")]
+        news = [message for message in sent if message.topic.startswith("shop.releases.")]
         self.seen = len(machine.sent)
         for message in news:
             self._take(message)

@@ -161,7 +161,7 @@ class Stream:
         seen = []
         for view in self.views:
             for audience in view.audiences:
-                rows = await self.app.read(Topics.release(view.name, audience))
+                rows = await self.app.read(Topics.of(self.app.plan).release(view.name, audience))
                 seen.append(len({key.split(b"/")[2] for key, _ in rows if key is not None}))
         return min(seen)
 

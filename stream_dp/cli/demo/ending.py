@@ -67,7 +67,7 @@ def last_words(end: Ending) -> Iterator[str]:
         yield _row("topics", "gone with this process: the embedded log lives in it")
     else:
         for view in run.plan.views.values():
-            yield _row("topics", Topics.release(view.name, "{" + ",".join(view.audiences) + "}"))
+            yield _row("topics", Topics.of(run.plan).release(view.name, "{" + ",".join(view.audiences) + "}"))
         yield _row("broker", _broker(choice, kept=kept))
         yield _row("worker", f"running, stop it with: kill {outcome.worker_pid}" if kept else "stopped")
     yield _row("files", f"{short_path(run.folder)} (configuration, key, state, worker.log)")
@@ -82,6 +82,7 @@ def summary(end: Ending) -> dict[str, Any]:
     """The same for a machine."""
     outcome, choice = end.outcome, end.choice
     state, run = outcome.state, outcome.state.run
+    topics = Topics.of(run.plan)
     return {
         "application": run.plan.name,
         "broker": choice.broker,
@@ -92,7 +93,7 @@ def summary(end: Ending) -> dict[str, Any]:
         "left_out": state.feed.flights.nameless,
         "records": state.records,
         "topics": {
-            view.name: {audience: Topics.release(view.name, audience) for audience in view.audiences}
+            view.name: {audience: topics.release(view.name, audience) for audience in view.audiences}
             for view in run.plan.views.values()
         },
         "ledger": [

@@ -126,12 +126,12 @@ class _Walkthrough:
 
     async def _read(self) -> None:
         """Take every record of every release topic and every entry of the accounts; the first record opens the feed."""
-        state, accounts = self._state, Topics.of(self._state.run.plan).accounts
-        topics = [Topics.release(view.name, name) for view in state.run.plan.views.values() for name in view.audiences]
-        async for record in self._client.follow([*topics, accounts]):
+        state, topics = self._state, Topics.of(self._state.run.plan)
+        public = [topics.release(view.name, name) for view in state.run.plan.views.values() for name in view.audiences]
+        async for record in self._client.follow([*public, topics.accounts]):
             if record.value is None:
                 continue
-            if record.topic == accounts:
+            if record.topic == topics.accounts:
                 state.take_entry(decode_entry(record.value))
                 continue
             state.take(decode(record.value))

@@ -259,7 +259,7 @@ def test_ending_says_where_everything_is_and_what_to_try(state: DemoState, start
     assert text.startswith(
         "Done in 10 s. The first release came 4.0 s after the start of all, 2.0 s after the worker's."
     )
-    assert f"releases.{view}.{{public,partner,internal}}" in text
+    assert f"{state.run.plan.name}.releases.{view}.{{public,partner,internal}}" in text
     assert f"tail {state.run.file} {view} partner" in text
     assert ("kill 77" in text) is kept
     assert ("kafka up" in text) is (started and not kept)

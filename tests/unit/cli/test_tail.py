@@ -17,7 +17,7 @@ from tests.support.sealing import minimum_counts
 
 Make = Callable[..., Any]
 DAY_MS = 86_400_000
-TOPIC = "releases.pages.public"
+TOPIC = "visits.releases.pages.public"
 
 
 def publish(log: MemoryLog, *records: AnyRecord) -> None:
@@ -117,7 +117,7 @@ def test_embedded_log_of_another_process_cannot_be_followed(call: Make, visits_f
 def test_missing_topic_says_who_makes_it(call: Make, visits_file: Path, log: MemoryLog) -> None:
     said = call("tail", visits_file, "pages", "public")
     assert said.code == 1
-    assert "memory:// has no topic releases.pages.public; a worker makes it" in said.err
+    assert "memory:// has no topic visits.releases.pages.public; a worker makes it" in said.err
 
 
 def test_broker_that_does_not_answer_is_a_failure(

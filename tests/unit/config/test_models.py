@@ -36,7 +36,7 @@ key_file: ./flights.key
 shards: 3
 sources:
   flights: {topic: flights, partitions: 4, usr: tailnum, time: {field: time_hour, unit: us}}
-  hotels: {topic: releases.hotels, partitions: 8}
+  hotels: {topic: __hotels, partitions: 8}
 ledgers:
   aircraft: {population: aircraft, epsilon: 0.5, delta: "1", period: 30}
 ladders:
@@ -66,13 +66,11 @@ FAULTS = """\
 name: a name is 1 to 63 characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
 shards: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, release, \
-sources, views, window_memory
+sources, topics, views, window_memory
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
-sources.hotels.topic: 'releases.hotels' could be an internal topic: names that begin with 'releases.' are reserved
-sources.hotels.dead_letter_topic: 'releases.hotels.dlq' could be an internal topic: names that begin with 'releases.' \
-are reserved
+sources.hotels.topic: '__hotels' could be an internal topic: names that begin with '__' are reserved
 ledgers.aircraft.epsilon: 0.5 becomes a binary float, which is not the number you wrote; quote it: "0.5"
 ledgers.aircraft.delta: must be below 1: a delta of 1 promises nothing
 ledgers.aircraft.period: 30 needs a unit: "30s", "30m", "30h", "30d"
@@ -143,7 +141,7 @@ def test_documentation_has_every_key_and_no_other() -> None:
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
     in_words = {"release", "sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window"}
-    in_words |= {"selection"}
+    in_words |= {"selection", "topics"}
     assert keys == documented | in_words
     assert all(f"{name}" in DOCUMENTATION for name in in_words)
 
@@ -286,6 +284,34 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             ("topic: flights,", "topic: flights, dead_letter_topic: flights,"),
             "sources.flights.dead_letter_topic: 'flights' is the topic of source 'flights': refused records would be "
             "read as events",
+        ),
+        (
+            ("sources:\n", "topics: {prefix: acme}\nsources:\n"),
+            "topics.prefix: a prefix is at most 49 characters of a-z, A-Z, 0-9, '.', '_' and '-', the last one '.' or "
+            "'_': topics and groups begin with it, and where it ends and a name begins must be seen",
+        ),
+        (
+            ("sources:\n", "topics: {replication: 2, min_insync_replicas: 3}\nsources:\n"),
+            "topics.min_insync_replicas: 3 copies would have to have a record that topics.replication makes 2 of: "
+            "nothing could be written",
+        ),
+        (
+            ("sources:\n", "topics: {replication: 0}\nsources:\n"),
+            "topics.replication: must be at least 1, not 0",
+        ),
+        (
+            ("sources:\n", "topics: {copies: 3}\nsources:\n"),
+            "topics.copies: unknown key; known: min_insync_replicas, prefix, replication",
+        ),
+        (
+            ("sources:\n  flights: {", "topics: {prefix: acme.}\nsources:\n  flights: {dead_letter_topic: letters, "),
+            "sources.flights.dead_letter_topic: 'letters' does not begin with 'acme.', as every topic that the "
+            "application makes does: whose it is would be looked for in vain",
+        ),
+        (
+            ("topic: flights,", "topic: flights.releases.x,"),
+            "sources.flights.topic: 'flights.releases.x' could be an internal topic: names that begin with "
+            "'flights.releases.' are reserved",
         ),
         (
             ("topic: flights,", "topic: flights-events,"),

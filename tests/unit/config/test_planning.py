@@ -187,7 +187,7 @@ def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
     short = planned(("size: 7d", "size: 1h"), (", clock: event", "")).views["busiest"].window
     assert (short.max_ahead_ms, short.clock) == (86_400_000, "wall")
     source = plan.views["busiest"].source
-    assert (source.dead_letter_topic, source.partitioner) == ("flights.dlq", "murmur2")
+    assert (source.dead_letter_topic, source.partitioner) == ("flights.dead-letters.flights", "murmur2")
 
 
 def test_folders_are_relative_to_the_file(planned: Planner, tmp_path: Path) -> None:
@@ -212,6 +212,8 @@ IDENTITY = [
     ('epsilon: "4"}', TALL_LADDER),
     ("ledger: aircraft", "ledger: other"),
     ("aircraft by tail number", "aircraft"),
+    ("name: flights", "name: planes"),
+    ("sources:\n", "topics: {prefix: acme.}\nsources:\n"),
 ]
 OTHER_LEDGER = (
     "ledgers:\n",
@@ -269,6 +271,7 @@ def test_fingerprint_changes_with_what_a_kind_publishes(planned: Planner, change
         ("period: 371d, start: 2013-01-01", "period: 371d, start: 2012-12-25"),
         ("broker: kafka://127.0.0.1:9092", "broker: memory://"),
         ("topic: flights,", "topic: flights, dead_letter_topic: refused,"),
+        ("sources:\n", "topics: {replication: 3, min_insync_replicas: 2}\nsources:\n"),
         ("data_dir: ./state", "data_dir: ./elsewhere"),
         ('epsilon: "0.25"', 'epsilon: "1/4"'),
     ],
@@ -312,8 +315,15 @@ def test_fingerprint_is_the_same_on_every_machine_and_version(planned: Planner) 
     assert plan.ledgers["aircraft"].fingerprint.hex() == GOLDEN_LEDGER
 
 
-GOLDEN = {"destinations": "f3762306c27f8484", "busiest": "6777e784e5437046"}
+GOLDEN = {"destinations": "873fb911d82ab474", "busiest": "9063537d870fc08e"}
 GOLDEN_LEDGER = "68c26bb3730ef75a"
+
+
+def test_applications_with_one_key_file_that_ask_the_same_draw_different_noise(planned: Planner) -> None:
+    first, other = planned(), planned(("name: flights", "name: planes"))
+    assert first.key_file == other.key_file
+    for name, view in first.views.items():
+        assert view.noise_name(0) != other.views[name].noise_name(0)
 
 
 def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
@@ -330,8 +340,8 @@ def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
         "kind",
     }
     assert {field.name for field in fields(ViewPlan)} == outside | identity
-    assert fingerprint(replace(view, name="other", audiences={}, fingerprint=b"x")) == view.fingerprint
-    assert fingerprint(replace(view, kind=planned().views["destinations"].kind)) != view.fingerprint
+    assert fingerprint(replace(view, name="other", audiences={}, fingerprint=b"x"), "flights") == view.fingerprint
+    assert fingerprint(replace(view, kind=planned().views["destinations"].kind), "flights") != view.fingerprint
 
 
 def test_more_audiences_or_release_topics_than_one_record_can_name_are_refused(

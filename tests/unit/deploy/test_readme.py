@@ -25,11 +25,11 @@ def test_every_topic_that_a_worker_creates_is_named(tmp_path: Path) -> None:
     plan = load_plan(tmp_path / "flights.yaml", {})
     created = [spec.name for spec in Topics.of(plan).all(plan)]
     changelogs = [name for name in created if name.endswith("-changelog")]
-    others = [name for name in created if name.startswith(f"{plan.name}-") and name not in changelogs]
-    public = [name for name in created if name.startswith("releases.")]
+    others = [name for name in created if name.startswith(f"{plan.id}-") and name not in changelogs]
+    public = [name for name in created if name.startswith(f"{plan.id}.releases.")]
 
-    assert [name for name in others if f"{name.removeprefix(plan.name)}`" not in TEXT] == []
+    assert [name for name in others if f"{name.removeprefix(plan.id)}`" not in TEXT] == []
     assert len(changelogs) == 3
     assert "a changelog for each of three tables" in TEXT
-    assert set(created) == {*changelogs, *others, *public, "flights.dlq"}
-    assert "the dead-letter topics, and `releases.<view>.<audience>`" in TEXT
+    assert set(created) == {*changelogs, *others, *public, f"{plan.id}.dead-letters.flights"}
+    assert "`<id>.dead-letters.<source>`, and `<id>.releases.<view>.<audience>`" in TEXT

@@ -141,7 +141,7 @@ def test_what_is_not_on_a_written_list_goes_no_further_than_the_merge(view: Call
         ),
         ("{file: none.txt}", "views.destinations.catalogue.file: cannot be read: No such file or directory"),
         ("{topic: flights}", "views.destinations: 'flights' is a topic of source 'flights': its records are no public"),
-        ("{topic: releases.x}", "views.destinations: 'releases.x' could be an internal topic"),
+        ("{topic: flights.releases.x}", "views.destinations: 'flights.releases.x' could be an internal topic"),
         ('{topic: "a b"}', "views.destinations.catalogue: a topic's name is 1 to 249 characters"),
     ],
 )

@@ -437,7 +437,7 @@ def test_a_record_says_what_was_asked_for_and_is_keyed_by_view_audience_and_wind
     for message in desk.published():
         record = decode(message.value or b"")
         assert isinstance(record, HistogramRelease)
-        assert message.topic == f"releases.pages.{record.audience}"
+        assert message.topic == f"shop.releases.pages.{record.audience}"
         assert message.key == f"pages/{record.audience}/{record.window.start_ms}".encode()
         at = MIDDLE if record.audience == "staff" else 0
         level, least = PAGES.views["pages"].levels[at], minimum_counts(PAGES.views["pages"])[at]

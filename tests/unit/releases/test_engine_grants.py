@@ -61,7 +61,7 @@ def test_a_grant_publishes_every_window_of_the_audience_again_at_the_level_and_n
 def test_a_sharper_revision_replaces_the_former_under_its_key() -> None:
     desk = released(0)
     desk.grant(1, "partner", "fine")
-    keys = {message.key for message in desk.published() if message.topic == "releases.pages.partner"}
+    keys = {message.key for message in desk.published() if message.topic == "shop.releases.pages.partner"}
     assert keys == {b"pages/partner/0"}
 
 

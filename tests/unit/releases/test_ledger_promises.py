@@ -116,7 +116,7 @@ def run(acts: Iterable[Act], *, parted: bool = False, exact: bool = True) -> Boo
             case (_, str(audience), str(level)):
                 desk.grant(number, audience, level)
         news, seen = desk.machine.sent[seen:], len(desk.machine.sent)
-        records = [decode(message.value or b"") for message in news if message.topic.startswith("releases.")]
+        records = [decode(message.value or b"") for message in news if message.topic.startswith("shop.releases.")]
         for record in sorted(records, key=lambda record: list(desk.plan.views).index(record.view)):  # as it is charged
             book.take(desk.plan, record)
         book.agree(stored(desk))

@@ -33,7 +33,7 @@ def held(planned: object = PAGES, **how: object) -> Desk:
     return Desk(planned, until_ms=0, **how)  # type: ignore[arg-type]
 
 
-def published(desk: Desk, topic: str = "releases.pages.public") -> list[tuple[int, int]]:
+def published(desk: Desk, topic: str = "shop.releases.pages.public") -> list[tuple[int, int]]:
     """Start of the window and revision of what stands on a topic, in order, immediate repetitions left out."""
     records = [decode_record(message.value or b"") for message in desk.published() if message.topic == topic]
     found = [(record.window.start_ms, record.revision) for record in records]

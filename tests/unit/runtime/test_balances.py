@@ -44,7 +44,9 @@ def test_nothing_is_told_before_an_entry_has_left_and_after_a_rebalance(plan: Pl
     view = plan.views["destinations"]
     start = view.window.shape.start_of(1_356_998_400_000)
     assert balances.ratios() == {}
-    balances.take([entry(view, start, HALF, HALF, topic="releases.destinations.public"), Message(ACCOUNTS, b"k", None)])
+    balances.take(
+        [entry(view, start, HALF, HALF, topic="flights.releases.destinations.public"), Message(ACCOUNTS, b"k", None)]
+    )
     assert balances.ratios() == {}
     balances.take([entry(view, start, HALF, HALF)])
     assert balances.ratios() == {view.ledger.name: 0.5}

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.owners import OWNERS
-from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
 
 KEY_ID = b"key one."
@@ -47,7 +47,9 @@ def log(plan: Plan) -> MemoryLog:
 
 def written(log: MemoryLog) -> dict[str, int]:
     """How many records stand in each topic; the claims of the topics themselves left out."""
-    return {tp.topic: len(records) for tp, records in log.records.items() if records and tp.topic != OWNERS.name}
+    return {
+        tp.topic: len(records) for tp, records in log.records.items() if records and not tp.topic.endswith(OWNERS_TOPIC)
+    }
 
 
 def names(plan: Plan) -> list[str]:
@@ -112,20 +114,6 @@ async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created
     assert log.partitions == {narrow.topic: 2}
 
 
-async def test_replication_is_passed_on_to_every_topic(plan: Plan, log: MemoryLog) -> None:
-    asked: list[tuple[Sequence[str], int]] = []
-
-    class Noting(MemoryClient):
-        async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
-            listed = list(topics)
-            asked.append(([topic.name for topic in listed], replication))
-            await super().create(listed, replication)
-
-    await prepare(plan, Noting(log), KEY_ID, replication=3)
-
-    assert asked == [([OWNERS.name], 3), ([spec.name for spec in Topics.of(plan).all(plan)], 3)]
-
-
 async def test_foreign_and_withdrawn_records_of_the_control_topic_are_not_origins(plan: Plan, log: MemoryLog) -> None:
     control = Topics.of(plan).control
     log.create(control, 1)
@@ -149,8 +137,8 @@ class Smaller(MemoryClient):
 
 async def test_every_topic_that_takes_too_little_at_once_is_named_with_what_to_set(plan: Plan, log: MemoryLog) -> None:
     client, topics = Smaller(log), Topics.of(plan)
-    release = Topics.release(names(plan)[0], "public")
-    client.limits = {topics.merged: 1000, release: 1_048_587, topics.partials: 1_048_588, OWNERS.name: 9 << 20}
+    release = topics.release(names(plan)[0], "public")
+    client.limits = {topics.merged: 1000, release: 1_048_587, topics.partials: 1_048_588, topics.owners.name: 9 << 20}
 
     with pytest.raises(ConfigError) as caught:
         await prepare(plan, client, KEY_ID)

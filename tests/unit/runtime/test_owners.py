@@ -19,7 +19,7 @@ from stream_dp.runtime import owners
 from stream_dp.runtime.client import Outgoing, TopicState
 from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.owners import OWNERS, Claim, Life, create_owned
+from stream_dp.runtime.owners import Claim, Life, create_owned
 from stream_dp.runtime.topics import Topics, TopicSpec
 from stream_dp.testing import plan_from
 from tests.support.phases import PHASES
@@ -32,7 +32,7 @@ broker: memory://
 data_dir: state
 key_file: key
 sources:
-  visits: {topic: visits, partitions: 1}
+  visits: {topic: visits, partitions: 1, dead_letter_topic: letters}
 ledgers:
   visitors: {population: visitors, epsilon: "40", delta: "1/5", period: 4s}
 ladders:
@@ -52,9 +52,9 @@ views:
 SHOP_PLAN = plan_of(SHOP)
 MARKET = plan_of(SHOP.replace("name: shop", "name: market"))
 FAIR = plan_of(SHOP.replace("name: shop", "name: fair"))
-RELEASED = ["releases.pages.public", "releases.pages.staff"]
-SHARED = [*RELEASED, "visits.dlq"]
-"""The topics that all three name."""
+OWNERS = Topics.of(SHOP_PLAN).owners.name
+SHARED = ["letters"]
+"""The topic that all three name."""
 GONE = "or delete what is left of that one if it is gone"
 
 
@@ -75,7 +75,7 @@ def standing(log: MemoryLog) -> list[Claim]:
 
 
 def claim_records(log: MemoryLog) -> list[LogRecord]:
-    return log.records[TP(OWNERS.name, 0)]
+    return log.records[TP(OWNERS, 0)]
 
 
 def decoded(record: LogRecord) -> Claim:
@@ -102,7 +102,7 @@ async def refused(log: MemoryLog, plan: Plan, key_id: bytes = KEY) -> tuple[Faul
 async def test_every_topic_but_the_sources_is_created_and_claimed_in_one_record() -> None:
     log = MemoryLog()
     await create(log, SHOP_PLAN)
-    assert log.partitions.keys() == names(SHOP_PLAN) | {OWNERS.name}
+    assert log.partitions.keys() == names(SHOP_PLAN) | {OWNERS}
     lives = {name: Life(log.ids[name], 1) for name in sorted(names(SHOP_PLAN))}
     assert standing(log) == [Claim("shop", KEY.hex(), lives, -1)]
 
@@ -114,29 +114,35 @@ async def test_the_claims_of_an_application_do_not_pile_up_while_its_workers_com
     assert len(standing(log)) == 1
 
 
-async def test_an_application_with_the_same_views_and_source_is_refused_and_told_of_every_topic_at_once() -> None:
+async def test_an_application_that_names_a_topic_of_another_one_is_refused_and_told_so() -> None:
     log = MemoryLog()
     await create(log, SHOP_PLAN)
     assert await refused(log, MARKET) == (
         Fault(
-            "views.pages",
-            f"topics {', '.join(RELEASED)} belong to application 'shop'; give the view another name, {GONE}",
-        ),
-        Fault(
             "sources.visits.dead_letter_topic",
-            f"topic visits.dlq belongs to application 'shop'; choose another topic, {GONE}",
+            f"topic letters belongs to application 'shop'; choose another topic, {GONE}",
         ),
     )
 
 
-async def test_applications_that_share_a_source_and_no_other_topic_run_side_by_side() -> None:
+async def test_a_release_topic_that_another_application_took_for_its_dead_letters_is_refused() -> None:
     log = MemoryLog()
-    changed = SHOP.replace("pages", "views").replace("partitions: 1}", "partitions: 1, dead_letter_topic: letters}")
-    other = plan_of(changed.replace("name: shop", "name: market"))
-    for plan in (SHOP_PLAN, other, SHOP_PLAN, other):
+    topic = Topics.of(SHOP_PLAN).release("pages", "public")
+    await create(log, plan_of(SHOP.replace("name: shop", "name: market").replace("letters", topic)))
+    assert await refused(log, SHOP_PLAN) == (
+        Fault("name", f"topic {topic} belongs to application 'market'; give this application another name, {GONE}"),
+    )
+
+
+async def test_applications_with_the_same_views_of_one_source_run_side_by_side() -> None:
+    log = MemoryLog()
+    text = SHOP.replace(", dead_letter_topic: letters", "")
+    first, other = plan_of(text), plan_of(text.replace("name: shop", "name: market"))
+    assert names(first).isdisjoint(names(other))
+    for plan in (first, other, first, other):
         await create(log, plan)
     assert {claim.application: {*claim.topics} for claim in standing(log)} == {
-        "shop": names(SHOP_PLAN),
+        "shop": names(first),
         "market": names(other),
     }
 
@@ -144,8 +150,8 @@ async def test_applications_that_share_a_source_and_no_other_topic_run_side_by_s
 async def test_an_application_of_the_same_name_with_another_key_file_is_refused() -> None:
     log = MemoryLog()
     await create(log, SHOP_PLAN)
-    name, view, source = await refused(log, SHOP_PLAN, OTHER_KEY)
-    assert (name.path, view.path, source.path) == ("name", "views.pages", "sources.visits.dead_letter_topic")
+    name, source = await refused(log, SHOP_PLAN, OTHER_KEY)
+    assert (name.path, source.path) == ("name", "sources.visits.dead_letter_topic")
     assert name.message.startswith("topics shop-ticks, shop-partials, shop-merged, shop-control, shop-orders, shop-")
     assert name.message.endswith(
         "belong to application 'shop', started with another key file; give this application another name, use that "
@@ -168,29 +174,29 @@ async def test_topics_that_were_deleted_are_anybodys() -> None:
     remove(log, SHARED)
     await create(log, MARKET)
     paths = [fault.path for fault in await refused(log, SHOP_PLAN)]
-    assert paths == ["views.pages", "sources.visits.dead_letter_topic"]
+    assert paths == ["sources.visits.dead_letter_topic"]
     await create(log, MARKET)
 
 
 async def test_topics_of_which_one_was_left_are_not() -> None:
     log = MemoryLog()
     await create(log, SHOP_PLAN)
-    remove(log, SHARED[1:])
+    remove(log, names(SHOP_PLAN).difference(SHARED))
     (fault,) = await refused(log, MARKET)
-    assert fault.message.startswith(f"topic {RELEASED[0]} belongs to application 'shop'")
+    assert fault.message.startswith("topic letters belongs to application 'shop'")
 
 
 async def test_topics_that_nobody_claimed_belong_to_whoever_comes_first() -> None:
     log = MemoryLog()
-    log.create("visits.dlq", 1)
+    log.create("letters", 1)
     await create(log, SHOP_PLAN)
-    assert "visits.dlq" in standing(log)[0].topics
+    assert "letters" in standing(log)[0].topics
 
 
 async def test_a_record_that_is_no_claim_is_an_error() -> None:
     log = MemoryLog()
-    log.create(OWNERS.name, 1)
-    log.append(OWNERS.name, 0, b"key", b"[]")
+    log.create(OWNERS, 1)
+    log.append(OWNERS, 0, b"key", b"[]")
     with pytest.raises(StateError, match="stream-dp-owners holds a record that is no claim"):
         await create(log, SHOP_PLAN)
 
@@ -225,7 +231,7 @@ class SteppingClient(MemoryClient):
         await _Turn()
         return await super().describe(topics)
 
-    async def create(self, topics: Iterable[TopicSpec], replication: int = 1) -> None:
+    async def create(self, topics: Iterable[TopicSpec]) -> None:
         for topic in topics:
             await _Turn()
             await super().create([topic])
@@ -315,10 +321,10 @@ async def test_a_claim_stays_while_a_rival_that_does_not_count_because_of_it_may
     await create(log, SHOP_PLAN)
     (first,) = standing(log)
     rival = Claim("market", KEY.hex(), dict.fromkeys(SHARED, Life("id", 1)), -1)
-    log.append(OWNERS.name, 0, b"rival", msgspec.json.encode(rival))
+    log.append(OWNERS, 0, b"rival", msgspec.json.encode(rival))
     await create(log, SHOP_PLAN)
     assert standing(log)[:2] == [first, rival]
-    log.append(OWNERS.name, 0, b"rival", None)
+    log.append(OWNERS, 0, b"rival", None)
     await create(log, SHOP_PLAN)
     assert [claim.application for claim in standing(log)] == ["shop"]
 
@@ -362,7 +368,7 @@ async def test_an_application_that_had_more_topics_than_a_claim_can_name_is_told
     client = MemoryClient(MemoryLog())
     with pytest.raises(ConfigError, match=r"has had \d+ topics, more than one claim can name; give it another name"):
         await create_owned(plan, client, b"key one.")
-    assert not [record async for record in client.follow([OWNERS.name], until_end=True)]
+    assert not [record async for record in client.follow([OWNERS], until_end=True)]
 
 
 # -- topics that were deleted ---------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def desk() -> Desk:
 
 
 async def test_releases_and_refusals_are_told_apart(desk: Desk) -> None:
-    found = await read_published(MemoryClient(log_of(desk)), [PAGES], whole=True)
+    found = await read_published(MemoryClient(log_of(desk)), release_topic, [PAGES], whole=True)
     assert found == {
         "pages": {
             Shown(audience, start, 1, refused=start in (2000, 3000))
@@ -55,7 +55,7 @@ async def test_the_newest_records_are_read_unless_all_are_needed(desk: Desk, who
     for _ in range(NEWEST - 1):
         log.append(topic, 0, topic_key(newest), encode(newest))
     log.append(topic, 0, b"withdrawn", None)
-    found = await read_published(MemoryClient(log), [PAGES], whole=whole)
+    found = await read_published(MemoryClient(log), release_topic, [PAGES], whole=whole)
     staff = {one.start_ms for one in found["pages"] if one.audience == "staff"}
     assert staff == ({*range(0, 5000, 1000)} if whole else {newest.window.start_ms})
     assert {one.start_ms for one in found["pages"] if one.audience == "public"} == {*range(0, 5000, 1000)}
@@ -63,11 +63,11 @@ async def test_the_newest_records_are_read_unless_all_are_needed(desk: Desk, who
 
 
 async def test_nothing_is_asked_for_where_no_ledger_lives() -> None:
-    assert await read_published(MemoryClient(MemoryLog()), [], whole=False) == {}
+    assert await read_published(MemoryClient(MemoryLog()), release_topic, [], whole=False) == {}
 
 
 async def test_a_record_of_somebody_else_is_an_error_that_names_its_place(desk: Desk) -> None:
     log = log_of(desk)
     log.append(release_topic("pages", "staff"), 0, b"key", b"{}")
-    with pytest.raises(StateError, match=r"topic releases\.pages\.staff, offset 5: not a release record"):
-        await read_published(MemoryClient(log), [PAGES], whole=False)
+    with pytest.raises(StateError, match=r"topic shop\.releases\.pages\.staff, offset 5: not a release record"):
+        await read_published(MemoryClient(log), release_topic, [PAGES], whole=False)

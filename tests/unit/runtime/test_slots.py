@@ -68,7 +68,7 @@ class Stand:
     def topic(self) -> str:
         """A topic that no agent reads."""
         (view,) = self.worker.plan.views.values()
-        return Topics.release(view.name, "public")
+        return Topics.of(self.worker.plan).release(view.name, "public")
 
     async def store(self, *departures: tuple[int, str]) -> None:
         """Store a window for each (slot, text of its record), and let it leave."""

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.config.plan import LedgerPlan, Plan
-from stream_dp.runtime.owners import OWNERS
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.config.models import NAME_LENGTH, PREFIX_LENGTH
+from stream_dp.config.plan import LedgerPlan, Plan, TopicsPlan
+from stream_dp.runtime.membership import instance_id
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.testing import plan_from
 from stream_dp.windows.shape import Tiling
 from stream_dp.windows.sizes import BATCH_BYTES, BROKER_BYTES, MESSAGE_BYTES
@@ -37,10 +38,10 @@ def test_every_topic_is_created_once_under_its_name(plan: Plan) -> None:
         "app-counts-changelog": 5,
         "app-merges-changelog": 5,
         "app-releases-changelog": 5,
-        "app.visits.dlq": 5,
-        "releases.app-pages.public": 1,
-        "releases.app-pages.partner": 1,
-        "releases.app-pages.internal": 1,
+        "app.dead-letters.visits": 5,
+        "app.releases.app-pages.public": 1,
+        "app.releases.app-pages.partner": 1,
+        "app.releases.app-pages.internal": 1,
     }
     assert len(Topics.of(plan).all(plan)) == len(specs)
 
@@ -52,7 +53,7 @@ def test_topics_with_counts_are_erased_and_others_keep_what_they_hold(plan: Plan
     for spec in topics.all(plan):
         compacted = spec.config.get("cleanup.policy") == "compact"
         assert ("max.compaction.lag.ms" in spec.config) == (spec.name in raw), spec.name
-        assert compacted or spec.name in (topics.ticks, "app.visits.dlq"), spec.name
+        assert compacted or spec.name in (topics.ticks, "app.dead-letters.visits"), spec.name
         assert "retention.ms" not in spec.config or spec.name == topics.ticks
 
 
@@ -68,7 +69,7 @@ def test_segment_and_cleaning_take_half_of_the_stated_time(
 
 def test_places_of_buckets_and_ledgers_never_move() -> None:
     """Recorded: another place would leave the counts of a running application where nobody looks for them."""
-    topics = Topics("app", 8, 60_000)
+    topics = Topics("app", 8, 60_000, TopicsPlan())
 
     places = [topics.partial_partition("pages", 1_704_067_200_000, bucket) for bucket in range(6)]
     assert places == [1, 7, 5, 3, 0, 6]
@@ -80,7 +81,7 @@ def test_places_of_buckets_and_ledgers_never_move() -> None:
 
 
 def test_buckets_of_a_window_are_spread_over_the_partitions() -> None:
-    topics = Topics("app", 4, 60_000)
+    topics = Topics("app", 4, 60_000, TopicsPlan())
 
     places = Counter(topics.partial_partition("pages", 60_000 * at, bucket) for at in range(50) for bucket in range(16))
 
@@ -92,7 +93,8 @@ def test_every_topic_takes_the_batches_that_are_sent_to_it_whatever_the_cluster_
     visits: Callable[..., str], tmp_path: Path
 ) -> None:
     plan = plan_from(visits(), tmp_path)
-    specs = [OWNERS, *Topics.of(plan).all(plan)]
+    topics = Topics.of(plan)
+    specs = [topics.owners, *topics.all(plan)]
     assert {spec.config["max.message.bytes"] for spec in specs} == {"1048588"}
     assert MESSAGE_BYTES < BATCH_BYTES < BROKER_BYTES
 
@@ -101,6 +103,44 @@ def test_what_others_read_stays_as_it_was_written_whatever_the_cluster_compresse
     as_written = {spec.name for spec in Topics.of(plan).all(plan) if spec.config.get("compression.type") == "producer"}
 
     assert as_written == {
-        "app.visits.dlq",
-        *(f"releases.app-pages.{name}" for name in ("public", "partner", "internal")),
+        "app.dead-letters.visits",
+        *(f"app.releases.app-pages.{name}" for name in ("public", "partner", "internal")),
     }
+
+
+COPIES = ("sources:\n", "topics: {prefix: acme., replication: 3, min_insync_replicas: 2}\nsources:\n")
+
+
+def test_a_prefix_stands_before_everything_that_the_application_makes(
+    visits: Callable[..., str], tmp_path: Path
+) -> None:
+    plan = plan_from(visits(COPIES), tmp_path)
+    topics = Topics.of(plan)
+
+    assert plan.id == f"acme.{plan.name}"
+    assert topics.owners.name == "acme.stream-dp-owners"
+    assert {spec.name.removeprefix("acme.").removeprefix(plan.name)[:1] for spec in topics.all(plan)} == {"-", "."}
+    assert all(spec.name.startswith(f"acme.{plan.name}") for spec in topics.all(plan))
+    assert instance_id(plan).startswith(f"acme.{plan.name}-")
+    (source,) = sources_of(plan)
+    assert source == f"{plan.name}.visits"
+
+
+def test_every_topic_has_the_copies_that_are_asked_for_or_those_that_the_cluster_makes(
+    visits: Callable[..., str], tmp_path: Path
+) -> None:
+    for changes, copies, least in (([COPIES], 3, "2"), ([], -1, None)):
+        plan = plan_from(visits(*changes), tmp_path)
+        specs = [Topics.of(plan).owners, *Topics.of(plan).all(plan)]
+        assert {spec.replication for spec in specs} == {copies}
+        assert {spec.config.get("min.insync.replicas") for spec in specs} == {least}
+
+
+def test_no_name_of_a_topic_is_longer_than_kafka_takes(visits: Callable[..., str], tmp_path: Path) -> None:
+    long = "n" * NAME_LENGTH
+    names = [("name: NAME", f"name: {long}"), ("NAME-pages", long), ("  visits: {topic", f"  {long}: {{topic")]
+    more = [("source: visits", f"source: {long}"), ("partner: standard", f"{long}: standard")]
+    prefix = ("sources:\n", f"topics: {{prefix: {'p' * (PREFIX_LENGTH - 1)}.}}\nsources:\n")
+    plan = plan_from(visits(*names, *more, prefix), tmp_path)
+
+    assert max(len(spec.name) for spec in Topics.of(plan).all(plan)) == 249

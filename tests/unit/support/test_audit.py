@@ -47,7 +47,7 @@ EXPECTED = Expected(
     {"exact": {start: {item: counts[item] for item in "ab"} for start, counts in zip(STARTS, COUNTS, strict=True)}},
     {"partner": "middle"},
 )
-PAGES = "releases.pages.public"
+PAGES = "shop.releases.pages.public"
 
 
 def run(key: bytes = b"entropy") -> Evidence:
@@ -154,17 +154,17 @@ def lost_window() -> Evidence:
 
 
 def lost_revision() -> Evidence:
-    topic = "releases.pages.partner"
+    topic = "shop.releases.pages.partner"
     return with_log(RIGHT, topic, RIGHT.shown[topic][1:])
 
 
 def lost_grant() -> Evidence:
-    topic = "releases.pages.partner"
+    topic = "shop.releases.pages.partner"
     return with_log(RIGHT, topic, RIGHT.shown[topic][:-1])
 
 
 def old_record_behind_a_new_one() -> Evidence:
-    topic = "releases.pages.partner"
+    topic = "shop.releases.pages.partner"
     return with_log(RIGHT, topic, [*RIGHT.shown[topic], RIGHT.shown[topic][0]])
 
 
