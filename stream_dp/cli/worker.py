@@ -47,6 +47,12 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
     "go on behind them. For one start only.",
 )
 @click.option(
+    "--backfill",
+    is_flag=True,
+    help="At the first start of a view with a window.start in the past: release and charge the windows that are over "
+    "already. Feed their events before (`stream-dp feed`): what was released empty stays so.",
+)
+@click.option(
     "--start-within",
     callback=_duration,
     default="5m",
@@ -72,6 +78,7 @@ def worker(
     file: Path,
     data_dir: Path | None,
     accept_loss: bool,
+    backfill: bool,
     start_within: int,
     http: Address | None,
     log_format: str,
@@ -99,6 +106,10 @@ def worker(
     ends within seconds and one that starts does not, both with code 2, and say what is lost with it. --accept-loss
     creates what is missing and goes on; windows that miss counts are published as refusals with reason "lost".
 
+    A view begins once. Where it has a window.start and windows of it are over by then, the first worker does not start:
+    it says for each view how many would be released at once and what they cost, and goes on with --backfill. Later
+    starts ask nothing.
+
     A worker whose configuration is not that of the workers that run waits until those have ended.
 
     Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
@@ -117,6 +128,7 @@ def worker(
             plan,
             AGENTS,
             accept_loss=accept_loss,
+            backfill=backfill,
             start_within_s=start_within / 1000,
             http=http,
         )

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from stream_dp.config.backlog import backlog_faults
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.lists import Lists, read_lists
-from stream_dp.runtime.origins import begin
+from stream_dp.runtime.origins import begin, begun
 from stream_dp.runtime.owners import Life, create_owned
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.sizes import BROKER_BYTES
@@ -39,6 +40,7 @@ async def prepare(
     key_id: bytes,
     *,
     accept_loss: bool = False,
+    backfill: bool = False,
     now_ms: Callable[[], int] | None = None,
 ) -> Settled:
     """Claim and create the topics of an application, read its public lists, settle where each view's windows begin.
@@ -50,7 +52,9 @@ async def prepare(
         plan: the application.
         client: a client of its broker.
         key_id: the name of its key, from `keys.key_id`.
-        accept_loss: go on where a topic that the application had was deleted.
+        accept_loss: go on where a topic that the application had was deleted. With the control topic it may have lost
+            when its views began, so nothing is asked about that.
+        backfill: begin views whose first windows are over already.
         now_ms: the wall clock.
 
     Returns:
@@ -58,15 +62,18 @@ async def prepare(
 
     Raises:
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
-            cannot be used, or topics belong to another application, were deleted, or do not take what is written to
-            them.
+            cannot be used, a view has not begun and windows of it are over, or topics belong to another application,
+            were deleted, or do not take what is written to them.
         BrokerError: the cluster refused something.
     """
-    lists, faults = await read_lists(plan, client)
-    if faults := [*await _wrong_sources(plan, client), *faults]:
-        raise ConfigError(faults)
     topics = Topics.of(plan)
     now = now_ms() if now_ms else int(time.time() * 1000)
+    lists, faults = await read_lists(plan, client)
+    faults = [*await _wrong_sources(plan, client), *faults]
+    if not backfill and not accept_loss:
+        faults += backlog_faults(plan, plan.views.keys() - (await begun(plan, client)).keys(), now)
+    if faults:
+        raise ConfigError(faults)
     claim = await create_owned(plan, client, key_id, accept_loss=accept_loss, now_ms=now)
     await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(plan))], client)
     starts = await begin(plan, client, now)

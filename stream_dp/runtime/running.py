@@ -55,7 +55,7 @@ async def run_worker(
         agents: by name (`stream_dp.agents.AGENTS`).
         start_within_s: how long the start may wait for one thing without progress.
         http: where to answer operators; None: nowhere.
-        options: passed on to `Worker`.
+        options: passed on to `running`.
 
     Raises:
         StreamDPError: it could not start.
@@ -136,6 +136,7 @@ async def running(
     client: Client,
     agents: Mapping[str, Agent],
     *,
+    backfill: bool = False,
     health: Health | None = None,
     **options: Any,
 ) -> AsyncIterator[Worker]:
@@ -147,6 +148,7 @@ async def running(
         plan: the checked configuration.
         client: of its broker, a patient one.
         agents: by name.
+        backfill: begin views whose first windows are over already.
         health: is told what the start waits for, and of the worker.
         options: passed on to `Worker`.
     """
@@ -155,7 +157,9 @@ async def running(
     prf_key = load_key(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
-    settled = await start.patiently(lambda: prepare(plan, client, key_id(prf_key), accept_loss=accept_loss))
+    settled = await start.patiently(
+        lambda: prepare(plan, client, key_id(prf_key), accept_loss=accept_loss, backfill=backfill)
+    )
     start.wait_for("the group, until workers that run with another configuration have ended")
     await start.patiently(lambda: admit(plan, settled, client))
     worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)

@@ -97,6 +97,7 @@ class Application:
         tick_seconds: float = 0.05,
         plan: Plan | None = None,
         accept_loss: bool = False,
+        backfill: bool = True,
     ) -> Worker:
         """Start a worker in this process.
 
@@ -105,6 +106,7 @@ class Application:
             tick_seconds: time between two of its ticks.
             plan: what it runs, if not the application's own plan: a changed configuration, another data folder.
             accept_loss: go on where state was lost.
+            backfill: begin views whose first windows are over already.
         """
         context = running(
             plan or self.plan,
@@ -115,6 +117,7 @@ class Application:
             clock_ms=clock_ms,
             tick_seconds=tick_seconds,
             accept_loss=accept_loss,
+            backfill=backfill,
         )
         self.worker = await self._life.enter_async_context(context)
         return self.worker

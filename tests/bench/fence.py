@@ -47,7 +47,7 @@ async def measure(address: str, commits: int) -> list[Figure]:
     """Commit in each way in turn, so many times."""
     tp = TP(f"bench-{uuid.uuid4().hex[:8]}", 0)
     async with connect(Broker(f"kafka://{address}")) as client:
-        await client.create([TopicSpec(tp.topic, 1)], 1)
+        await client.create([TopicSpec(tp.topic, 1)])
     rows: list[Row] = [(b"journal", os.urandom(JOURNAL_BYTES)), (b"marker", b"m" * 40)]
     plain = AIOKafkaProducer(bootstrap_servers=address, acks="all", compression_type="lz4")
     owner = AIOKafkaProducer(bootstrap_servers=address, transactional_id=f"{tp.topic}-tx", compression_type="lz4")

@@ -55,7 +55,7 @@ async def servers(
     address = (await asyncio.to_thread(localkafka.start, tmp_path)).address
     assert address is not None
     async with connect(Broker(f"kafka://{address}")) as client:
-        await client.create([TopicSpec(CHANGELOG.topic, 1)], 1)
+        await client.create([TopicSpec(CHANGELOG.topic, 1)])
     yield address
     await asyncio.to_thread(localkafka.stop, tmp_path)
 

@@ -98,6 +98,7 @@ def main() -> None:
         agents,
         tick_seconds=0.1,
         accept_loss=given.accept_loss,
+        backfill=True,
         start_within_s=given.start_within,
         http=None if given.http is None else Address(LOOPBACK, given.http),
     )

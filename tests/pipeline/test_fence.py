@@ -24,7 +24,7 @@ async def with_changelogs(launch: Launch) -> tuple[Application, TP]:
     """An application whose topics exist, and a partition of one of its changelogs."""
     app = await launch()
     topics = Topics.of(app.plan)
-    await app.client.create(topics.all(app.plan), 1)
+    await app.client.create(topics.all(app.plan))
     return app, TP(topics.changelog(RELEASES), 1)
 
 

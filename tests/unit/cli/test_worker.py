@@ -37,7 +37,7 @@ def test_a_loss_is_accepted_only_where_that_is_asked_for(
 ) -> None:
     result = CliRunner().invoke(cli, ["worker", str(visits_file), *options], catch_exceptions=False)
     assert result.exit_code == 0
-    assert given == {"accept_loss": bool(options), "start_within_s": 300, "http": None}
+    assert given == {"accept_loss": bool(options), "backfill": False, "start_within_s": 300, "http": None}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h", 3600)])

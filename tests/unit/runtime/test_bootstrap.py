@@ -20,6 +20,7 @@ from stream_dp.testing import plan_from
 
 KEY_ID = b"key one."
 START = ", start: 2024-01-01T00:00:00Z"
+START_MS = 1_704_067_200_000
 TWO_SOURCES = (
     "sources:\n",
     "sources:\n  clicks: {topic: NAME.clicks, partitions: 3, user: user, time: {field: at}}\n",
@@ -77,7 +78,7 @@ async def test_a_configured_start_is_where_the_first_window_begins(visits: Calla
     (view,) = plan.views.values()
     log.create(view.source.topic, 3)
 
-    assert (await prepare(plan, MemoryClient(log), KEY_ID)).starts == {view.name: 1_704_067_200_000}
+    assert (await prepare(plan, MemoryClient(log), KEY_ID, backfill=True)).starts == {view.name: 1_704_067_200_000}
 
 
 async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it_for_both(
@@ -147,3 +148,34 @@ async def test_every_topic_that_takes_too_little_at_once_is_named_with_what_to_s
         Fault(f"topic {topics.merged}", "it takes 1000 bytes at once; set its max.message.bytes to 1048588"),
         Fault(f"topic {release}", "it takes 1048587 bytes at once; set its max.message.bytes to 1048588"),
     )
+
+
+async def test_the_first_start_of_a_view_asks_before_it_releases_windows_that_are_over_and_later_ones_do_not(
+    visits: Callable[..., str], tmp_path: Path
+) -> None:
+    plan, log = plan_from(visits(), tmp_path), MemoryLog()
+    (view,) = plan.views.values()
+    log.create(view.source.topic, 3)
+    now = START_MS + 10 * 60_000
+
+    with pytest.raises(ConfigError) as caught:
+        await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now)
+    assert [fault.path for fault in caught.value.faults] == [f"views.{view.name}.window.start"]
+    assert "so 9 windows are over already" in caught.value.faults[0].message
+    assert log.partitions == {view.source.topic: 3}
+
+    begun = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now, backfill=True)
+    assert begun.starts == {view.name: START_MS}
+    assert await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now + 10**9) == begun
+
+
+async def test_the_first_start_of_a_view_in_its_first_window_asks_nothing(
+    visits: Callable[..., str], tmp_path: Path
+) -> None:
+    plan, log = plan_from(visits(), tmp_path), MemoryLog()
+    (view,) = plan.views.values()
+    log.create(view.source.topic, 3)
+
+    starts = (await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: START_MS + 69_999)).starts
+
+    assert starts == {view.name: START_MS}

@@ -1,0 +1,64 @@
+"""The windows that are over when a view begins: what it would cost to release all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from stream_dp.config.explanation import price_words
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.errors import Fault
+from stream_dp.records.models import Price
+from stream_dp.windows.durations import format_duration, format_time
+
+
+def closed(view: ViewPlan, now_ms: int) -> int:
+    """How many windows of a view with a configured start are over, their grace too; 0 for a view without."""
+    window = view.window
+    last_ms = now_ms - window.grace_ms - window.shape.length_ms
+    return 0 if window.first_ms is None else window.shape.begun(window.first_ms, last_ms + 1)
+
+
+def covered(view: ViewPlan, count: int) -> int:
+    """How many of a view's first windows its ledger pays for, if nothing is spent and the view is alone.
+
+    Windows tile the periods: every full period has as many of them.
+    """
+    shape, periods = view.window.shape, view.ledger.periods
+    first_ms = view.window.first_ms or 0
+    affords = view.ledger.budget.fits(view.cost(max(view.audiences.values())))
+    in_first = min(count, shape.begun(first_ms, periods.end(periods.start_of(first_ms))))
+    full, in_last = divmod(count - in_first, periods.length_ms // shape.length_ms)
+    return min(in_first, affords) + full * min(periods.length_ms // shape.length_ms, affords) + min(in_last, affords)
+
+
+def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int) -> Iterator[Fault]:
+    """What is wrong with beginning views whose first windows are over, whoever means it, and what to do.
+
+    Released one after another, they are charged to the ledger whether or not their events are there yet; a window that
+    was released empty is not released again. A clock of watermarks only puts that off: where none come, a partition
+    goes on with the wall clock.
+
+    Args:
+        plan: the application.
+        begin: the views that have not begun.
+        now_ms: the wall clock.
+    """
+    for view in plan.views.values():
+        count = closed(view, now_ms) if view.name in begin else 0
+        if not count:
+            continue
+        cost = Price.spent(view.cost(max(view.audiences.values())) * count)
+        began = format_time(view.window.first_ms or 0)
+        windows = "1 window is" if count == 1 else f"{count:,} windows are"
+        when = "at once"
+        if view.window.clock == "event":
+            idle = format_duration(view.window.idle_ms)
+            when = f"as watermarks pass them, or {idle} after the start in partitions without any"
+        yield Fault(
+            f"views.{view.name}.window.start",
+            f"the first window began {began}, so {windows} over already; they would be released {when}, empty or not, "
+            f"and charged {price_words(cost)} at worst to ledger {view.ledger.name}, which pays for "
+            f"{covered(view, count):,} of them if nothing is spent and the view is alone. Where that is meant, start "
+            "once with --backfill, after the history is in the topic (`stream-dp feed`); else write a later start, or "
+            "none: then the view begins with the window of its first start",
+        )
