@@ -13,7 +13,7 @@ from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
 
-_COMMANDS = ("demo", "worker", "check", "acl", "schema", "grant", "tail", "ledger", "kafka", "reproduce")
+_COMMANDS = ("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "kafka", "reproduce")
 
 
 class _Commands(click.Group):
@@ -37,6 +37,7 @@ def cli() -> None:
     \b
     See it work:           stream-dp demo
     Check a configuration: stream-dp check app.yaml
+    Feed it history:       stream-dp feed app.yaml --from events.csv
     Run a worker:          stream-dp worker app.yaml
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
     See what is left:      stream-dp ledger app.yaml

@@ -91,6 +91,10 @@ class Topics:
         """The public topic of one view and audience."""
         return f"{self.app}.{PUBLIC}.{view}.{audience}"
 
+    def source(self, source: SourcePlan) -> TopicSpec:
+        """The topic of a source, where it has to be created."""
+        return self._made(TopicSpec(source.topic, source.partitions))
+
     @property
     def internal(self) -> list[str]:
         """The topics that agents read, but for the sources."""

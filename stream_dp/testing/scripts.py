@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.factory import partitioner
-from stream_dp.windows.events import WATERMARK_HEADER
+from stream_dp.runtime.source_records import SourceRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,7 @@ class SourceWriter:
         if source not in found:
             raise ConfigError(f"no source {source!r}; there are {', '.join(found)}")
         self.source: SourcePlan = found[source]
+        self._records = SourceRecords(self.source)
         self._item_fields = {view.item_field for view in plan.views.values() if view.source.name == source}
         if self.source.time_field is None:
             raise ConfigError(f"sources.{source}: scripted events need a time field")
@@ -71,9 +71,7 @@ class SourceWriter:
 
     def place(self, user: str) -> int:
         """The partition of a user, by the source's partitioner; murmur2 where producers are trusted with it."""
-        hashed = partitioner(self.source) or partitioner(replace(self.source, partitioner="murmur2"))
-        assert hashed is not None  # noqa: S101  murmur2 is one
-        return hashed(user.encode())
+        return self._records.place(user.encode())
 
     def value(self, event: Event) -> dict[str, str | int]:
         """What a record of an event says, by field."""
@@ -85,17 +83,14 @@ class SourceWriter:
 
     def records(self, script: Script) -> Iterator[Outgoing]:
         """The records of a script, in order."""
-        topic = self.source.topic
         for act in script:
             match act:
                 case Event(user=user):
-                    yield Outgoing(topic, self.place(user), user.encode(), json.dumps(self.value(act)).encode())
+                    yield self._records.event(user.encode(), json.dumps(self.value(act)).encode())
                 case Watermark(time_ms):
-                    header = [(WATERMARK_HEADER, str(time_ms).encode())]
-                    for partition in range(self.source.partitions):
-                        yield Outgoing(topic, partition, None, b"", header)
+                    yield from self._records.watermark(time_ms)
                 case Raw(partition, key, value, headers):
-                    yield Outgoing(topic, partition, key, value, list(headers.items()))
+                    yield Outgoing(self.source.topic, partition, key, value, list(headers.items()))
 
     def _time(self, time_ms: int) -> str | int:
         if self.source.time_unit == "iso":

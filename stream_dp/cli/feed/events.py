@@ -1,0 +1,178 @@
+"""From rows to the events of a source, judged by what the workers themselves will say of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stream_dp.cli.feed.tables import Row, Table
+from stream_dp.config.plan import SourcePlan, ViewPlan
+from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.factory import event_format
+from stream_dp.runtime.source_records import SourceRecords
+from stream_dp.windows.events import EventDecoder, TimeUnit
+
+NO_ROW = "bad_row"
+"""The reason of a row that is none; all others are those of the workers (docs/operating.md)."""
+FIRST_ROWS = 5
+"""Of each reason so many are named."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where in a row an event stands.
+
+    Attributes:
+        user: the column of the user.
+        time: that of the time.
+        time_form: how the time is written there; a column that has times needs none.
+        items: those of the fields that the views count.
+        everything: whether all other columns are written as well.
+    """
+
+    user: str
+    time: str
+    time_form: TimeUnit
+    items: Sequence[str]
+    everything: bool
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that there have to be."""
+        return list(dict.fromkeys([self.user, self.time, *self.items]))
+
+
+class Written(NamedTuple):
+    """An event: the number of its row, its time in ms, its record."""
+
+    row: int
+    time_ms: int
+    record: Outgoing
+
+
+@dataclass
+class Survey:
+    """What a table holds.
+
+    Attributes:
+        rows: how many.
+        events: how many of them are events.
+        refused: by reason, how many are none.
+        first_rows: the first of these, by reason.
+        ordered: whether no event is earlier than the one before it.
+        first_ms: the earliest time; None without events.
+        last_ms: the latest.
+    """
+
+    rows: int = 0
+    events: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    first_rows: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    ordered: bool = True
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+
+class Events:
+    """The events of a table, as records of a source."""
+
+    def __init__(self, table: Table, source: SourcePlan, views: Sequence[ViewPlan], columns: Columns) -> None:
+        """Set up the events.
+
+        Args:
+            table: what is read.
+            source: whose records are made.
+            views: those that count it.
+            columns: where in a row an event stands.
+        """
+        self._table = table
+        self._source = source
+        self._columns = columns
+        self._decoder = EventDecoder(event_format(source, views))
+        self._records = SourceRecords(source)
+
+    def survey(self) -> Survey:
+        """Read all of it, and keep nothing."""
+        found = Survey()
+        times: list[int] = []
+        for chunk in self._table.chunks():
+            events, refused = self._read(chunk)
+            found.rows += len(chunk)
+            found.events += len(events)
+            for row, reason in refused:
+                found.refused[reason] += 1
+                if len(found.first_rows[reason]) < FIRST_ROWS:
+                    found.first_rows[reason].append(row)
+            times = [event.time_ms for event in events]
+            if times:
+                before = times[0] if found.last_ms is None else found.last_ms
+                found.ordered = found.ordered and [before, *times] == sorted([before, *times])
+                found.first_ms = min(times) if found.first_ms is None else min(found.first_ms, *times)
+                found.last_ms = max(before, *times)
+        return found
+
+    def chunks(self, from_row: int) -> Iterator[list[Written]]:
+        """The events from a row on, some at a time."""
+        for chunk in self._table.chunks():
+            if chunk[-1][0] >= from_row:
+                yield self._read([one for one in chunk if one[0] >= from_row])[0]
+
+    def _read(self, chunk: Sequence[tuple[int, Row | None]]) -> tuple[list[Written], list[tuple[int, str]]]:
+        whole = {number: self._event(row) for number, row in chunk if row is not None}
+        decoded = self._decoder.decode([_Record(number, *record) for number, record in whole.items()])
+        events = [
+            Written(number, time_ms, self._records.event(user, whole[number][1]))
+            for number, user, time_ms in zip(decoded.offsets, decoded.users, decoded.times, strict=True)
+        ]
+        refused = [*decoded.refused, *((number, NO_ROW) for number, row in chunk if row is None)]
+        return events, sorted(refused)
+
+    def _event(self, row: Row) -> tuple[bytes | None, bytes]:
+        """Key and value. What cannot be turned into a field is left as it is, or out: the decoder has the say."""
+        columns, source = self._columns, self._source
+        value = {name: cell for name, cell in row.items() if columns.everything or name in columns.items}
+        user = row.get(columns.user)
+        key = str(user).encode() if isinstance(user, str | int) and not isinstance(user, bool) else None
+        if source.user_field is not None and key is not None:
+            value[source.user_field] = str(user)
+        if source.time_field is not None and columns.time in row:
+            value[source.time_field] = _time(row[columns.time], columns.time_form, source.time_unit)
+        return key, msgspec.json.encode(value, enc_hook=str)
+
+
+@dataclass(slots=True)
+class _Record:
+    """What the decoder looks at; the number of the row stands for the offset."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = 0
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> Any:  # noqa: ANN401  whatever stands in a cell
+    """The time in the source's unit; the cell itself where it holds none."""
+    try:
+        moment = _moment(cell, form)
+        if unit == "iso":
+            return moment.isoformat()
+        return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
+    except (ValueError, OverflowError):
+        return cell
+
+
+def _moment(cell: Any, form: TimeUnit) -> datetime:  # noqa: ANN401
+    if isinstance(cell, str) and form == "iso":
+        cell = datetime.fromisoformat(cell)
+    if isinstance(cell, datetime):
+        return cell if cell.tzinfo is not None else cell.replace(tzinfo=UTC)
+    if form == "iso" or isinstance(cell, bool) or not isinstance(cell, int | str):
+        raise ValueError("no time")
+    return _EPOCH + int(cell) * timedelta(milliseconds=1 if form == "ms" else 1000)
