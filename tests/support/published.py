@@ -151,6 +151,11 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """An embedded log that the commands reach, which no other process could."""
     shared = MemoryLog()
-    for name in ("grant", "tail", "ledger"):  # the modules; the package's attributes of these names may be the commands
+    for name in (
+        "feed",
+        "grant",
+        "tail",
+        "ledger",
+    ):  # the modules; the package's attributes of these names may be the commands
         monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=shared))
     return shared

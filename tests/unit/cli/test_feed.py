@@ -1,0 +1,437 @@
+"""`stream-dp feed`: rows of a file become the events that producers would have written, or are told of."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from stream_dp.cli.feed import tables
+from stream_dp.config.planning import load_plan
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.memory import LogRecord, MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.source_records import SourceRecords
+from stream_dp.windows.durations import parse_time
+from stream_dp.windows.events import WATERMARK_HEADER
+
+Call = Callable[..., Any]
+TEXT = """\
+name: site
+broker: memory://
+data_dir: ./state
+key_file: ./site.key
+sources:
+  visits: {topic: visits, partitions: 2, user: user, time: {field: at, unit: UNIT}}
+ledgers:
+  visitors: {population: visitors, epsilon: "30", delta: "0", period: 10d}
+ladders:
+  one: [{level: coarse, epsilon: "1"}]
+audiences: {public: coarse}
+views:
+  pages: {source: visits, item: page, kind: catalogue, catalogue: [home, cart], items_per_user: 1,
+    window: {size: 1h, start: 2013-01-01T00:00:00Z, clock: CLOCK}, ledger: visitors, ladder: one}
+  days: {source: visits, item: page, kind: catalogue, catalogue: [home, cart], items_per_user: 1,
+    window: {size: 1d, start: 2013-01-01T00:00:00Z, clock: CLOCK}, ledger: visitors, ladder: one}
+"""
+START_MS = parse_time("2013-01-01T00:00:00Z")
+HOUR_MS = 3_600_000
+ROWS = [
+    {"user": "ann", "page": "home", "at": START_MS + 5, "agent": "lynx"},
+    {"user": "bob", "page": "cart", "at": START_MS + HOUR_MS - 1000, "agent": "lynx"},
+    {"user": "ann", "page": "cart", "at": START_MS + HOUR_MS, "agent": "elinks"},
+    {"user": "gus", "page": "home", "at": START_MS + 26 * HOUR_MS, "agent": "lynx"},
+]
+
+
+def written_as(unit: str, time_ms: int) -> Any:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    return {"ms": time_ms, "s": time_ms // 1000, "iso": moment.isoformat()}[unit]
+
+
+def application(folder: Path, unit: str = "ms", clock: str = "wall", *changes: tuple[str, str]) -> Path:
+    text = TEXT.replace("UNIT", unit).replace("CLOCK", clock)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    file = folder / "site.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def table(folder: Path, rows: Sequence[Mapping[str, Any]], form: str = "csv", unit: str = "ms") -> Path:
+    """A file of events; the times in it are written in a unit, or are times where the form has such."""
+    file = folder / f"events.{form}"
+    timed = [{**row, "at": written_as(unit, row["at"])} for row in rows]
+    if form == "csv":
+        with file.open("w", newline="", encoding="utf-8") as text:
+            writer = csv.DictWriter(text, list(timed[0]))
+            writer.writeheader()
+            writer.writerows(timed)
+    elif form == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in timed), encoding="utf-8")
+    else:
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        moments = [{**row, "at": datetime.fromisoformat(written_as("iso", row["at"]))} for row in rows]
+        parquet.write_table(pyarrow.Table.from_pylist(moments), file)
+    return file
+
+
+def records(log: MemoryLog) -> list[tuple[int, LogRecord]]:
+    """What stands in the source topic, partition by partition."""
+    return [(partition, record) for partition in (0, 1) for record in log.records[TP("visits", partition)]]
+
+
+def events(log: MemoryLog) -> list[dict[str, Any]]:
+    return [json.loads(record.value or b"") for _, record in records(log) if record.key is not None]
+
+
+def watermarks(log: MemoryLog, partition: int = 0) -> list[int | bytes]:
+    """The keys of events and the times of watermarks of a partition, in its order."""
+    found: list[int | bytes] = []
+    for record in log.records[TP("visits", partition)]:
+        headers = dict(record.headers)
+        found.append(int(headers[WATERMARK_HEADER]) if record.key is None else record.key)
+    return found
+
+
+# -- what is written ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("unit", ["ms", "s", "iso"])
+def test_rows_become_events_of_the_source_whatever_holds_them(
+    call: Call, log: MemoryLog, tmp_path: Path, form: str, unit: str
+) -> None:
+    file = application(tmp_path, unit)
+
+    said = call("feed", file, "--from", table(tmp_path, ROWS, form, unit))
+
+    assert said.code == 0, said.err
+    assert "4 rows: 4 events" in said.out
+    assert "in order of time, from 2013-01-01T00:00:00.005Z to 2013-01-02T02:00:00Z" in said.out or unit == "s"
+    assert "4 events written to topic visits on memory://" in said.out
+    expected = [{"user": row["user"], "page": row["page"], "at": written_as(unit, int(str(row["at"])))} for row in ROWS]
+    assert sorted(map(repr, events(log))) == sorted(map(repr, map(ordered, expected)))
+    places = SourceRecords(load_plan(file).views["pages"].source)
+    assert all(partition == places.place(record.key or b"") for partition, record in records(log))
+    assert {partition for partition, _ in records(log)} == {0, 1}
+
+
+def ordered(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in the order in which they are written."""
+    return {name: event[name] for name in ("page", "user", "at")}
+
+
+def test_users_and_times_may_stand_in_columns_of_other_names_and_forms(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    file = application(tmp_path, "s")
+    rows = "who,when,page\nann,2013-01-01T01:00:00.250+01:00,home\n7,2013-01-01T00:00:01,cart\n"
+    (tmp_path / "log.csv").write_text(rows, encoding="utf-8")
+
+    said = call(
+        "feed",
+        file,
+        "visits",
+        "--from",
+        tmp_path / "log.csv",
+        "--user",
+        "who",
+        "--time",
+        "when",
+        "--time-format",
+        "iso",
+    )
+
+    assert said.code == 0, said.err
+    start = START_MS // 1000
+    assert sorted(map(str, events(log))) == sorted(
+        map(str, [{"page": "home", "user": "ann", "at": start}, {"page": "cart", "user": "7", "at": start + 1}])
+    )
+    assert {record.key for _, record in records(log)} == {b"ann", b"7"}
+
+
+def test_columns_that_no_view_counts_are_left_out_unless_they_are_asked_for(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    file, rows = application(tmp_path), table(tmp_path, ROWS[:1])
+    assert call("feed", file, "--from", rows).code == 0
+    assert [set(event) for event in events(log)] == [{"user", "page", "at"}]
+
+    assert call("feed", file, "--from", rows, "--append", "--all-fields").code == 0
+    assert [set(event) for event in events(log)][1:] == [{"user", "page", "at", "agent"}]
+
+
+def test_a_topic_that_is_missing_is_made_with_the_partitions_of_the_file(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    file, rows = application(tmp_path), table(tmp_path, ROWS)
+    said = call("feed", file, "--from", rows)
+    assert log.partitions == {"visits": 2}
+    assert "topic visits was missing and has 2 partitions now" in said.out
+
+    log.delete("visits")
+    log.create("visits", 3)
+    said = call("feed", file, "--from", rows)
+    assert said.code == 2
+    assert "sources.visits.partitions: topic visits has 3, not 2" in said.err
+
+
+def test_nothing_is_written_a_second_time_by_accident(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    file, rows = application(tmp_path), table(tmp_path, ROWS)
+    assert call("feed", file, "--from", rows).code == 0
+
+    said = call("feed", file, "--from", rows)
+    assert said.code == 2
+    assert "topic visits holds records already, 4 or fewer; --append writes behind them" in said.err
+    assert len(records(log)) == 4
+
+    assert call("feed", file, "--from", rows, "--append").code == 0
+    assert len(records(log)) == 8
+
+
+# -- watermarks --------------------------------------------------------------------------------------------------
+
+
+def test_rows_in_order_of_time_have_a_watermark_before_each_window_and_one_behind_all(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    """Of two views with windows of an hour and a day, the shorter ones decide; windows without events need none."""
+    said = call("feed", application(tmp_path, "ms", "event"), "--from", table(tmp_path, ROWS))
+
+    last = START_MS + 26 * HOUR_MS
+    assert said.code == 0, said.err
+    assert "the last watermark says 2013-01-02T02:00:00.001Z" in said.out
+    marks = [START_MS, START_MS + HOUR_MS, last, last + 1]
+    for partition in (0, 1):
+        assert [one for one in watermarks(log, partition) if isinstance(one, int)] == marks
+    users: dict[bytes, int] = {(record.key or b""): partition for partition, record in records(log)}
+    order = watermarks(log, users[b"ann"])
+    assert [one for one in order if one == b"ann" or isinstance(one, int)] == [
+        START_MS,
+        b"ann",
+        START_MS + HOUR_MS,
+        b"ann",
+        last,
+        last + 1,
+    ]
+
+
+def test_rows_in_another_order_have_the_last_watermark_alone(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    rows = table(tmp_path, [ROWS[3], *ROWS[:3]])
+    said = call("feed", application(tmp_path, "ms", "event"), "--from", rows, "--until", "2013-01-03")
+
+    assert "not in order of time, from" in said.out
+    for partition in (0, 1):
+        assert [one for one in watermarks(log, partition) if isinstance(one, int)] == [START_MS + 48 * HOUR_MS]
+        assert isinstance(watermarks(log, partition)[-1], int)
+
+
+@pytest.mark.parametrize(
+    ("clock", "options", "some"),
+    [("wall", [], False), ("wall", ["--watermarks"], True), ("event", ["--no-watermarks"], False)],
+)
+def test_watermarks_are_written_for_clocks_of_watermarks_and_where_they_are_asked_for(
+    call: Call, log: MemoryLog, tmp_path: Path, clock: str, options: list[str], some: bool
+) -> None:
+    assert call("feed", application(tmp_path, "ms", clock), "--from", table(tmp_path, ROWS), *options).code == 0
+    assert any(record.key is None for _, record in records(log)) is some
+
+
+def test_a_history_does_not_end_before_its_last_event(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    said = call("feed", application(tmp_path), "--from", table(tmp_path, ROWS), "--until", "2013-01-02")
+    assert said.code == 2
+    assert "--until 2013-01-02T00:00:00Z: events stand behind that, up to 2013-01-02T02:00:00Z" in said.err
+    assert not log.partitions
+
+
+# -- rows that are none ------------------------------------------------------------------------------------------
+
+BAD = """\
+user,page,at
+ann,home,1356998400005
+,home,1356998400006
+bob,,1356998400007
+cid,cart,yesterday
+dan,cart
+eve,home,1356998400008
+
+,cart,1356998400009
+"""
+TOLD = [
+    "7 rows: 2 events",
+    "2 no events (null_key): row 2, 7",
+    "1 no events (missing_field): row 3",
+    "1 no events (wrong_type): row 4",
+    "1 no events (bad_row): row 5",
+]
+
+
+def test_rows_that_are_no_events_are_told_by_reason_and_number_before_anything_is_written(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    file, rows = application(tmp_path), tmp_path / "bad.csv"
+    rows.write_text(BAD, encoding="utf-8")
+
+    said = call("feed", file, "--from", rows)
+
+    assert said.code == 2
+    assert said.out.splitlines()[: len(TOLD)] == TOLD
+    assert "bad.csv: 5 rows are no events; --skip-bad leaves them out" in said.err
+    assert not log.partitions
+    for content in ("yesterday", "bob", "cart", "1356998400006"):
+        assert content not in said.out + said.err
+
+    assert call("feed", file, "--from", rows, "--skip-bad").code == 0
+    assert {record.key for _, record in records(log)} == {b"ann", b"eve"}
+
+
+def test_json_lines_are_judged_as_workers_judge_them(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    lines = [
+        '{"user": "ann", "page": "home", "at": 1356998400005}',
+        '{"user": 7, "page": 8, "at": 1356998400005}',
+        "[1, 2]",
+        "{",
+        '{"user": true, "page": "home", "at": 1356998400005}',
+        '{"user": "bob", "page": 1.5, "at": 1356998400005}',
+        '{"user": "bob", "page": null, "at": 1356998400005}',
+        '{"user": "bob", "page": "home"}',
+        '{"user": "bob", "page": "home", "at": true}',
+        json.dumps({"user": "bob", "page": "é" * 513, "at": 1356998400005}),
+        json.dumps({"user": "b" * 1025, "page": "home", "at": 1356998400005}),
+    ]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    said = call("feed", application(tmp_path), "--from", tmp_path / "events.jsonl", "--skip-bad")
+
+    assert said.code == 0, said.err
+    assert set(said.out.splitlines()[1:8]) >= {
+        "2 no events (bad_row): row 3, 4",
+        "1 no events (null_key): row 5",
+        "3 no events (wrong_type): row 6, 7, 9",
+        "1 no events (missing_field): row 8",
+        "1 no events (item_too_long): row 10",
+        "1 no events (bad_key): row 11",
+    }
+    assert {record.key for _, record in records(log)} == {b"ann", b"7"}
+
+
+def test_of_many_rows_of_a_reason_the_first_are_named(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("user,page,at\n" + ",home,1\n" * 2000, encoding="utf-8")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "bad.csv", "--skip-bad")
+    assert "2,000 no events (null_key): row 1, 2, 3, 4, 5, ..." in said.out
+    assert said.code == 2
+    assert "bad.csv: it holds no event" in said.err
+
+
+def test_what_a_view_will_refuse_for_its_time_is_told(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    changes = [("{size: 1d, start: 2013-01-01T00:00:00Z", "{size: 1d"), ("2013-01-01", "2013-01-02")]
+    said = call("feed", application(tmp_path, "ms", "wall", *changes), "--from", table(tmp_path, ROWS))
+    assert "what is before 2013-01-02T00:00:00Z is refused by view pages: it begins there" in said.out
+    assert "view days has no window.start: it begins with the window of its first start, and what is" in said.out
+
+
+# -- failures ----------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_says_what_stands_in_the_topic_and_how_to_go_on(
+    call: Call, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, left = MemoryClient.publish, [2]
+
+    async def failing(self: MemoryClient, outgoing: Iterable[Outgoing]) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise BrokerError("the broker is gone")
+        await publish(self, outgoing)
+
+    monkeypatch.setattr(tables, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(MemoryClient, "publish", failing)
+    file, rows = application(tmp_path), table(tmp_path, ROWS)
+
+    said = call("feed", file, "--from", rows)
+
+    assert said.code == 1
+    assert "the broker is gone; 2 events, all up to row 2, stand in topic visits; go on with --append --from-row 3" in (
+        said.err
+    )
+    assert len(records(log)) == 2
+    said = call("feed", file, "--from", rows, "--append", "--from-row", 3)
+    assert "2 events written" in said.out
+    assert sorted(event["at"] for event in events(log)) == [row["at"] for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "said"),
+    [
+        ("events.txt", b"", 2, "the name of a file of events ends with .csv, .jsonl, .ndjson, .parquet"),
+        ("events.csv", b"", 1, "it is empty; the first line names the columns"),
+        ("events.csv", b"user,site,at\n", 2, "it has no column 'page'; known: at, site, user"),
+        ("events.csv", b"user,page,att\n", 2, "it has no column 'at'; did you mean 'att'?"),
+        ("events.csv", b"user,page,at,page\n", 1, "the heading has names twice: 'page'"),
+        ("events.csv", b"user,page,at\nann,\xff,1\n", 1, "cannot be read: it is not text in UTF-8 (byte "),
+        ("events.csv", b'user,page,at\nann,"home,1\n', 1, "cannot be read: unexpected end of data"),
+        ("events.csv", b"user,page,at\n", 2, "it holds no event"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(
+    call: Call, log: MemoryLog, tmp_path: Path, name: str, content: bytes, code: int, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    answer = call("feed", application(tmp_path), "--from", tmp_path / name)
+    assert (answer.code, said in answer.err) == (code, True), answer.err
+    assert not log.partitions
+
+
+def test_parquet_without_what_reads_it_names_the_extra(
+    call: Call, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_name: str) -> None:
+        raise ImportError
+
+    (tmp_path / "events.parquet").touch()
+    monkeypatch.setattr(tables, "import_module", missing)
+    said = call("feed", application(tmp_path), "--from", tmp_path / "events.parquet")
+    assert said.code == 2
+    assert "Parquet is read by pyarrow: pip install 'stream-dp[parquet]'" in said.err
+
+
+def test_a_damaged_parquet_file_says_so(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "events.parquet").write_bytes(b"PAR1 but no more")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "events.parquet")
+    assert said.code == 1
+    assert "events.parquet: cannot be read" in said.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "said"),
+    [
+        ([], ["visitz"], "SOURCE: no source with a view is named 'visitz'; did you mean 'visits'?"),
+        (
+            [
+                ("sources:\n", "sources:\n  calls: {topic: calls, partitions: 2}\n"),
+                ("days: {source: visits", "days: {source: calls"),
+            ],
+            [],
+            "SOURCE: name one of the sources: visits, calls",
+        ),
+        ([(", time: {field: at, unit: ms}", "")], [], "sources.visits.time: history needs a field for its times"),
+        ([(", user: user", "")], [], "--user: name the column of the user; source visits has no `user` field"),
+    ],
+)
+def test_what_has_to_be_said_is_asked_for(
+    call: Call, log: MemoryLog, tmp_path: Path, changes: list[tuple[str, str]], words: list[str], said: str
+) -> None:
+    file = application(tmp_path, "ms", "wall", *changes)
+    answer = call("feed", file, *words, "--from", table(tmp_path, ROWS))
+    assert answer.code == 2
+    assert said in answer.err
