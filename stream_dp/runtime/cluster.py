@@ -14,7 +14,6 @@ from typing import Any
 import faust
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import SaslAuthenticationFailed
-from faust.types.auth import CredentialsT
 
 from stream_dp.config.access import Broker, Secret
 from stream_dp.errors import ConfigError, Fault
@@ -100,8 +99,8 @@ class Cluster:
         return cls(broker, options)
 
     @property
-    def credentials(self) -> CredentialsT | None:
-        """The same for Faust, which makes its clients itself."""
+    def credentials(self) -> Any:
+        """The same for Faust, which makes its clients itself; None where nobody has to be convinced."""
         context, sasl = self.options["ssl_context"], self.broker.sasl
         if sasl is None:
             return None if context is None else faust.SSLCredentials(context)

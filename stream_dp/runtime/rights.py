@@ -11,6 +11,7 @@ Whoever may read or write may also describe, and a producer that may write to a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from shlex import quote
 from typing import Literal, NamedTuple
 
 from stream_dp.config.crosschecks import OWNERS_TOPIC
@@ -144,7 +145,7 @@ def commands(rights: Iterable[Right], address: str) -> list[str]:
         grouped.setdefault(place, []).append(right.operation)
     return [
         f"kafka-acls.sh --bootstrap-server {address} --command-config admin.properties --add "
-        f"--allow-principal {principal} "
+        f"--allow-principal {quote(principal)} "
         + " ".join(f"--operation {operation}" for operation in operations)
         + f" --{resource} {name}"
         + (" --resource-pattern-type prefixed" if prefixed else "")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from faust.types import TP
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import BrokerError
+from stream_dp.errors import BrokerError, OutageError
 from stream_dp.runtime.application import App
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client, TopicState
@@ -75,7 +75,8 @@ class Watch:
                 await self._check_shared(present)
         except BrokerError as error:
             log.debug("the topics cannot be looked at: %s", error)
-            await self._check_access()
+            if isinstance(error, OutageError):
+                await self._check_access()
 
     async def _check_access(self) -> None:
         """A cluster that does not let us in looks like one that is gone, but is not waited for.

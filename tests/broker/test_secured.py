@@ -29,6 +29,7 @@ from stream_dp.runtime.topics import COUNTS, Topics, sources_of
 from stream_dp.testing import Application, Event, application
 from stream_dp.testing.scripts import SourceWriter
 from tests.support.processes import WorkerProcess
+from tests.support.releasing import plan_of
 from tests.support.secured import Secured, password_of, revoke, token_of
 from tests.support.visits import PAGES, RICH, WITNESSED, Stream, configuration, new_name
 
@@ -304,18 +305,33 @@ async def test_a_broker_that_is_gone_is_waited_for_also_beside_one_that_refuses(
         await client.describe([])
 
 
+async def test_worker_whose_login_is_refused_ends_at_once_with_the_code_of_a_wrong_configuration(
+    secured: Secured, tmp_path: Path, spawn: Callable[..., WorkerProcess]
+) -> None:
+    async with site(secured, tmp_path) as here:
+        worker = here.spawned(spawn)
+        file = tmp_path / "application.yaml"
+        file.write_text(file.read_text().replace("worker.password", "partner.password"))
+        worker.start()
+        assert await asyncio.to_thread(worker.wait, 30) == 2
+        (line,) = [line for line in worker.said().splitlines() if "stream_dp.worker: On this machine" not in line]
+        reason = "refuses the login of worker: the name or the password is wrong"
+        assert line == f"error: broker.sasl: the broker at {secured.login} {reason}"
+
+
+ONE_VIEW = (("public: overview, partner: standard, internal: standard", "public: overview"), *RICH)
+RIGHTS = worker_rights(plan_of(configuration("name", *ONE_VIEW)), "User:worker")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", range(len(RIGHTS)), ids=[" ".join(right[1:4]) for right in RIGHTS])
 async def test_a_worker_without_any_one_of_its_rights_does_not_do_its_work(
     secured: Secured, tmp_path: Path, number: int
 ) -> None:
-    changes = ("public: overview, partner: standard, internal: standard", "public: overview")
-    async with site(secured, tmp_path, changes, *RICH) as here:
+    async with site(secured, tmp_path, *ONE_VIEW) as here:
         admin = here.admin.client
         assert isinstance(admin, KafkaClient)
         rights = worker_rights(here.admin.plan, "User:worker")
-        if number >= len(rights):
-            pytest.skip(f"there are {len(rights)} rights")
         without = rights[number]
         await admin.allow(rights)
         await revoke(admin, without)
@@ -325,6 +341,21 @@ async def test_a_worker_without_any_one_of_its_rights_does_not_do_its_work(
         assert reason is not None, f"it needs no {without}"
         told = reason if isinstance(reason, AccessError) else not_allowed(secured.login, reason)
         assert told is not None, f"nobody would know that it is {without}: {reason!r}"
+
+
+@pytest.mark.slow
+async def test_worker_whose_topics_are_there_needs_no_right_to_create_any(secured: Secured, tmp_path: Path) -> None:
+    async with site(secured, tmp_path, *ONE_VIEW) as here:
+        admin = here.admin.client
+        assert isinstance(admin, KafkaClient)
+        rights = worker_rights(here.admin.plan, "User:worker")
+        await admin.allow(rights)
+        async with here.worker():
+            pass
+        for right in rights:
+            if right.operation == "Create":
+                await revoke(admin, right)
+        assert await failure(here) is None
 
 
 async def failure(here: Site) -> BaseException | None:

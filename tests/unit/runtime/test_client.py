@@ -12,11 +12,13 @@ from aiokafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from faust.types import TP
 
 from stream_dp.config.access import Broker
-from stream_dp.errors import BrokerError
+from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime import client
 from stream_dp.runtime.client import KafkaClient
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.requests import TopicsRequest
+from stream_dp.runtime.topics import TopicSpec
 
 PLACES = [TP("visits", 0), TP("visits", 1)]
 
@@ -82,3 +84,48 @@ async def test_what_topics_take_is_read_from_their_settings_and_a_cluster_that_d
     reason = "does not tell max.message.bytes of topic second: InvalidPartitionsError"
     with pytest.raises(BrokerError, match=reason):
         await asked.most_bytes(["first", "second"])
+
+
+async def test_only_topics_that_are_missing_are_created_so_that_nobody_needs_the_right_to_who_has_them_all() -> None:
+    there, created = {"first"}, list[str]()
+
+    class Admin:
+        async def _send_request(self, request: TopicsRequest) -> Any:
+            asked = [name for _, _, name, _ in request.build(request._CLASSES[0]).topics]
+            found = [(0 if name in there else 3, name, 1, 2, False, [0], 0) for name in asked]
+            return SimpleNamespace(topics=found)
+
+        async def describe_topics(self, topics: list[str]) -> list[Any]:
+            return [{"error_code": 0, "partitions": [0]} for _ in topics]
+
+        async def create_topics(self, topics: list[Any]) -> Any:
+            created.extend(topic.name for topic in topics)
+            return SimpleNamespace(topic_errors=[(topic.name, 0) for topic in topics])
+
+    none: Any = None
+    admin: Any = Admin()
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none)
+    await asked.create([TopicSpec("first", 1), TopicSpec("second", 1)])
+    assert created == ["second"]
+    there.add("second")
+    await asked.create([TopicSpec("first", 1), TopicSpec("second", 1)])
+    assert created == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(29, "use topic accounts"), (30, "use group accounts"), (31, "write to any topic")]
+)
+async def test_account_that_lacks_a_right_is_told_which_and_is_not_taken_for_one_that_waits(
+    code: int, words: str
+) -> None:
+    class Admin:
+        async def describe_topics(self, _: list[str]) -> list[Any]:
+            return [{"error_code": code, "partitions": []}]
+
+    none: Any = None
+    admin: Any = Admin()
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none)
+    with pytest.raises(AccessError) as raised:
+        await asked.partitions("accounts")
+    remedy = "`stream-dp acl FILE` prints the rights that are needed"
+    assert str(raised.value) == f"the cluster at host:1 does not let this account {words}; {remedy}"

@@ -6,9 +6,18 @@ import asyncio
 import logging
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    InvalidTopicError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+)
 
-from stream_dp.errors import BrokerError, OutageError
+from stream_dp.errors import AccessError, BrokerError, OutageError
 from stream_dp.runtime import outage
 from stream_dp.runtime.outage import Outage, answering
 
@@ -108,10 +117,30 @@ async def test_a_refusal_is_an_answer() -> None:
         (KafkaTimeoutError(), OutageError, "does not answer"),
         (TimeoutError(), OutageError, "does not answer: no answer in time"),
         (ConnectionResetError("reset"), OutageError, "does not answer"),
-        (TopicAuthorizationFailedError("visits"), BrokerError, "refuses"),
+        (InvalidTopicError("visits"), BrokerError, "refuses"),
     ],
 )
 def test_silence_is_told_from_a_refusal(error: Exception, kind: type[BrokerError], words: str) -> None:
     with pytest.raises(BrokerError, match=f"the cluster at here:9092 {words}") as raised, answering("here:9092"):
         raise error
     assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TopicAuthorizationFailedError("visits"), "use topic visits"),
+        (TopicAuthorizationFailedError({"visits", "hits"}), "use topic hits, visits"),
+        (GroupAuthorizationFailedError("Unable to get coordinator id for shop"), "use group shop"),
+        (TransactionalIdAuthorizationFailed("shop-counts-0"), "use transactional id shop-counts-0"),
+        (ClusterAuthorizationFailedError(), "write to any topic"),
+        (KafkaError(f"Unexpected error: {GroupAuthorizationFailedError('shop')!r}"), "use a group that it needs"),
+    ],
+)
+def test_account_that_lacks_a_right_is_told_which_however_the_client_hides_it(error: KafkaError, words: str) -> None:
+    with pytest.raises(AccessError, match=f"the cluster at here:9092 does not let this account {words};"):
+        try:
+            with answering("here:9092"):
+                raise error
+        except BrokerError as other:  # whoever waits for a broker goes on after such an error
+            pytest.fail(f"it is waited for: {other}")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.errors import BrokerError, ConfigError, StateError
+from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError, StateError
+from stream_dp.runtime import watch
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Group, TopicState
 from stream_dp.runtime.deletions import CHOICES
@@ -37,10 +38,12 @@ class Cluster:
     dismissed: list[str] = field(default_factory=list)
     now: float = 0.0
     rebalancing: bool = False
+    cluster: Any = "how it is reached"
+    """As the application has it."""
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         if self.silent:
-            raise BrokerError("no answer")
+            raise OutageError("no answer")
         return {name: state for name, state in self.present.items() if name in topics}
 
     async def group(self, name: str) -> Group:
@@ -100,6 +103,34 @@ async def test_topic_that_was_made_again_is_told_at_once_whichever_it_is(cluster
     cluster.present[topic] = TopicState("another", 1)
     with pytest.raises(ConfigError, match=f"topic {topic}: (the source )?was deleted and made again"):
         await watch.look()
+
+
+@pytest.fixture(autouse=True)
+def refusals(monkeypatch: pytest.MonkeyPatch) -> list[ConfigError | None]:
+    """Why the cluster lets nobody in, at every time somebody asks; then it does."""
+    found: list[ConfigError | None] = []
+
+    async def diagnose(cluster: Any) -> ConfigError | None:
+        assert cluster == "how it is reached"
+        return found.pop(0) if found else None
+
+    monkeypatch.setattr(watch, "diagnose", diagnose)
+    return found
+
+
+async def test_cluster_that_refuses_the_login_of_a_worker_that_runs_ends_it_at_the_second_look_in_a_row(
+    cluster: Cluster, refusals: list[ConfigError | None]
+) -> None:
+    refused = ConfigError([Fault("broker.sasl", "refuses the login")])
+    look = cluster.watch().look
+    refusals += [refused, None, refused, refused]
+    await look()
+    assert len(refusals) == 4  # nobody asks while it answers
+    cluster.silent = True
+    for _ in range(3):
+        await look()
+    with pytest.raises(ConfigError, match="refuses the login"):
+        await look()
 
 
 async def test_a_broker_that_does_not_answer_tells_nothing(cluster: Cluster) -> None:

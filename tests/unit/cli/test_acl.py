@@ -1,0 +1,50 @@
+"""What `stream-dp acl` prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.published import Call
+
+
+def test_table_and_commands_name_everybody(call: Call, visits_file: Path) -> None:
+    said = call("acl", visits_file, "--reader", "public=User:site", "--operator", "User:ops")
+    assert said.code == 0
+    table, _, calls = said.out.partition("With Kafka's own tool")
+    rows = [line.split() for line in table.splitlines()]
+    assert ["User:site", "topic", "releases.pages.public", "Read"] in rows
+    assert ["User:site", "group", "visits.public.*", "Read"] in rows
+    assert ["User:ops", "topic", "visits-control", "Read,", "Write"] in rows
+    assert "--allow-principal User:site --operation Read --topic releases.pages.public\n" in calls
+    machine = json.loads(call("acl", visits_file, "--reader", "public=User:site", "--json").out)
+    assert (machine["applied"], machine["reader_groups"]) == (False, {"public": "visits.public."})
+    assert machine["rights"][0] == {
+        "principal": "User:site",
+        "resource": "topic",
+        "name": "releases.pages.public",
+        "operation": "Read",
+        "prefixed": False,
+    }
+
+
+def test_where_nobody_is_named_an_example_of_each_is_shown(call: Call, visits_file: Path) -> None:
+    said = call("acl", visits_file)
+    assert all(name in said.out for name in ("User:worker", "User:operator", "User:producer", "User:reader-public"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--reader", "publc=User:x"], "error: reader: no audience is named 'publc'; did you mean 'public'?"),
+        (["--apply"], "name the accounts that get the rights: --worker, --reader, --operator, --producer"),
+        (["--worker", "w"], "write a principal as the cluster calls it, \"User:name\", not 'w'"),
+        (["--reader", "User:x"], "write an audience and its principal, \"partner=User:name\", not 'User:x'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(call: Call, visits_file: Path, options: list[str], message: str) -> None:
+    said = call("acl", visits_file, *options)
+    assert said.code == 2
+    assert message in " ".join(said.err.replace("│", " ").split())

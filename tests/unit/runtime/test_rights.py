@@ -1,0 +1,119 @@
+"""The least rights of everybody, as lists, as calls of Kafka's tool, and as a request."""
+
+from __future__ import annotations
+
+from stream_dp.runtime.requests import RightsRequest
+from stream_dp.runtime.rights import (
+    Right,
+    commands,
+    operator_rights,
+    producer_rights,
+    reader_rights,
+    rights_of,
+    worker_rights,
+)
+from tests.support.releasing import plan
+
+SHOP = plan()
+CHANGELOGS = [f"shop-{table}-changelog" for table in ("counts", "merges", "releases")]
+RELEASED = [f"releases.{view}.{audience}" for view in ("pages", "tops") for audience in ("partner", "public", "staff")]
+MAKES = ("Create", "DescribeConfigs")
+
+
+def listed(rights: list[Right]) -> dict[tuple[str, str], tuple[str, ...]]:
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for _, resource, name, operation, prefixed in rights:
+        place = (resource, name + "*" * prefixed)
+        found[place] = (*found.get(place, ()), operation)
+    return found
+
+
+def test_worker_may_do_what_it_does_and_nothing_to_the_cluster() -> None:
+    rights = worker_rights(SHOP, "User:w")
+    both = ["stream-dp-owners", "shop-ticks", "shop-partials", "shop-merged", "shop-orders", *CHANGELOGS, *RELEASED]
+    assert {right.principal for right in rights} == {"User:w"}
+    assert listed(rights) == {
+        ("topic", "visits"): ("Read",),
+        **{("topic", name): ("Read", "Write", *MAKES) for name in both},
+        ("topic", "shop-control"): ("Read", *MAKES),
+        **{("topic", name): ("Write", *MAKES) for name in ("shop-accounts", "visits.dlq")},
+        ("group", "shop"): ("Read",),
+        **{("group", f"{name}-claims"): ("Read",) for name in CHANGELOGS},
+        **{("transactional-id", f"{name}-*"): ("Write",) for name in CHANGELOGS},
+    }
+
+
+def test_worker_of_a_view_without_a_start_writes_down_where_its_windows_began() -> None:
+    open_plan = plan(("start: 1970-01-01T00:00:00Z, ", ""))
+    assert Right("User:w", "topic", "shop-control", "Write") in worker_rights(open_plan, "User:w")
+
+
+def test_worker_reads_lists_that_stand_in_topics() -> None:
+    of_a_list = "kind: histogram\n", "kind: catalogue\n    catalogue: {topic: list}\n"
+    listed_plan = plan(of_a_list, ('    delta: "1/100"\n', ""))
+    assert Right("User:w", "topic", "list", "Read") in worker_rights(listed_plan, "User:w")
+
+
+def test_reader_has_the_topics_of_the_audience_and_groups_that_nobody_else_has() -> None:
+    assert listed(reader_rights(SHOP, "staff", "User:r")) == {
+        ("topic", "releases.pages.staff"): ("Read",),
+        ("topic", "releases.tops.staff"): ("Read",),
+        ("group", "shop.staff.*"): ("Read",),
+    }
+
+
+def test_operator_grants_and_reads_what_is_charged_and_released() -> None:
+    read = ["shop-accounts", *RELEASED]
+    assert listed(operator_rights(SHOP, "User:o")) == {
+        ("topic", "shop-control"): ("Read", "Write"),
+        **{("topic", name): ("Read",) for name in read},
+    }
+
+
+def test_producer_writes_to_the_sources() -> None:
+    assert listed(producer_rights(SHOP, "User:p")) == {("topic", "visits"): ("Write",)}
+
+
+def test_account_of_several_has_every_right_once() -> None:
+    twice = list(rights_of(SHOP, operators=["User:x"], readers=[("staff", "User:x"), ("staff", "User:x")]))
+    assert len(twice) == len(set(twice))
+    assert set(twice) == {*operator_rights(SHOP, "User:x"), *reader_rights(SHOP, "staff", "User:x")}
+
+
+def test_rights_are_calls_of_the_tool_that_kafka_has() -> None:
+    rights = [
+        Right("User:a b", "topic", "t", "Read"),
+        Right("User:a b", "topic", "t", "Write"),
+        Right("User:c", "transactional-id", "x-", "Write", prefixed=True),
+    ]
+    start = "kafka-acls.sh --bootstrap-server here:1 --command-config admin.properties --add --allow-principal"
+    assert commands(rights, "here:1") == [
+        f"{start} 'User:a b' --operation Read --operation Write --topic t",
+        f"{start} User:c --operation Write --transactional-id x- --resource-pattern-type prefixed",
+    ]
+
+
+def test_rights_are_asked_for_in_one_request() -> None:
+    rights = [Right("User:a", "group", "g.", "Read", prefixed=True), Right("User:a", "topic", "t", "DescribeConfigs")]
+    request = RightsRequest(rights).prepare({30: (1, 3)})
+    assert request.API_VERSION == 1
+    assert request.to_object()["creations"] == [
+        {
+            "resource_type": 3,
+            "resource_name": "g.",
+            "resource_pattern_type": 4,
+            "principal": "User:a",
+            "host": "*",
+            "operation": 3,
+            "permission_type": 3,
+        },
+        {
+            "resource_type": 2,
+            "resource_name": "t",
+            "resource_pattern_type": 3,
+            "principal": "User:a",
+            "host": "*",
+            "operation": 10,
+            "permission_type": 3,
+        },
+    ]
