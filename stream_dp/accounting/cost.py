@@ -96,7 +96,7 @@ class Cost:
             raise StateError(f"cannot take {other} from {self}: a privacy cost is never negative")
         return Cost._of(parts)
 
-    def __mul__(self, times: int) -> Cost:
+    def __mul__(self, times: int | Fraction) -> Cost:
         return Cost(*(entry * times for entry in self))
 
     def __le__(self, other: Cost) -> bool:

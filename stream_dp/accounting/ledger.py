@@ -77,6 +77,7 @@ class Ledger:
         spent: what has been, over all audiences together. Enforced.
         reserved: open reservations, by call id; a persistent map, so that a changed copy shares all but a few nodes.
         readers: what each audience alone has been given. Reported, not enforced.
+        views: which view has spent what of `spent`. The budget does not part it; whoever shares it out needs it.
         last: the call that was finished last. Its charge and the end of its reservation are two rows where the
             ledger is stored; a reservation that outlived its charge is known by this.
         left: what may still be reserved. Worked out, unless a step that knows it says so.
@@ -89,6 +90,7 @@ class Ledger:
     spent: Cost = Cost.ZERO
     reserved: Map[str, Cost] = _NOTHING
     readers: Mapping[str, Cost] = field(default_factory=dict)
+    views: Mapping[str, Cost] = field(default_factory=dict)
     last: str = ""
     left: Cost = field(init=False)
     known_left: InitVar[Cost | None] = None
@@ -97,6 +99,7 @@ class Ledger:
         if known_left is None:
             object.__setattr__(self, "reserved", Map(self.reserved))
             object.__setattr__(self, "readers", MappingProxyType(dict(self.readers)))
+            object.__setattr__(self, "views", MappingProxyType(dict(self.views)))
             taken = reduce(add, self.reserved.values(), self.spent)
             if not taken <= self.budget:
                 raise StateError(f"the ledger has {taken} spent and reserved, its budget is {self.budget}")
@@ -125,7 +128,7 @@ def reserve(ledger: Ledger, call: str, cost: Cost, room: Cost | None = None) -> 
         call: the call's id, the same on every attempt at it.
         cost: the most the call can come to.
         room: what may still be reserved, where that is less than what the ledger has left: because of what other
-            ledgers were charged that the same budget has to cover.
+            ledgers were charged that the same budget has to cover, or of what is kept for others.
 
     Returns:
         The ledger with the reservation (the same ledger if the call already holds it), or a `Overdraft` if any entry
@@ -146,10 +149,11 @@ def reserve(ledger: Ledger, call: str, cost: Cost, room: Cost | None = None) -> 
         return Overdraft(cost, room)
     reserved = ledger.reserved.set(call, cost)
     last = "" if call == ledger.last else ledger.last
-    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, last, known_left=ledger.left - cost)
+    left = ledger.left - cost
+    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, ledger.views, last, known_left=left)
 
 
-def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -> Ledger:
+def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost], *, view: str) -> Ledger:
     """Spend what a call came to and return the rest of its reservation.
 
     Args:
@@ -157,6 +161,7 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -
         call: the id it was reserved under.
         cost: what the output costs a user against all readers together, at most what is reserved.
         readers: what the output costs against each audience alone; added to the report.
+        view: whose output it is.
 
     Returns:
         The ledger to store together with the output.
@@ -182,6 +187,7 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost]) -
         ledger.spent + cost,
         ledger.reserved.delete(call),
         report,
+        _spent_by(ledger, view, cost),
         call,
         known_left=ledger.left + refund,
     )
@@ -208,12 +214,13 @@ def cancel(ledger: Ledger, call: str) -> Ledger:
         ledger.spent,
         ledger.reserved.delete(call),
         ledger.readers,
+        ledger.views,
         ledger.last,
         known_left=ledger.left + held,
     )
 
 
-def forfeit(ledger: Ledger, call: str) -> Ledger:
+def forfeit(ledger: Ledger, call: str, *, view: str) -> Ledger:
     """Spend a reservation in full: something of the call may have been seen, and its output is lost.
 
     No audience was given a record, so `readers` stay as they are.
@@ -221,6 +228,7 @@ def forfeit(ledger: Ledger, call: str) -> Ledger:
     Args:
         ledger: the current ledger.
         call: the id it was reserved under.
+        view: whose call it is.
 
     Returns:
         The ledger with the reservation spent.
@@ -228,10 +236,10 @@ def forfeit(ledger: Ledger, call: str) -> Ledger:
     Raises:
         StateError: the call is not reserved.
     """
-    return commit(ledger, call, _held(ledger, call), {})
+    return commit(ledger, call, _held(ledger, call), {}, view=view)
 
 
-def write_off(ledger: Ledger, cost: Cost) -> Ledger:
+def write_off(ledger: Ledger, cost: Cost, *, view: str) -> Ledger:
     """Spend what was paid and is forgotten: state was lost, and outputs that it paid for were seen.
 
     Every one of them was admitted under the budget, so in no entry can more have been paid than is left. What each
@@ -240,6 +248,7 @@ def write_off(ledger: Ledger, cost: Cost) -> Ledger:
     Args:
         ledger: the current ledger.
         cost: the most it can have been.
+        view: whose outputs they were.
 
     Returns:
         The ledger with that spent, and where it is more than what is left, with nothing left.
@@ -250,9 +259,14 @@ def write_off(ledger: Ledger, cost: Cost) -> Ledger:
         ledger.spent + paid,
         ledger.reserved,
         ledger.readers,
+        _spent_by(ledger, view, paid),
         ledger.last,
         known_left=ledger.left - paid,
     )
+
+
+def _spent_by(ledger: Ledger, view: str, cost: Cost) -> Mapping[str, Cost]:
+    return MappingProxyType({**ledger.views, view: ledger.views.get(view, Cost.ZERO) + cost})
 
 
 def _held(ledger: Ledger, call: str) -> Cost:
@@ -271,6 +285,7 @@ class _Stored(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     budget: _Vector
     spent: _Vector
     readers: dict[str, _Vector]
+    views: dict[str, _Vector]
     last: str
 
 
@@ -285,9 +300,11 @@ def encode(ledger: Ledger) -> bytes:
     Returns:
         A versioned array; rationals are "p/q" in lowest terms, mappings are sorted by name.
     """
-    readers = {reader: _to_text(cost) for reader, cost in sorted(ledger.readers.items())}
+    readers, views = (
+        {name: _to_text(cost) for name, cost in sorted(costs.items())} for costs in (ledger.readers, ledger.views)
+    )
     return msgspec.msgpack.encode(
-        _Stored(_VERSION, _to_text(ledger.budget), _to_text(ledger.spent), readers, ledger.last)
+        _Stored(_VERSION, _to_text(ledger.budget), _to_text(ledger.spent), readers, views, ledger.last)
     )
 
 
@@ -322,6 +339,7 @@ def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
             spent=_from_text(stored.spent),
             reserved=Map({call: cost for call, cost in rows.items() if call != stored.last}),
             readers={reader: _from_text(vector) for reader, vector in stored.readers.items()},
+            views={view: _from_text(vector) for view, vector in stored.views.items()},
             last=stored.last,
         )
     except (msgspec.MsgspecError, ValueError) as error:

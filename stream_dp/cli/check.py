@@ -193,19 +193,20 @@ def _table(headings: Sequence[str], left: Container[str]) -> Table:
 
 def _ledger(ledger: LedgerDescription) -> RenderableType:
     entries = ["epsilon", "delta", *(part.unit for part in ledger.parts[1:])]
-    headings = ["view", "level", *(f"{entry}\na window" for entry in entries), "windows\na period", "budget\naffords"]
-    table = _table(headings, left={"view", "level"})
+    prices = [f"{entry}\na window" for entry in entries]
+    table = _table(["view", "level", *prices, "share", "windows\na period", "paid\nfor"], left={"view", "level"})
     for share in ledger.shares:
         prices = dict(share.cost)
         table.add_row(
             share.view,
             share.level,
             *("-" if prices[entry] is None else _short(prices[entry]) for entry in entries),
+            share.share or "rest",
             str(share.windows_asked),
             str(share.windows_afforded),
         )
     budget = ledger.budget
-    verdict = "the budget pays for all of it" if ledger.affords_schedule else f"the budget lasts {ledger.lasts}"
+    verdict = "the budget pays for all of it" if ledger.affords_schedule else f"for all views it lasts {ledger.lasts}"
     lines = [
         f"Protects {ledger.population}: epsilon {budget.epsilon.decimal} and delta {budget.delta.decimal} every "
         f"{ledger.period}, all views and audiences together; then releases are refused.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 from stream_dp.config.access import access_faults
@@ -33,7 +34,7 @@ def cross_check(sections: Sections) -> list[Fault]:
     References are checked even of entries that are wrong elsewhere; a reference to an entry that is there but
     wrong is no fault of its own.
     """
-    faults = [*_sources(sections), *_populations(sections), *_many(sections), *_copies(sections)]
+    faults = [*_sources(sections), *_populations(sections), *_many(sections), *_copies(sections), *_shares(sections)]
     if sections.broker is not None:
         faults += access_faults(sections.broker)
     for name, ladder in sections.ladders.items():
@@ -145,6 +146,25 @@ def _copies(sections: Sections) -> Iterator[Fault]:
             f"{least} copies would have to have a record that topics.replication makes {copies} of: nothing could be "
             "written",
         )
+
+
+def _shares(sections: Sections) -> Iterator[Fault]:
+    """Shares of more than the whole of a ledger."""
+    for name in sections.ledgers:
+        given = given_shares(sections, name)
+        if (whole := sum(given.values())) > 1:
+            each = ", ".join(f"{view} {share}" for view, share in given.items())
+            yield Fault(
+                join("ledgers", name),
+                f"the shares of its views add up to {whole}, which is more than the whole: {each}; lower some, or leave "
+                "them out: a view without one has what it needs of the rest",
+            )
+
+
+def given_shares(sections: Sections, ledger: str) -> dict[str, Fraction]:
+    """By view, the shares of a ledger that are given."""
+    views = sections.views.items()
+    return {name: view.share for name, view in views if view.ledger == ledger and view.share is not None}
 
 
 def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:

@@ -10,9 +10,10 @@ from fractions import Fraction
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
-from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
+from stream_dp.accounting.cost import PART_ENTRIES
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
-from stream_dp.exact.rationals import decimal_up
+from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
+from stream_dp.exact.rationals import decimal_up, exact_text
 from stream_dp.kinds.base import Explanation
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_duration, format_time
@@ -77,8 +78,11 @@ class ShareDescription(BaseModel):
     view: str
     level: str = Field(description="Finest starting clearance among its audiences.")
     cost: Price = Field(description="Of one window at that level, at worst.")
+    share: str | None = Field(description="The part of the budget that it may take at most. Null: of what others leave.")
+    kept: Price = Field(description="What no other view may take of a period's budget.")
     windows_asked: int = Field(description="Windows that may fall into one period.")
-    windows_afforded: int = Field(description="Of these, how many the budget pays for, all views together.")
+    windows_afforded: int = Field(description="Of these, how many are paid for by what is kept.")
+    lasts: str = Field(description="How far into a period that is.")
 
 
 class LedgerDescription(BaseModel):
@@ -90,7 +94,7 @@ class LedgerDescription(BaseModel):
     period: str
     parts: list[PartDescription] = Field(description="The parts of the budget; empty where it is one.")
     asked: Price = Field(description="What all views ask for in one period, at the clearances of the start.")
-    affords_schedule: bool
+    affords_schedule: bool = Field(description="Whether every view has what it asks for.")
     lasts: str = Field(description="How far into a period the budget reaches.")
     odds: str = Field(description="Over a period, the odds that one user took part change by this factor at most.")
     shares: list[ShareDescription]
@@ -140,36 +144,11 @@ def describe(plan: Plan) -> PlanDescription:
     )
 
 
-def reach_ms(ledger: LedgerPlan, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
-    """How far into a period the ledger pays for every window of all its views, at their starting clearances.
-
-    Each view's windows start with the period and every window's worst case is charged. A window counts from its
-    start on, so a view has ceil(t / size) windows up to t. With `only`, the other entries of the budget do not count.
-    """
-
-    def fits(time_ms: int) -> bool:
-        asked = _schedule(views, time_ms)
-        return all(getattr(asked, name) <= getattr(ledger.budget, name) for name in only)
-
-    low, high = 0, ledger.periods.length_ms
-    if fits(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
 def odds_factor(epsilon: Fraction) -> str:
     """e^epsilon in `DISPLAY_DIGITS` digits, rounded up: how far one record can move the odds that a user took part."""
     exact = Context(prec=30, traps=[])
     power = exact.exp(exact.divide(epsilon.numerator, epsilon.denominator))
     return str(Context(prec=DISPLAY_DIGITS, rounding=ROUND_CEILING).plus(power)).replace("E+", "e")
-
-
-def _schedule(views: Sequence[ViewPlan], time_ms: int) -> Cost:
-    costs = (view.cost(max(view.audiences.values())) * view.window.shape.most_in(time_ms) for view in views)
-    return sum(costs, Cost.ZERO)
 
 
 def alone(view: ViewPlan, level: int) -> Cost:
@@ -227,7 +206,7 @@ def _protection(view: ViewPlan) -> str:
 
 
 def _coalition(view: ViewPlan) -> str:
-    finest = max(view.audiences.values())
+    finest = view.start_level
     cost = alone(view, finest)
     top, most = view.levels[-1], alone(view, -1)
     grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
@@ -240,24 +219,26 @@ def _coalition(view: ViewPlan) -> str:
 
 
 def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
-    reach = reach_ms(ledger, views)
-    asked = _schedule(views, ledger.periods.length_ms)
+    length = ledger.periods.length_ms
+    shares = Shares.of(ledger.budget, length, views)
+    reach = min((lasts_ms(shares, length, view) for view in views), default=length)
+    whole = sum((asked(view, length) for view in views), Cost.ZERO)
     return LedgerDescription(
         name=ledger.name,
         population=ledger.population,
         budget=Price.spent(ledger.total),
-        parts=_parts(ledger, views, asked) if ledger.parts else [],
+        parts=_parts(ledger, views, whole) if ledger.parts else [],
         period=format_duration(ledger.periods.length_ms),
-        asked=Price.spent(asked),
-        affords_schedule=asked <= ledger.budget,
+        asked=Price.spent(whole),
+        affords_schedule=reach == length,
         lasts=format_duration(reach),
         odds=odds_factor(ledger.total.epsilon),
-        shares=[_share(view, reach) for view in views],
+        shares=[_share(view, shares) for view in views],
         fingerprint=ledger.fingerprint.hex(),
     )
 
 
-def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], asked: Cost) -> list[PartDescription]:
+def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], whole: Cost) -> list[PartDescription]:
     """The pure part first; it also has the deltas of all windows."""
     pure = Cost(ledger.budget.epsilon, ledger.budget.delta)
     rows: list[tuple[str, Fraction, Fraction, tuple[str, ...]]] = [
@@ -271,26 +252,30 @@ def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], asked: Cost) -> list[P
             delta=Amount.up(delta),
             unit=entries[0],
             cap=Amount.down(getattr(ledger.budget, entries[0])),
-            asked=Amount.up(getattr(asked, entries[0])),
-            lasts=format_duration(reach_ms(ledger, views, entries)),
+            asked=Amount.up(getattr(whole, entries[0])),
+            lasts=format_duration(reach_ms(ledger.budget, ledger.periods.length_ms, views, entries)),
             windows_afforded={
                 view.name: min(getattr(ledger.budget, entry) // each for entry, each in used)
                 for view in views
-                if (used := [use for use in view.cost(max(view.audiences.values())).entries() if use[0] in entries])
+                if (used := [use for use in view.cost(view.start_level).entries() if use[0] in entries])
             },
         )
         for name, epsilon, delta, entries in rows
     ]
 
 
-def _share(view: ViewPlan, reach: int) -> ShareDescription:
-    finest = max(view.audiences.values())
+def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
+    length = view.ledger.periods.length_ms
+    reach = lasts_ms(shares, length, view)
     return ShareDescription(
         view=view.name,
-        level=view.levels[finest].name,
-        cost=Price.spent(view.cost(finest)),
-        windows_asked=view.window.shape.most_in(view.ledger.periods.length_ms),
+        level=view.levels[view.start_level].name,
+        cost=Price.spent(view.cost(view.start_level)),
+        share=None if view.share is None else exact_text(view.share),
+        kept=Price.left(shares.kept[view.name]),
+        windows_asked=view.window.shape.most_in(length),
         windows_afforded=view.window.shape.most_in(reach),
+        lasts=format_duration(reach),
     )
 
 
@@ -299,8 +284,10 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
         f"ledger {ledger.name} does not afford its schedule: a period asks for {price_words(ledger.asked)}, its budget "
         f"is {budget_words(ledger)}; {_refused_from(ledger)}"
         for ledger in ledgers
-        if not ledger.affords_schedule
+        if not ledger.asked.cost <= plan.ledgers[ledger.name].budget
     ]
+    for ledger in ledgers:
+        warnings += _short_shares(ledger, plan)
     used = {(view.ledger.name, name) for view in plan.views.values() for name, _ in view.cost(0).entries()}
     warnings += [
         f"ledger {ledger.name}: part {name} takes epsilon {part.epsilon} of the budget, and no view is charged to it"
@@ -336,6 +323,28 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
     if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
         warnings.append("key_file lies inside data_dir: who copies the state gets the key with it")
     return warnings
+
+
+def _short_shares(ledger: LedgerDescription, plan: Plan) -> Iterator[str]:
+    """Views that others' shares or their own leave less than the budget could pay for, and what to write instead."""
+    views = [view for view in plan.views.values() if view.ledger.name == ledger.name]
+    short = [share for share in ledger.shares if share.windows_afforded < share.windows_asked]
+    if all(view.share is None for view in views) or not short:
+        return
+    better = remedy(plan.ledgers[ledger.name].budget, plan.ledgers[ledger.name].periods.length_ms, views)
+    if better is None:
+        advice = "the budget does not pay for all views, however it is shared out"
+    elif all(view.share is None for view in better):
+        advice = "leave out every share of the ledger, and the budget pays for all of it"
+    else:
+        given = ", ".join(f'{view.name} "{view.share}"' for view in better if view.share is not None)
+        advice = f"all views last with these shares: {given}"
+    for share in short:
+        whose = "what the shares of other views leave" if share.share is None else f"its share of {share.share}"
+        yield (
+            f"view {share.view}: {whose} in ledger {ledger.name} pays for {share.windows_afforded} of the "
+            f"{share.windows_asked} windows of a period; {advice}"
+        )
 
 
 def _refused_from(ledger: LedgerDescription) -> str:

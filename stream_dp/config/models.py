@@ -17,7 +17,7 @@ from stream_dp.config.access import AnyBrokerConfig, BrokerConfig, SaslConfig, S
 from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds.base import Kind
 from stream_dp.kinds.registry import KINDS
-from stream_dp.kinds.settings import Delta, Epsilon, Section, Text, Topic
+from stream_dp.kinds.settings import Delta, Epsilon, Exact, Section, Text, Topic
 from stream_dp.windows.durations import parse_duration, parse_time
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.sizes import parse_size
@@ -36,6 +36,12 @@ SHORTEST_MS = 1000
 """Of windows and of periods."""
 SHORTEST_SLOT_MS = 100
 LEAST_MEMORY = 32 << 20
+
+
+def _share(value: Fraction) -> Fraction:
+    if not 0 < value <= 1:
+        raise ValueError('must be above 0 and at most 1: the part of the ledger that the view may take, as "1/2"')
+    return value
 
 
 def _slack(value: Fraction) -> Fraction:
@@ -214,6 +220,7 @@ class ViewConfig(Section):
     window: WindowConfig
     ledger: str
     ladder: str
+    share: Annotated[Exact, AfterValidator(_share)] | None = None
     audiences: Annotated[list[str], Field(min_length=1)] | None = None
     retention: Duration = 30 * 86_400_000
     buckets: Annotated[int, Field(ge=1, le=4096)] = 16

@@ -155,6 +155,8 @@ class ViewPlan:
         ledger: the account it is charged to.
         kind: what is peculiar to its release kind, the levels of its ladder among it.
         fingerprint: 8 bytes over everything that may not change while state of this view exists.
+        share: the part of its ledger's budget that it may take, and that is kept for it; None: it has what it needs of
+            the rest (`stream_dp.config.shares`).
     """
 
     name: str
@@ -167,6 +169,12 @@ class ViewPlan:
     ledger: LedgerPlan
     kind: KindPlan
     fingerprint: bytes
+    share: Fraction | None = None
+
+    @property
+    def start_level(self) -> int:
+        """The finest level that an audience starts with."""
+        return max(self.audiences.values())
 
     @property
     def levels(self) -> tuple[NoiseLevel, ...]:
@@ -258,7 +266,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
     clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's name, its periods, its
-    budget and how that is parted. Which parts a ledger has decides how a window is charged, so it is in.
+    budget, how that is parted and how it is shared. Which parts a ledger has decides how a window is charged, so it is in.
     `view.fingerprint` itself is not looked at.
     """
     source, shape, ledger = view.source, view.window.shape, view.ledger

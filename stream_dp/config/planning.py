@@ -13,7 +13,7 @@ from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import rho_within, squares_within
 from stream_dp.accounting.cost import PART_ENTRIES
 from stream_dp.config.access import plan_broker
-from stream_dp.config.crosschecks import cross_check, dead_letter_topic, list_topic_faults, readers
+from stream_dp.config.crosschecks import cross_check, dead_letter_topic, given_shares, list_topic_faults, readers
 from stream_dp.config.loading import Sections, in_file_order, read_config, sections_of
 from stream_dp.config.models import (
     Config,
@@ -135,7 +135,7 @@ def _planned(
         audiences=audiences,
         folder=folder,
     )
-    _check_affordable(planned)
+    _check_affordable(planned, given_shares(sections, view.ledger))
     return planned
 
 
@@ -177,6 +177,7 @@ def plan_view(
         ledger=ledger,
         kind=KINDS[view.kind].plan(view, ViewBasis(levels, view.items_per_user, folder)),
         fingerprint=b"",
+        share=view.share,
     )
     return replace(planned, fingerprint=fingerprint(planned, application))
 
@@ -256,17 +257,25 @@ def _listed(cost: Cost) -> str:
     return " and ".join(f"{name} {value}" for name, value in cost.entries(at_least=2))
 
 
-def _check_affordable(view: ViewPlan) -> None:
-    """The ledger must pay for at least one window at the clearances of the start."""
-    finest = max(view.audiences.values())
-    cost, budget = view.cost(finest), view.ledger.budget
+def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
+    """The ledger must pay for at least one window at the clearances of the start, out of what the view may take."""
+    cost, budget = view.cost(view.start_level), view.ledger.budget
+    level = view.levels[view.start_level].name
+    one = f"one costs {_listed(cost)} at level {level!r}, and"
     if not cost <= budget:
         raise ConfigError(
             [
                 Fault(
                     "ledger",
-                    f"ledger {view.ledger.name!r} affords no window: one costs {_listed(cost)} at level "
-                    f"{view.levels[finest].name!r}, and the budget of a period is {_listed(budget)}",
+                    f"ledger {view.ledger.name!r} affords no window: {one} the budget of a period is {_listed(budget)}",
                 )
             ]
+        )
+    others = sum(given.values(), Fraction(0))
+    part = 1 - others if view.share is None else view.share
+    if others <= 1 and not cost <= budget * part:
+        whose = "what the shares of other views leave" if view.share is None else "its share"
+        raise ConfigError(
+            [Fault("share", f"{whose}, {part} of ledger {view.ledger.name!r}, affords no window: {one} that is "
+             f"{_listed(budget * part)} of a period's budget")]
         )

@@ -40,6 +40,10 @@ class Entry(PublicRecord):
     window: Interval = Field(description="The window.")
     asked: Price = Field(description="What the call asked the ledger for: its cost at worst.")
     left: Price = Field(description="What the ledger had left behind the call, in the entries of the caps.")
+    left_for_view: Price = Field(
+        description="What of that the view may take: the rest is kept for other views of the ledger. A call that asks "
+        "for more is refused."
+    )
     readers: tuple[Reader, ...] = Field(
         min_length=1, description="The audiences that the call is for, coarsest level first."
     )

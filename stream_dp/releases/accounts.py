@@ -18,6 +18,9 @@ and all it was charged counts. When the period began this was within the caps, t
 every window that is even partly in it was admitted only if it fitted, in every entry that it adds to. Others add
 nothing to what the windows in it have cost.
 
+Within that every view has a share (`config.shares`), of the same periods: what it was charged in one counts in another
+that overlaps it, as above.
+
 So nothing is forgotten, and a period of another shape may be left with nothing: it is charged whole periods of the
 former shape of which only some windows are in it. It also has its caps fixed after some of what they cover was drawn,
 so a new shape must not be chosen by what was released (`accounting.ledger`).
@@ -30,6 +33,7 @@ from functools import reduce
 
 from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
 from stream_dp.config.plan import LedgerPlan, ViewPlan
+from stream_dp.config.shares import Shares
 from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import (
@@ -65,6 +69,7 @@ class Accounts:
         self._ledgers: dict[bytes, Ledger] = {}
         self._begun: dict[bytes, LedgerPlan] = {}
         self._overlaps: dict[bytes, list[bytes]] = {}
+        self._shares: dict[bytes, Shares] = {}
 
     def of(self, view: ViewPlan, start_ms: int) -> tuple[bytes, Ledger]:
         """The ledger that pays for a window, and the key of its row."""
@@ -83,12 +88,40 @@ class Accounts:
         return self._begun.get(key, view.ledger)
 
     def left(self, view: ViewPlan, start_ms: int) -> Cost:
-        """What may still be reserved for a window: entry by entry the least that a period leaves which it is in."""
+        """What a window's ledger has left: entry by entry the least that a period leaves which the window is in."""
         key, ledger = self.of(view, start_ms)
-        window = view.window.shape.stretch(start_ms)
-        others = [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
-        rests = [self._rest(other, self._ledgers[other]) for other in others]
+        rests = [self._rest(other, self._ledgers[other]) for other in self._others(key, view, start_ms)]
         return reduce(Cost.least, rests, self._rest(key, ledger))
+
+    def room(self, view: ViewPlan, start_ms: int) -> Cost:
+        """What may still be reserved for a window: of what is left, what is not kept for other views."""
+        key, _ = self.of(view, start_ms)
+        periods = [key, *self._others(key, view, start_ms)]
+        rooms = [self._shared(of, view).room(view.name, self._taken(of)) for of in periods]
+        return reduce(Cost.least, rooms, self.left(view, start_ms))
+
+    def _others(self, key: bytes, view: ViewPlan, start_ms: int) -> list[bytes]:
+        """The periods that have begun and that a window is in, even in part, beside the one that pays for it."""
+        window = view.window.shape.stretch(start_ms)
+        return [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
+
+    def _shared(self, key: bytes, view: ViewPlan) -> Shares:
+        """How the views of a ledger share its budget in a period."""
+        found = self._shares.get(key)
+        if found is None:
+            period, budget = period_of(key), self._begun.get(key, view.ledger).budget
+            views = [other for other in self._views.values() if other.ledger.fingerprint == view.ledger.fingerprint]
+            found = self._shares[key] = Shares.of(budget, period.end_ms - period.start_ms, views)
+        return found
+
+    def _taken(self, key: bytes) -> dict[str, Cost]:
+        """What each view was charged in a period and in others that it overlaps, spent and reserved."""
+        taken: dict[str, Cost] = {}
+        for ledger in (self._ledgers[of] for of in (key, *self._overlapping(key)) if of in self._ledgers):
+            reserved = [(Call.parse(call).view, cost) for call, cost in ledger.reserved.items()]
+            for name, cost in [*ledger.views.items(), *reserved]:
+                taken[name] = taken[name] + cost if name in taken else cost
+        return taken
 
     def _rest(self, key: bytes, ledger: Ledger) -> Cost:
         """What is left of a period's caps.
@@ -125,7 +158,7 @@ class Accounts:
     def charge_lost(self, view: ViewPlan, start_ms: int, cost: Cost) -> list[tuple[bytes, bytes | None]]:
         """Spend what was paid in the period of a window and is forgotten, at worst: the rows that this changes."""
         key, ledger = self.of(view, start_ms)
-        paid = write_off(ledger, cost)
+        paid = write_off(ledger, cost, view=view.name)
         changed = [*self._promise(view, key), (key, encode(paid))]
         self.keep(view, key, paid)
         return changed
@@ -158,7 +191,7 @@ class Accounts:
                 changes.append((reservation_key(key, str(call)), None))
             else:
                 paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
-                ledger = commit(ledger, str(call), paid, shares)
+                ledger = commit(ledger, str(call), paid, shares, view=view.name)
                 changes += charged_rows(key, ledger)
         return ledger
 

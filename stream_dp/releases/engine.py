@@ -28,6 +28,7 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import Sealing, WindowNoise
+from stream_dp.records.models import Reason
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
@@ -139,7 +140,14 @@ class ReleaseEngine:
         """The views whose ledger lives in this partition."""
         return self._views.values()
 
-    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
+    @property
+    def withheld(self) -> Mapping[str, Collection[str]]:
+        """By audience that came later, the views of which it has no retained windows until a grant pays for them."""
+        return self._clearances.withheld
+
+    def load(
+        self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False, now_ms: int
+    ) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
         What is complete or ordered is carried out by `due`, as long as `waits`.
@@ -149,6 +157,7 @@ class ReleaseEngine:
             published: what was found in the public topics of the views, read after what others stored is in the table.
             accept_loss: go on where windows were published that are not stored: charge them at worst, never release
                 them again. All that was published is needed then.
+            now_ms: the wall time, from which the slot of windows follows that audiences came later than.
 
         Raises:
             ConfigError: a view or the key was changed in a way that the stored releases do not fit; or state was lost,
@@ -170,12 +179,12 @@ class ReleaseEngine:
         yield from self._accounts.load(rows)
         for name, found in lost.items():
             yield from self._write_off(self._views[name], found, rows)
+        self._clearances.load(rows, self._slots.after(now_ms))
         for view in self._views.values():
             yield from self._settle_view(view, rows)
             check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
         if self._gaps:
             yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
-        self._clearances.load(rows)
         yield Erase(BUCKET, after(BUCKET))
 
     def _write_off(self, view: ViewPlan, lost: Sequence[int], rows: Rows) -> Iterator[Effect]:
@@ -205,6 +214,7 @@ class ReleaseEngine:
             mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
             self._last_slots[view.name] = max(row.slot_ms, self._last_slots.get(view.name, row.slot_ms))
             departures += [(start, departure) for departure in row.outbox]
+            self._clearances.welcome(view, start, row)
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         if counted := [(key, None) for key, _ in rows.scan(buckets, due)]:
             yield Commit([self._view_row(view.name), *counted])
@@ -245,23 +255,26 @@ class ReleaseEngine:
     def due(self, rows: Rows) -> Step:
         """Release windows that are complete and whose turn it is, or sharpen some if there are none.
 
-        It is `RELEASED_AT_ONCE` windows at most, or `SHARPENED_AT_ONCE`.
+        It is `RELEASED_AT_ONCE` windows at most, in the order of their ends whatever view they are of, or
+        `SHARPENED_AT_ONCE`.
         """
-        if not any(map(self._is_due, self._views.values())):
-            yield from self._sharpen(rows)
-            return
         counted: list[bytes] = []
-        for view in self._views.values():
-            while len(counted) < RELEASED_AT_ONCE and self._is_due(view):
-                start = self._marks[view.name].next_ms
-                yield from self._release(view, start, rows)
-                counted.append(window_key(BUCKET, view.name, start))
+        while len(counted) < RELEASED_AT_ONCE and (waiting := [*filter(self._is_due, self._views.values())]):
+            view = min(waiting, key=self._turn)
+            start = self._marks[view.name].next_ms
+            yield from self._release(view, start, rows)
+            counted.append(window_key(BUCKET, view.name, start))
+        if not counted:
+            yield from self._sharpen(rows)
         for prefix in counted:  # all of them at once: to forget them in the files takes longer than the rest
             yield Erase(prefix, after(prefix))
 
     def _is_due(self, view: ViewPlan) -> bool:
         start = self._marks[view.name].next_ms
         return self._is_unknown(view, start) or self._arrivals.complete(view.name, start) == view.buckets
+
+    def _turn(self, view: ViewPlan) -> tuple[int, str]:
+        return view.window.shape.end(self._marks[view.name].next_ms), view.name
 
     def _is_unknown(self, view: ViewPlan, start: int) -> bool:
         return start < self._unknown_before.get(view.name, start)
@@ -271,28 +284,21 @@ class ReleaseEngine:
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
-        reserved = reserve(ledger, str(call), view.cost(finest), self._accounts.left(view, start))
+        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
+        reserved = reserve(ledger, str(call), view.cost(finest), room)
         is_lost = self._is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
         buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
         closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
         slot = self._slots.after(closed_ms)
         slot = max(slot, self._last_slots.get(view.name, slot))  # windows leave in order, though a clock was set back
-        if is_lost:
+        if is_lost or isinstance(reserved, Overdraft):
+            reason: Reason = "lost" if is_lost else "budget"
+            asked = Cost.ZERO if is_lost else view.cost(finest)
             row = WindowRow(refused=True, slot_ms=slot)
-            left = self._accounts.left(view, start)
-            nothing = Booking(self._accounts.plan(view, start), ledger, left, Cost.ZERO)
-            leaving = self._publisher.refusals(view, start, levels, 1, Cost.ZERO, nothing, "lost")
-            before = leave(view, start, row, slot, leaving)
-            yield from self._store(view, start, row, before, [], rows)
-            yield Increment("windows_lost", 1, (("view", view.name),))
-            return
-        if isinstance(reserved, Overdraft):
-            row = WindowRow(refused=True, slot_ms=slot)
-            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, reserved.asked)
-            leaving = self._publisher.refusals(view, start, levels, 1, reserved.asked, refused)
-            before = leave(view, start, row, slot, leaving)
-            yield from self._store(view, start, row, before, [], rows)
-            yield Increment("windows_refused", 1, (("view", view.name),))
+            refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
+            leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
+            yield from self._store(view, start, row, leave(view, start, row, slot, leaving), [], rows)
+            yield Increment("windows_lost" if is_lost else "windows_refused", 1, (("view", view.name),))
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
@@ -302,10 +308,10 @@ class ReleaseEngine:
         table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
         row = WindowRow(refused=False, slot_ms=slot, given={name: Given(1, level) for name, level in levels.items()})
         cost, shares = price(view, call, table, row)
-        paid = commit(reserved, str(call), cost, shares)
+        paid = commit(reserved, str(call), cost, shares, view=view.name)
         self._accounts.keep(view, key, paid)
-        left = self._accounts.left(view, start)
-        booking = Booking(self._accounts.plan(view, start), paid, left, view.cost(finest), shares)
+        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
         leaving = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
         before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
         yield from self._store(view, start, row, before, charged_rows(key, paid), rows)
@@ -371,7 +377,7 @@ class ReleaseEngine:
             view, start = windows.popleft()
             left -= 1
             row = stored_window(view.name, start, rows)
-            if row is None or not self._clearances.is_coarser(view, audience, row):
+            if row is None or not self._clearances.lacks(view, audience, row):
                 continue  # it is no longer retained
             level = self._clearances.level(view, audience)
             sharpened = self._sharpening.sharpened(view, audience, level, clearance, start, row, rows)
@@ -381,7 +387,7 @@ class ReleaseEngine:
             leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
             tally["sharpenings_refused" if refused else "windows_sharpened", view.name] += 1
         if not windows:
-            changed.append(self._clearances.finish(audience))
+            changed += self._clearances.finish(audience)
         yield Commit(changed)
         yield from leaving
         for (name, view_name), amount in tally.items():

@@ -42,7 +42,8 @@ class Booking:
     Attributes:
         plan: the ledger's plan, with what the period promises.
         ledger: the ledger after the step.
-        left: what may still be reserved for the window after it (`Accounts.left`).
+        left: what the ledger has left after it (`Accounts.left`).
+        room: what of that the view may take (`Accounts.room`).
         asked: the call's cost at worst.
         shares: what the call told each audience alone; none where it was refused.
     """
@@ -50,6 +51,7 @@ class Booking:
     plan: LedgerPlan
     ledger: Ledger
     left: Cost
+    room: Cost
     asked: Cost
     shares: Mapping[str, Cost] = field(default_factory=dict)
 
@@ -224,6 +226,7 @@ def entry_record(view: ViewPlan, start_ms: int, outcome: Outcome, readers: Seque
         window=_interval(view.window.shape, start_ms),
         asked=Price.spent(booking.asked),
         left=Price.left(booking.left),
+        left_for_view=Price.left(booking.room),
         readers=tuple(readers),
     )
 

@@ -42,7 +42,7 @@ class Sharpening:
             view: the view.
             audience: the audience.
             level: index of the level.
-            clearance: the grant that is carried out.
+            clearance: the grant that is carried out, or what stands for one.
             start: start of the window, ms.
             row: the row of the window; changed in place.
             rows: the partition's table.
@@ -53,10 +53,12 @@ class Sharpening:
         table = stored_table(view.name, start, rows)
         key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
-        reserved = reserve(ledger, str(call), cost, self._accounts.left(view, start))
+        room = self._accounts.room(view, start)
+        reserved = reserve(ledger, str(call), cost, room)
         at = window_key(WINDOW, view.name, start)
         if isinstance(reserved, Overdraft):
-            refused = Booking(self._accounts.plan(view, start), ledger, reserved.left, cost)
+            left = self._accounts.left(view, start)
+            refused = Booking(self._accounts.plan(view, start), ledger, left, room, cost)
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
             revision = given.revision + 1
@@ -64,12 +66,12 @@ class Sharpening:
             row.turned_down[audience] = clearance.number
             return [*leave(view, start, row, slot, leaving), (at, encode(row))]
         shares = {audience: difference(view, table, given.level, level)}
-        paid = commit(reserved, str(call), cost, shares)
+        paid = commit(reserved, str(call), cost, shares, view=view.name)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
         row.given[audience] = Given(given.revision + 1, level)
-        left = self._accounts.left(view, start)
-        booking = Booking(self._accounts.plan(view, start), paid, left, cost, shares)
+        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, room, cost, shares)
         leaving = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
         before += leave(view, start, row, slot, leaving)
         return [*before, (at, encode(row)), *charged_rows(key, paid)]

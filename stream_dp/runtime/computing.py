@@ -106,7 +106,7 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
         counts[bucket_of(name, view.buckets)][name] = users
     merges, releases = _Memory(), _Memory()
     engine = factory.engine(Topics.of(plan).ledger_partition(view.ledger))
-    releases.carry_out(engine.load(releases))
+    releases.carry_out(engine.load(releases, now_ms=0))
     began = time.thread_time()
     partials = [
         encode(Partial(view.name, start, bucket, partition, 0, 0, 1, {} if partition else part))

@@ -198,8 +198,17 @@ class Host:
                 published = await self._app.outage.patiently(
                     lambda: read_published(self._client, self.topics.release, views, whole=self._accept_loss)
                 )
-                load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss)
+                load = engine.load(
+                    table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.clock_ms()
+                )
                 await self.carry_out(load, table, partition, threaded=True)
+                for audience, names in sorted(engine.withheld.items()):
+                    log.info(
+                        "audience %s came later than windows of %s that would cost more than was paid for them; it gets "
+                        "them with a grant of its level (`stream-dp grant`)",
+                        audience,
+                        ", ".join(sorted(names)),
+                    )
                 self._engines[partition] = engine
             rows = table.rows(partition)
             await self.carry_out(step(engine, message, rows), table, partition, threaded=True)

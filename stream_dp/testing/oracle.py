@@ -113,12 +113,12 @@ def expected_records(
     """
     records: dict[str, list[AnyRecord]] = {audience: [] for audience in view.audiences}
     audiences = sorted(view.audiences, key=lambda audience: (view.audiences[audience], audience))
-    finest = max(view.audiences.values())
+    finest = view.start_level
     left: dict[int, Cost] = {}
     told: defaultdict[tuple[int, str], Cost] = defaultdict(lambda: Cost.ZERO)
     for start, counts in sorted(windows.items()):
         period = view.ledger.periods.start_of(start)
-        before = left.setdefault(period, view.ledger.budget)
+        before = left.setdefault(period, view.ledger.budget * (view.share or 1))
         if not view.cost(finest) <= before:
             for audience in audiences:
                 refusal = refusal_record(

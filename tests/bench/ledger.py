@@ -49,7 +49,7 @@ def charged(entries: int) -> Ledger:
     """A ledger to which so many calls were charged."""
     ledger = Ledger(PLENTY, readers=AUDIENCES)
     for call in range(entries):
-        ledger = commit(_admitted(reserve(ledger, f"call {call}", WORST)), f"call {call}", CAME_TO, {})
+        ledger = commit(_admitted(reserve(ledger, f"call {call}", WORST)), f"call {call}", CAME_TO, {}, view="pages")
     return ledger
 
 
@@ -80,8 +80,8 @@ def _steps(ledger: Ledger, waiting: Ledger) -> dict[str, Callable[[str], object]
     return {
         "reserve": lambda name: reserve(ledger, name, WORST),
         "refuse": lambda name: reserve(broke, name, WORST),
-        "commit": lambda name: commit(waiting, name, CAME_TO, {}),
-        "commit, three audiences told": lambda name: commit(waiting, name, CAME_TO, AUDIENCES),
+        "commit": lambda name: commit(waiting, name, CAME_TO, {}, view="pages"),
+        "commit, three audiences told": lambda name: commit(waiting, name, CAME_TO, AUDIENCES, view="pages"),
         "cancel": lambda name: cancel(waiting, name),
         "encode what changed": lambda _: (encode(waiting), encode_cost(WORST)),
         "reserve and commit": lambda name: _both(ledger, name),
@@ -112,7 +112,7 @@ def measure_peer(entries: int) -> list[Figure]:
 
 
 def _both(ledger: Ledger, name: str) -> Ledger:
-    return commit(_admitted(reserve(ledger, name, WORST)), name, CAME_TO, {})
+    return commit(_admitted(reserve(ledger, name, WORST)), name, CAME_TO, {}, view="pages")
 
 
 def _admitted(outcome: Ledger | Overdraft) -> Ledger:

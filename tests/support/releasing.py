@@ -160,9 +160,11 @@ class WholeEngine(ReleaseEngine):
     found: Callable[[], Published] = dict
     accepts_loss = False
 
-    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False) -> Step:
+    def load(
+        self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False, now_ms: int = 0
+    ) -> Step:
         found = {**self.found(), **published}
-        loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss)
+        loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss, now_ms=now_ms)
         yield from self._whole(loaded, rows)
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:

@@ -60,7 +60,7 @@ def test_pay_what_you_get_traces(case: dict[str, Any], squared: bool) -> None:
         if isinstance(outcome, Ledger):
             assert row["cost"] == len(row["output"]) + private
             cost = selection_cost(row["cost"], epsilon, delta, squared=squared)
-            ledger = commit(outcome, f"call {step}", cost, {})
+            ledger = commit(outcome, f"call {step}", cost, {}, view="pages")
         assert ledger.left == account(row["k_star_after"], row["ell_star_after"])
 
 
@@ -69,7 +69,7 @@ def test_a_call_that_shows_nothing_still_costs_a_draw_and_a_call() -> None:
     price = partial(selection_cost, epsilon=Fraction("0.1"), delta=Fraction("1e-8"), squared=True)
     ledger = Ledger(Cost(Fraction(1), Fraction("3e-8"), squares=Fraction(1)))
     for call in range(3):
-        ledger = commit(reserved(ledger, str(call), price(10)), str(call), price(1), {})
+        ledger = commit(reserved(ledger, str(call), price(10)), str(call), price(1), {}, view="pages")
     assert ledger.spent == Cost(Fraction("3e-8"), Fraction("3e-8"), squares=Fraction("0.03"))
     assert isinstance(reserve(ledger, "one more", price(1)), Overdraft), "calls are limited, however little they draw"
 
@@ -79,7 +79,7 @@ def test_draws_of_different_epsilon_share_one_filter() -> None:
     ledger = Ledger(Cost(Fraction(1), Fraction(1), squares=Fraction("0.2")))
     for call, draws, epsilon in (("a", 3, "0.2"), ("b", 4, "0.1")):
         cost = selection_cost(draws, Fraction(epsilon), Fraction("1e-9"), squared=True)
-        ledger = commit(reserved(ledger, call, cost), call, cost, {})
+        ledger = commit(reserved(ledger, call, cost), call, cost, {}, view="pages")
     assert ledger.left.squares == Fraction("0.04")
     ask = partial(selection_cost, delta=Fraction("1e-9"), squared=True)
     assert isinstance(reserve(ledger, "c", ask(1, Fraction("0.2"))), Ledger)
@@ -91,7 +91,7 @@ def test_every_part_refuses_by_itself(entry: str) -> None:
     tenth = Cost(*[Fraction(1, 10)] * 4)
     ledger = Ledger(Cost(*(Fraction(1 if name == entry else 100) for name in ENTRIES)))
     for call in range(10):
-        ledger = commit(reserved(ledger, str(call), tenth), str(call), tenth, {})
+        ledger = commit(reserved(ledger, str(call), tenth), str(call), tenth, {}, view="pages")
     assert getattr(ledger.left, entry) == 0
     assert reserve(ledger, "more", tenth) == Overdraft(tenth, ledger.left)
     free = Cost(*(Fraction(0) if name == entry else Fraction(1, 10) for name in ENTRIES))
@@ -102,7 +102,7 @@ def test_reserving_sets_the_worst_case_aside_and_committing_returns_the_rest() -
     ledger = reserved(Ledger(cost("1", "1e-6")), "week 1", cost("0.5", "1e-7"))
     assert ledger.left == cost("0.5", "9e-7")
     assert ledger.spent == Cost.ZERO
-    ledger = commit(ledger, "week 1", cost("0.2", "1e-7"), {})
+    ledger = commit(ledger, "week 1", cost("0.2", "1e-7"), {}, view="pages")
     assert (ledger.left, ledger.spent, dict(ledger.reserved)) == (cost("0.8", "9e-7"), cost("0.2", "1e-7"), {})
 
 
@@ -139,7 +139,7 @@ def test_no_more_than_five_of_a_hundred_concurrent_calls_fit() -> None:
         ledger = outcome if isinstance(outcome, Ledger) else ledger
     assert len(ledger.reserved) == 5
     for admitted, length in zip(list(ledger.reserved), (10, 1, 7, 3, 2), strict=True):
-        ledger = commit(ledger, admitted, cost(str(length)), {})
+        ledger = commit(ledger, admitted, cost(str(length)), {}, view="pages")
     assert ledger.left == cost("27")
 
 
@@ -158,21 +158,21 @@ def test_reserving_again_at_another_cost_is_a_contradiction(other: str) -> None:
 def test_committing_twice_is_a_contradiction() -> None:
     ledger = commit(reserved(Ledger(cost("1")), "call", cost("0.6")), "call", cost("0.6"), {})
     with pytest.raises(StateError, match="finished before"):
-        commit(ledger, "call", cost("0.6"), {})
+        commit(ledger, "call", cost("0.6"), {}, view="pages")
 
 
 def test_delta_is_never_returned() -> None:
     """The chance of the bad event was taken when the call was run (topk 3.5)."""
     ledger = reserved(Ledger(cost("9", "1")), "call", cost("0.6", "1e-9"))
     with pytest.raises(StateError, match="delta is never returned"):
-        commit(ledger, "call", cost("0.6", "0"), {})
+        commit(ledger, "call", cost("0.6", "0"), {}, view="pages")
 
 
 @pytest.mark.parametrize("came_to", [cost("0.7", "1e-9"), cost("0.1", "2e-9")])
 def test_committing_more_than_reserved_is_refused_even_if_the_budget_would_hold_it(came_to: Cost) -> None:
     ledger = reserved(Ledger(cost("9", "1")), "call", cost("0.6", "1e-9"))
     with pytest.raises(StateError, match="had only"):
-        commit(ledger, "call", came_to, {})
+        commit(ledger, "call", came_to, {}, view="pages")
 
 
 def test_finishing_a_call_that_is_not_reserved_is_a_contradiction() -> None:
@@ -184,30 +184,30 @@ def test_finishing_a_call_that_is_not_reserved_is_a_contradiction() -> None:
 def test_forfeit_spends_everything_and_cancel_nothing() -> None:
     ledger = reserved(Ledger(cost("1"), readers={"staff": cost("0.1")}, spent=cost("0.1")), "call", cost("0.6"))
     spent = Ledger(cost("1"), spent=cost("0.7"), readers={"staff": cost("0.1")}, last="call")
-    assert forfeit(ledger, "call") == spent
+    assert forfeit(ledger, "call", view="pages") == spent
     assert cancel(ledger, "call") == Ledger(cost("1"), spent=cost("0.1"), readers={"staff": cost("0.1")})
 
 
 def test_what_was_paid_and_forgotten_is_spent_up_to_what_is_left_entry_by_entry() -> None:
     ledger = reserved(Ledger(cost("1", "1/2"), spent=cost("0.1"), last="call"), "other", cost("0.2", "1/4"))
-    written = write_off(ledger, cost("0.5", "1/3"))
+    written = write_off(ledger, cost("0.5", "1/3"), view="pages")
     assert (written.spent, written.left) == (cost("0.6", "1/4"), cost("0.2"))
     assert (written.reserved, written.readers, written.last) == (ledger.reserved, ledger.readers, "call")
-    assert write_off(written, cost("9", "9")).left == Cost.ZERO
+    assert write_off(written, cost("9", "9"), view="pages").left == Cost.ZERO
 
 
 def test_each_audience_is_told_its_own_total_while_the_sharpest_is_charged() -> None:
     ledger = Ledger(cost("1"))
     for week in ("1", "2"):
         shares = {"public": cost("0.1"), "partner": cost("0.2"), "staff": cost("0.4")}
-        ledger = commit(reserved(ledger, week, cost("0.4")), week, cost("0.4"), shares)
+        ledger = commit(reserved(ledger, week, cost("0.4")), week, cost("0.4"), shares, view="pages")
     assert ledger.spent == cost("0.8")
     assert ledger.readers == {"public": cost("0.2"), "partner": cost("0.4"), "staff": cost("0.8")}
 
 
 def test_sharpening_below_what_others_hold_is_free_even_when_nothing_is_left() -> None:
     ledger = Ledger(cost("1"), spent=cost("1"), readers={"partner": cost("0.2")})
-    ledger = commit(reserved(ledger, "grant", Cost.ZERO), "grant", Cost.ZERO, {"partner": cost("0.2")})
+    ledger = commit(reserved(ledger, "grant", Cost.ZERO), "grant", Cost.ZERO, {"partner": cost("0.2")}, view="pages")
     assert (ledger.left, ledger.spent) == (Cost.ZERO, cost("1"))
     assert ledger.readers == {"partner": cost("0.4")}
 
@@ -240,7 +240,7 @@ def test_a_step_copies_neither_the_open_reservations_nor_anything_else_that_grow
         kept = [ledger]
         for call in range(100):
             kept.append(reserved(kept[-1], f"new {call}", each))
-            kept.append(commit(kept[-1], str(call), each, {}))
+            kept.append(commit(kept[-1], str(call), each, {}, view="pages"))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -255,7 +255,7 @@ def test_a_ledger_is_as_small_after_a_thousand_windows_as_after_ten() -> None:
     for window in range(1_000):
         charge = costs[window % 3]
         worst = Cost(Fraction(1), charge.delta)
-        ledger = commit(reserved(ledger, str(window), worst), str(window), charge, {"staff": charge})
+        ledger = commit(reserved(ledger, str(window), worst), str(window), charge, {"staff": charge}, view="pages")
         sizes.append(len(encode(ledger)))
     assert sizes[-1] <= sizes[9] + 40
     assert lcm(*(charge.epsilon.denominator for charge in costs)) % ledger.spent.epsilon.denominator == 0

@@ -92,7 +92,8 @@ class Writer:
     def _entry(
         self, view: ViewPlan, start: int, readers: list[Reader], outcome: Literal["charge", "refusal"] = "charge"
     ) -> Entry:
-        booking = Booking(view.ledger, Ledger(self._left[start]), self._left[start], view.cost(3))
+        left = self._left[start]
+        booking = Booking(view.ledger, Ledger(left), left, left, view.cost(3))
         return entry_record(view, start, outcome, readers, booking)
 
     def _record(self, name: str, audience: str, level: int, start: int, revision: int) -> AnyRecord:

@@ -71,7 +71,7 @@ class Office:
         self._write(planned, day, "charge", [reader(planned, audience, level, 2, difference, difference)], self.left[0])
 
     def _write(self, view: ViewPlan, day: int, outcome: Outcome, readers: list[Reader], left: Cost) -> None:
-        booking = Booking(view.ledger, Ledger(left), left, view.cost(1))
+        booking = Booking(view.ledger, Ledger(left), left, left, view.cost(1))
         self.entries.append(entry_record(view, day * DAY_MS, outcome, readers, booking))
 
     def publish(self, log: MemoryLog) -> None:

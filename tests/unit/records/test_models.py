@@ -84,7 +84,7 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
 def entries(planned: Planner) -> dict[str, Entry]:
     view = planned().views["destinations"]
     left = Cost(Fraction(289, 3), Fraction(99, 1_000_000), rho=Fraction(1, 7))
-    booking = Booking(view.ledger, Ledger(left), left, view.cost(2))
+    booking = Booking(view.ledger, Ledger(left), left, left, view.cost(2))
     paid = [
         reader(view, "public", 0, 1, view.cost(0), view.cost(0)),
         reader(view, "internal", 2, 1, view.counts(2) - view.counts(0), view.cost(2)),

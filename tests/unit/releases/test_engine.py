@@ -77,7 +77,7 @@ def test_a_step_releases_some_of_the_windows_that_wait_and_the_next_one_goes_on(
     desk = Desk(PAGES)
     engine = desk.made(ReleaseEngine)
     messages = [one for start in range(20) for one in buckets_of(PAGES.views["pages"], 1000 * start, HOME)]
-    desk.machine.carry_out(engine.load(desk.machine))
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
     desk.machine.carry_out(engine.buckets([message.value for message in messages], desk.machine))
     found = []
     while engine.waits:
@@ -170,7 +170,7 @@ def test_a_window_is_reserved_then_drawn_then_stored_then_published() -> None:
 
     desk = Desk(PAGES, entropy)
     engine, values = desk.engine(), [message.value for message in buckets_of(PAGES.views["pages"], 0, HOME)]
-    desk.machine.carry_out(engine.load(desk.machine))
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
     desk.machine.carry_out(noted(engine.buckets(values, desk.machine)))
 
     draws = [at for at, what in enumerate(trace) if what == "draw"]

@@ -272,7 +272,7 @@ def test_a_step_sharpens_some_of_the_windows_and_the_next_one_goes_on() -> None:
     )
     engine = desk.made(ReleaseEngine)
     published = desk.published()
-    desk.machine.carry_out(engine.load(desk.machine))
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
     desk.machine.carry_out(engine.order(Order(1, "public", "fine"), desk.machine, now_ms=0))
     found = []
     while engine.waits:

@@ -96,7 +96,7 @@ def test_a_call_that_is_tested_by_what_it_drew_overspends() -> None:
     careless = reserve(ledger, "careless", price[0])
     assert isinstance(careless, Ledger)
     with pytest.raises(StateError, match="had only"):
-        commit(careless, "careless", price[4], {})
+        commit(careless, "careless", price[4], {}, view="pages")
 
 
 def test_draws_whose_epsilon_grows_with_what_they_show_do_not_fit_a_count_of_draws() -> None:
@@ -106,6 +106,6 @@ def test_draws_whose_epsilon_grows_with_what_they_show_do_not_fit_a_count_of_dra
     dear = selection_cost(1, Fraction(1), Fraction("1e-9"), squared=True)
     admitted = 0
     while isinstance(found := reserve(ledger, str(admitted), dear), Ledger):
-        ledger, admitted = commit(found, str(admitted), dear, {}), admitted + 1
+        ledger, admitted = commit(found, str(admitted), dear, {}, view="pages"), admitted + 1
     assert admitted == 1
     assert squares_epsilon(ledger.budget.squares, slack) < 4 < squares_epsilon(Fraction(100), slack)

@@ -32,7 +32,7 @@ def entry(view: ViewPlan, start_ms: int, epsilon: Fraction, delta: Fraction, top
     """An entry of a window behind which so much of the ledger's epsilon and delta is left."""
     total = view.ledger.total
     left = Cost(total.epsilon * epsilon, total.delta * delta)
-    booking = Booking(view.ledger, Ledger(left), left, view.cost(0))
+    booking = Booking(view.ledger, Ledger(left), left, left, view.cost(0))
     made = entry_record(view, start_ms, "charge", [reader(view, "public", 0, 1, Cost.ZERO, Cost.ZERO)], booking)
     return Message(topic, entry_key(made), encode(made))
 

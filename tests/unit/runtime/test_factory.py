@@ -70,7 +70,7 @@ def test_engine_looks_after_the_views_whose_ledger_lives_in_its_partition(plan: 
     places = {}
     for partition in range(plan.partitions):
         machine = Machine()
-        machine.carry_out(factory(plan).engine(partition).load(machine))
+        machine.carry_out(factory(plan).engine(partition).load(machine, now_ms=0))
         for key, _ in machine.scan(VIEW, after(VIEW)):
             places[key] = partition
 
@@ -111,7 +111,7 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
     assert len(merged) == view.buckets
 
     machine, engine = Machine(), parts.engine(merged[0].partition)
-    machine.carry_out(engine.load(machine))
+    machine.carry_out(engine.load(machine, now_ms=0))
     machine.carry_out(engine.buckets([message.value for message in merged], machine))
     assert engine.waits
     machine.carry_out(engine.due(machine))

@@ -39,7 +39,7 @@ def transcripts(laws: Any, tables: list[Table], p: TopKParameters, budget: Cost,
             open_ends.append(((*seen, None), ledger, probability))
             continue
         for output, share in laws.of_counts(tables[len(seen)], asked).items():
-            charged = commit(outcome, "call", price(output), {})
+            charged = commit(outcome, "call", price(output), {}, view="pages")
             open_ends.append(((*seen, output), charged, probability.times(share)))
     return law
 

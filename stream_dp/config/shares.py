@@ -1,0 +1,160 @@
+"""How the views of a ledger share its budget, so that none of them starves another.
+
+Every view has some of the budget kept for it. One with a `share` has that part of every entry, and no more. What the
+others leave is for the views without one: each has its own windows kept from the start of the period up to the moment
+that all of them are paid for, so that all last equally long; what is over is for whichever of them comes first, to pay
+for sharper releases above all.
+
+What is kept is configuration and no part of the promise: the caps of the ledger hold whatever is kept for whom, and it
+may change at any time.
+
+Guarantee: as long as this and the budget do not change, a call of a view is admitted if it fits, with all the view has
+taken in the period, into what is kept for it; whatever others asked for and got, in whatever order.
+
+Proof. Call held, of a view, the larger of what it has taken and what is kept for it, entry by entry. All that is held
+is within the budget: so it is at first, since no more is kept than there is; and a call is admitted only if it adds
+nothing to what its view holds, or no more than nobody holds. So the ledger has left, for every view, at least what the
+view holds less what it has taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from stream_dp.accounting import Cost
+from stream_dp.accounting.cost import ENTRIES
+from stream_dp.config.plan import ViewPlan
+
+Taken = Mapping[str, Cost]
+"""By view, what it has spent and reserved; also views that are no longer configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What is kept of one period's budget.
+
+    Attributes:
+        budget: the caps of the period.
+        kept: by view. Together it is within the budget.
+        fixed: the views that may have no more than that.
+    """
+
+    budget: Cost
+    kept: Mapping[str, Cost]
+    fixed: frozenset[str]
+
+    @classmethod
+    def of(cls, budget: Cost, period_ms: int, views: Iterable[ViewPlan]) -> Shares:
+        """Share a budget out.
+
+        Args:
+            budget: the caps of the period.
+            period_ms: its length.
+            views: all views of the ledger; the shares among them add up to 1 at most.
+        """
+        kept: dict[str, Cost] = {}
+        others: list[ViewPlan] = []
+        for view in views:
+            if view.share is None:
+                others.append(view)
+            else:
+                kept[view.name] = budget * view.share
+        rest = budget - sum(kept.values(), Cost.ZERO)
+        reach = reach_ms(rest, period_ms, others)
+        fixed = frozenset(kept)
+        return cls(budget, kept | {view.name: asked(view, reach) for view in others}, fixed)
+
+    def room(self, view: str, taken: Taken) -> Cost:
+        """What a view may still take, as far as the others are concerned."""
+        held = self._held(taken)
+        own = held.get(view, Cost.ZERO) - taken.get(view, Cost.ZERO)
+        return own if view in self.fixed else own + self._free(held)
+
+    def covers(self, taken: Taken, more: Taken) -> bool:
+        """Whether views may take so much more together, none of them having to be refused."""
+        after = {name: taken.get(name, Cost.ZERO) + more.get(name, Cost.ZERO) for name in taken.keys() | more.keys()}
+        before, held = self._held(taken), self._held(after)
+        grown = sum(held.values(), Cost.ZERO) <= sum(before.values(), Cost.ZERO) + self._free(before)
+        return grown and all(held.get(name) == before.get(name) for name in self.fixed)
+
+    def _held(self, taken: Taken) -> dict[str, Cost]:
+        """By view, what is kept for it or, where that is more, what it has taken."""
+        return {
+            name: self.kept.get(name, Cost.ZERO).most(taken.get(name, Cost.ZERO))
+            for name in self.kept.keys() | taken.keys()
+        }
+
+    def _free(self, held: Taken) -> Cost:
+        """What nobody holds."""
+        all_held = sum(held.values(), Cost.ZERO)
+        return self.budget.most(all_held) - all_held
+
+
+def asked(view: ViewPlan, time_ms: int) -> Cost:
+    """What the windows of a view cost at worst that begin before a time of a period, at the clearances of the start."""
+    return view.cost(view.start_level) * view.window.shape.most_in(time_ms)
+
+
+def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
+    """How far into a period a budget pays for every window of some views.
+
+    Windows start with the period, and each is charged at worst from its start on (`asked`).
+
+    Args:
+        budget: the caps.
+        period_ms: length of the period.
+        views: the views.
+        only: names of the entries of the budget that count.
+    """
+
+    def fits(time_ms: int) -> bool:
+        whole = sum((asked(view, time_ms) for view in views), Cost.ZERO)
+        return all(getattr(whole, name) <= getattr(budget, name) for name in only)
+
+    low, high = 0, period_ms
+    if fits(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def lasts_ms(shares: Shares, period_ms: int, view: ViewPlan) -> int:
+    """How far into a period what is kept for a view pays for every window of it."""
+    return reach_ms(shares.kept[view.name], period_ms, [view])
+
+
+def remedy(budget: Cost, period_ms: int, views: Sequence[ViewPlan]) -> Sequence[ViewPlan] | None:
+    """The views of a ledger with shares that last for the whole period, as few of them changed as may be.
+
+    Args:
+        budget: the caps of the period.
+        period_ms: its length.
+        views: all views of the ledger, whose shares do not last.
+
+    Returns:
+        The views; None where the budget does not pay for the schedule, however it is shared out.
+    """
+
+    def lasts(views: Sequence[ViewPlan]) -> list[bool]:
+        shares = Shares.of(budget, period_ms, views)
+        return [lasts_ms(shares, period_ms, view) == period_ms for view in views]
+
+    def needed(view: ViewPlan) -> ViewPlan:
+        used = [(part, whole) for part, whole in zip(asked(view, period_ms), budget, strict=True) if part]
+        part = max((Fraction(part, whole) for part, whole in used if whole), default=Fraction(1))
+        return replace(view, share=Fraction(-(-part.numerator * 100 // part.denominator), 100))
+
+    suffices = dict(zip(views, lasts(views), strict=True))
+    raised = [view if view.share is None or suffices[view] else needed(view) for view in views]
+    moved = [view if view.share is None else needed(view) for view in views]
+    none = [replace(view, share=None) for view in views]
+    found = (some for some in (raised, moved, none) if _given(some) <= 1 and all(lasts(some)))
+    return next(found, None)
+
+
+def _given(views: Iterable[ViewPlan]) -> Fraction:
+    return sum((view.share for view in views if view.share is not None), Fraction(0))
