@@ -156,7 +156,7 @@ def test_reserving_again_at_another_cost_is_a_contradiction(other: str) -> None:
 
 
 def test_committing_twice_is_a_contradiction() -> None:
-    ledger = commit(reserved(Ledger(cost("1")), "call", cost("0.6")), "call", cost("0.6"), {})
+    ledger = commit(reserved(Ledger(cost("1")), "call", cost("0.6")), "call", cost("0.6"), {}, view="pages")
     with pytest.raises(StateError, match="finished before"):
         commit(ledger, "call", cost("0.6"), {}, view="pages")
 
@@ -176,14 +176,14 @@ def test_committing_more_than_reserved_is_refused_even_if_the_budget_would_hold_
 
 
 def test_finishing_a_call_that_is_not_reserved_is_a_contradiction() -> None:
-    for finish in (forfeit, cancel):
+    for finish in (partial(forfeit, view="pages"), cancel):
         with pytest.raises(StateError, match="nothing reserved"):
             finish(Ledger(cost("1")), "call")
 
 
 def test_forfeit_spends_everything_and_cancel_nothing() -> None:
     ledger = reserved(Ledger(cost("1"), readers={"staff": cost("0.1")}, spent=cost("0.1")), "call", cost("0.6"))
-    spent = Ledger(cost("1"), spent=cost("0.7"), readers={"staff": cost("0.1")}, last="call")
+    spent = Ledger(cost("1"), spent=cost("0.7"), readers={"staff": cost("0.1")}, views={"pages": cost("0.6")}, last="call")
     assert forfeit(ledger, "call", view="pages") == spent
     assert cancel(ledger, "call") == Ledger(cost("1"), spent=cost("0.1"), readers={"staff": cost("0.1")})
 

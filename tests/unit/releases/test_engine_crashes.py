@@ -287,6 +287,28 @@ def test_a_grant_after_a_crash_in_the_deletion_of_old_windows_is_carried_out() -
         assert [desk.row("pages", start).given["public"].level for start in (1000, 2000)] == [FINE, FINE]
 
 
+def test_what_an_audience_came_later_than_is_given_once_wherever_the_process_ends() -> None:
+    buckets = "retention: 1h\n    buckets: 2"
+    former = plan(ONLY_PAGES, (buckets, f"{buckets}\n    audiences: [public, staff]"))
+
+    def run(cuts: list[int]) -> Desk:
+        desk = Desk(former, cuts=cuts, compacts=len(cuts) > 1)
+        for start in (0, 1000, 2000):
+            desk.give("pages", start, HOME)
+        desk.change(plan(ONLY_PAGES))
+        desk.machine.cut_after = None
+        desk.reader.restart()
+        return desk
+
+    whole = run([])
+    assert len(whole.records("pages", "partner")) == 3
+    for cut in range(whole.machine.points):
+        desk = run([cut, *([3] if cut % 2 else [])])
+        desk.auditor.settled()
+        assert desk.machine.rows == whole.machine.rows
+        assert releases(desk) == releases(whole)
+
+
 def test_the_row_that_a_release_is_made_with_is_stored_beside_every_window() -> None:
     rows = {key[:1] for key in WHOLE.machine.rows}
     assert rows == {PROMISE, LEDGER, TABLE, VIEW, WINDOW, b"c"}

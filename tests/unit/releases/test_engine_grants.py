@@ -241,10 +241,90 @@ def test_a_grant_to_an_audience_that_does_not_read_the_view_leaves_it_alone() ->
     assert desk.ledger().spent == Cost(Fraction(2), DELTA)
 
 
-def test_an_audience_that_came_later_gets_retained_windows_with_its_first_grant() -> None:
-    audiences = ("retention: 1h\n    buckets: 2", "retention: 1h\n    buckets: 2\n    audiences: [public, staff]")
-    desk = released(0, changes=(audiences, ONLY_PAGES))
+def readers(names: str) -> tuple[str, str]:
+    """A change after which these audiences read the pages."""
+    return ("retention: 1h\n    buckets: 2", f"retention: 1h\n    buckets: 2\n    audiences: [{names}]")
+
+
+def test_an_audience_that_came_later_gets_retained_windows_at_its_level_if_that_costs_nothing() -> None:
+    desk = released(0, 1000, changes=(readers("public, staff"), ONLY_PAGES))
+    before, others = desk.ledger(), [desk.records("pages", name) for name in ("public", "staff")]
     desk.change(PAGES)
+    assert revisions(desk, "partner") == [(0, 1, "coarse"), (1000, 1, "coarse")]
+    assert shown(desk, "partner", 0) == shown(desk, "public", 0)
+    assert [desk.records("pages", name) for name in ("public", "staff")] == others
+    assert (desk.ledger().spent, desk.ledger().left) == (before.spent, before.left)
+    assert desk.ledger().readers["partner"] == desk.ledger().readers["public"]
+    assert desk.record("pages", "partner", 1000).told.cost == Cost(Fraction(2), 2 * DELTA)
+    rows, published = dict(desk.machine.rows), desk.published()
+    desk.reader.restart()
+    assert (desk.machine.rows, desk.published()) == (rows, published), "once is enough"
+    desk.grant(1, "partner", "fine")
+    assert revisions(desk, "partner")[2:] == [(0, 2, "fine"), (1000, 2, "fine")]
+    desk.auditor.settled()
+
+
+def test_an_audience_that_came_later_at_a_level_that_costs_more_gets_nothing_until_a_grant_pays() -> None:
+    desk = released(0, changes=(readers("public"), ONLY_PAGES))
+    before = dict(desk.machine.rows)
+    desk.change(PAGES)
+    assert revisions(desk, "partner") == [(0, 1, "coarse")], "public has that level"
+    assert revisions(desk, "staff") == []
+    assert desk.ledger().spent == Cost(Fraction(1), DELTA)
+    engine = desk.made(ReleaseEngine)
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
+    assert {audience: set(views) for audience, views in engine.withheld.items()} == {"staff": {"pages"}}
+    desk.grant(1, "staff", "middle")
+    assert revisions(desk, "staff") == [(0, 1, "middle")]
+    assert desk.ledger().spent == Cost(Fraction(2), DELTA)
+    assert before.keys() < desk.machine.rows.keys()
+    engine = desk.made(ReleaseEngine)
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
+    assert not engine.withheld
+    desk.auditor.settled()
+
+
+def test_an_audience_that_came_later_gets_a_window_when_somebody_else_was_given_its_level() -> None:
+    desk = released(0, changes=(readers("public"), ONLY_PAGES))
+    desk.grant(1, "public", "fine")
+    desk.change(PAGES)
+    assert revisions(desk, "staff") == [(0, 1, "middle")]
+    assert desk.ledger().spent == Cost(Fraction(4), DELTA)
+    desk.auditor.settled()
+
+
+def test_an_audience_that_came_later_gets_no_window_that_was_refused() -> None:
+    desk = released(0, 1000, changes=(readers("public, staff"), ONLY_PAGES, ('epsilon: "40"', 'epsilon: "3"')))
+    desk.change(plan(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "3"')))
+    assert revisions(desk, "partner") == [(0, 1, "coarse")]
+    assert len(desk.records("pages", "partner")) == 1
+
+
+def test_what_an_audience_came_later_than_leaves_at_the_slot_behind_the_start() -> None:
+    desk = released(0, changes=(readers("public, staff"), ONLY_PAGES))
+    desk.plan = PAGES
+    engine = desk.made(ReleaseEngine)
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=70_500))
+    while engine.waits:
+        desk.machine.carry_out(engine.due(desk.machine))
+    (departure,) = desk.row("pages", 0).outbox
+    assert departure.slot_ms == PAGES.slots.after(70_500) == 73_000
+
+
+def test_a_grant_takes_the_place_of_what_an_audience_gets_by_itself() -> None:
+    desk = released(0, changes=(readers("public, staff"), ONLY_PAGES))
+    desk.plan = PAGES
+    engine = desk.made(ReleaseEngine)
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
+    desk.machine.carry_out(engine.order(Order(1, "partner", "fine"), desk.machine, now_ms=0))
+    while engine.waits:
+        desk.machine.carry_out(engine.due(desk.machine))
+    assert desk.row("pages", 0).given["partner"] == Given(1, FINE)
+
+
+def test_a_grant_to_an_audience_that_came_later_than_windows_that_cost_more_gives_them() -> None:
+    desk = released(0, changes=(readers("public, staff"), ONLY_PAGES))
+    desk.change(plan(ONLY_PAGES, ("partner: coarse", "partner: fine")))
     desk.grant(1, "partner", "fine")
     assert revisions(desk, "partner") == [(0, 1, "fine")]
     record = desk.record("pages", "partner", 0)
