@@ -193,8 +193,8 @@ def _table(headings: Sequence[str], left: Container[str]) -> Table:
 
 def _ledger(ledger: LedgerDescription) -> RenderableType:
     entries = ["epsilon", "delta", *(part.unit for part in ledger.parts[1:])]
-    prices = [f"{entry}\na window" for entry in entries]
-    table = _table(["view", "level", *prices, "share", "windows\na period", "paid\nfor"], left={"view", "level"})
+    costs = [f"{entry}\na window" for entry in entries]
+    table = _table(["view", "level", *costs, "share", "windows\na period", "paid\nfor"], left={"view", "level"})
     for share in ledger.shares:
         prices = dict(share.cost)
         table.add_row(

@@ -156,8 +156,8 @@ def _shares(sections: Sections) -> Iterator[Fault]:
             each = ", ".join(f"{view} {share}" for view, share in given.items())
             yield Fault(
                 join("ledgers", name),
-                f"the shares of its views add up to {whole}, which is more than the whole: {each}; lower some, or leave "
-                "them out: a view without one has what it needs of the rest",
+                f"the shares of its views add up to {whole}, which is more than the whole: {each}; lower some, or "
+                "leave them out: a view without one has what it needs of the rest",
             )
 
 

@@ -78,7 +78,7 @@ class ShareDescription(BaseModel):
     view: str
     level: str = Field(description="Finest starting clearance among its audiences.")
     cost: Price = Field(description="Of one window at that level, at worst.")
-    share: str | None = Field(description="The part of the budget that it may take at most. Null: of what others leave.")
+    share: str | None = Field(description="What part of the budget it may take. Null: of what others leave.")
     kept: Price = Field(description="What no other view may take of a period's budget.")
     windows_asked: int = Field(description="Windows that may fall into one period.")
     windows_afforded: int = Field(description="Of these, how many are paid for by what is kept.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.shares import Shares
 from stream_dp.records.statement import Statement
 
 
@@ -16,15 +17,23 @@ class Forecast:
     Attributes:
         level: name of the finest level that an audience has now.
         cost: of one window.
-        windows: how many it affords, if the view were alone.
+        kept: what no other view may take of the period's budget (`stream_dp.config.shares`).
+        spent: what it has spent.
+        left: what it may still take.
+        windows: how many that affords.
         to_come: how many begin before the period ends.
-        paid: how many of these it affords with the other views at their schedule.
+        until_ms: start of the first that it does not afford, or the end of the period.
+        paid: how many of those to come it affords with the other views at their schedule.
     """
 
     level: str
     cost: Cost
+    kept: Cost
+    spent: Cost
+    left: Cost
     windows: int
     to_come: int
+    until_ms: int
     paid: int
 
 
@@ -53,7 +62,9 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     levels = [present_level(view, statement) for view in views]
     costs = [view.cost(level) for view, level in zip(views, levels, strict=True)]
     starts = [_next_start(view, statement) for view in views]
-    end = statement.account.period.end_ms
+    period, taken = statement.account.period, statement.taken
+    end = period.end_ms
+    shares = Shares.of(statement.budget, end - period.start_ms, views)
 
     def begun(at: int, time_ms: int) -> int:
         return views[at].window.shape.begun(starts[at], time_ms)
@@ -61,14 +72,24 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     low, high = min(starts, default=end), end
     while low < high:
         middle = (low + high + 1) // 2
-        asked = sum((cost * begun(at, middle) for at, cost in enumerate(costs)), Cost.ZERO)
-        low, high = (middle, high) if asked <= statement.left else (low, middle - 1)
-    found = {
-        view.name: Forecast(
-            view.levels[levels[at]].name, costs[at], statement.left.fits(costs[at]), begun(at, end), begun(at, low)
+        asked = {view.name: costs[at] * begun(at, middle) for at, view in enumerate(views)}
+        paid = sum(asked.values(), Cost.ZERO) <= statement.left and shares.covers(taken, asked)
+        low, high = (middle, high) if paid else (low, middle - 1)
+    found = {}
+    for at, view in enumerate(views):
+        left = shares.room(view.name, taken).least(statement.left)
+        windows, to_come = left.fits(costs[at]), begun(at, end)
+        found[view.name] = Forecast(
+            level=view.levels[levels[at]].name,
+            cost=costs[at],
+            kept=shares.kept[view.name],
+            spent=taken.get(view.name, Cost.ZERO),
+            left=left,
+            windows=windows,
+            to_come=to_come,
+            until_ms=end if windows >= to_come else view.window.shape.next(starts[at], windows),
+            paid=begun(at, low),
         )
-        for at, view in enumerate(views)
-    }
     return found, low
 
 

@@ -266,8 +266,8 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
     clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's name, its periods, its
-    budget, how that is parted and how it is shared. Which parts a ledger has decides how a window is charged, so it is in.
-    `view.fingerprint` itself is not looked at.
+    budget, how that is parted and how it is shared. Which parts a ledger has decides how a window is charged, so it is
+    in. `view.fingerprint` itself is not looked at.
     """
     source, shape, ledger = view.source, view.window.shape, view.ledger
     identity = [

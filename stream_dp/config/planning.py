@@ -276,6 +276,11 @@ def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
     if others <= 1 and not cost <= budget * part:
         whose = "what the shares of other views leave" if view.share is None else "its share"
         raise ConfigError(
-            [Fault("share", f"{whose}, {part} of ledger {view.ledger.name!r}, affords no window: {one} that is "
-             f"{_listed(budget * part)} of a period's budget")]
+            [
+                Fault(
+                    "share",
+                    f"{whose}, {part} of ledger {view.ledger.name!r}, affords no window: {one} that is "
+                    f"{_listed(budget * part)} of a period's budget",
+                )
+            ]
         )

@@ -148,8 +148,8 @@ def remedy(budget: Cost, period_ms: int, views: Sequence[ViewPlan]) -> Sequence[
         part = max((Fraction(part, whole) for part, whole in used if whole), default=Fraction(1))
         return replace(view, share=Fraction(-(-part.numerator * 100 // part.denominator), 100))
 
-    suffices = dict(zip(views, lasts(views), strict=True))
-    raised = [view if view.share is None or suffices[view] else needed(view) for view in views]
+    suffices = zip(views, lasts(views), strict=True)
+    raised = [view if view.share is None or enough else needed(view) for view, enough in suffices]
     moved = [view if view.share is None else needed(view) for view in views]
     none = [replace(view, share=None) for view in views]
     found = (some for some in (raised, moved, none) if _given(some) <= 1 and all(lasts(some)))

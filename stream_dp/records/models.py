@@ -240,19 +240,19 @@ class Refusal(Publication):
     """A window, or a sharper revision of it, that is not released. Nothing was drawn, nothing charged.
 
     Where the ledger could not pay, a refusal tells what the audience's own releases need not tell: that all releases
-    which the ledger paid for in the period, those of other views and audiences too, have left less than `asked` in one
-    entry. What a selection costs depends on the data. A refusal is a function of such costs, the configuration and the
-    grants, so the ledger's guarantee covers it; no audience's `held` or `told` counts it. What was lost was lost
-    whatever the events say.
+    which the ledger paid for in the period, those of other views and audiences too, have left the view less than
+    `asked` in one entry, beside what is kept for other views. What a selection costs depends on the data. A refusal is
+    a function of such costs, the configuration and the grants, so the ledger's guarantee covers it; no audience's
+    `held` or `told` counts it. What was lost was lost whatever the events say.
     """
 
     type: Literal["refusal"] = Field(description="A refusal; releases made before stay as they are.")
     kind: str = Field(description="What the view publishes.")
     level: Level = Field(description="The level that was asked for.")
     reason: Reason = Field(
-        description="budget: what the releases of all views and audiences have left of the period's budget does not "
-        "cover `asked`. lost: counts of the window were lost by a failure of the system before it was released; "
-        "`asked` is zero."
+        description="budget: what the releases of all views and audiences have left the view of the period's budget "
+        "does not cover `asked`; some may be kept for other views. lost: counts of the window were lost by a failure "
+        "of the system before it was released; `asked` is zero."
     )
     asked: Price = Field(
         description="What the ledger does not cover: of a window what it costs at worst, released to all its "

@@ -78,6 +78,14 @@ class Statement:
         return sum((share.charged for share in self.shares.values()), Cost.ZERO)
 
     @property
+    def taken(self) -> dict[str, Cost]:
+        """What each view has spent, by the entries; what no entry tells of stands under no name."""
+        found = {"": self.older}
+        for (view, _), share in self.shares.items():
+            found[view] = found.get(view, Cost.ZERO) + share.charged
+        return found
+
+    @property
     def older(self) -> Cost:
         """What was spent and no entry tells of."""
         return self.spent.most(self.seen) - self.seen

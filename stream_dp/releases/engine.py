@@ -145,9 +145,7 @@ class ReleaseEngine:
         """By audience that came later, the views of which it has no retained windows until a grant pays for them."""
         return self._clearances.withheld
 
-    def load(
-        self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False, now_ms: int
-    ) -> Step:
+    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False, now_ms: int) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
         What is complete or ordered is carried out by `due`, as long as `waits`.

@@ -204,8 +204,8 @@ class Host:
                 await self.carry_out(load, table, partition, threaded=True)
                 for audience, names in sorted(engine.withheld.items()):
                     log.info(
-                        "audience %s came later than windows of %s that would cost more than was paid for them; it gets "
-                        "them with a grant of its level (`stream-dp grant`)",
+                        "audience %s came later than windows of %s that would cost more than was paid for them; it "
+                        "gets them with a grant of its level (`stream-dp grant`)",
                         audience,
                         ", ".join(sorted(names)),
                     )

@@ -43,8 +43,10 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
     * the budget by part, what is spent and what is left of each;
     * who spent it: by view, and by the audience whose release was the first to tell so much. A release that only
       repeats what a finer reader has costs nothing. "Alone" is what an audience knows if it shares nothing;
-    * how many more windows that affords at the present levels, charged at worst: for each view if it were alone, and
-      for all of them at their schedule. A top-k usually costs less than at worst, and gets the rest back;
+    * what is kept for each view, so that no other one spends it (`share` in the file), what it has spent, and what is
+      left for it: the rest of what is kept, and what is kept for nobody;
+    * how many more windows that affords at the present levels, charged at worst, and until when: of each view, and of
+      all of them at their schedule. A top-k usually costs less than at worst, and gets the rest back;
     * a picture of what was left after each window.
 
     What is left is always that of the newest entry; what was spent and no entry tells of (entries that are gone, as in

@@ -42,7 +42,7 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
         Text(""),
         _shares(statement),
         Text(""),
-        *_forecast(plan, statement),
+        *_views(plan, statement),
         Text(""),
         burn_down(statement, max(20, min(WIDEST, width - CHART_MARGIN))),
     ]
@@ -109,8 +109,13 @@ def _forecast_json(view: Forecast) -> dict[str, Any]:
     return {
         "level": view.level,
         "window_costs_at_worst": _dump(view.cost),
-        "windows_alone": view.windows,
+        "kept": _dump(view.kept, left=True),
+        "spent": _dump(view.spent),
+        "left": _dump(view.left, left=True),
+        "windows_afforded": view.windows,
         "windows_to_come": view.to_come,
+        "until_ms": view.until_ms,
+        "until": moment(view.until_ms),
     }
 
 
@@ -167,13 +172,21 @@ def _shares(statement: Statement) -> Table:
     return table
 
 
-def _forecast(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
+def _views(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
     views, lasts_ms = forecast(plan, statement)
     entries = [name for name in _entries(statement) if any(getattr(view.cost, name) for view in views.values())]
-    table = _table("a window of", "level", *entries, "more, alone", "to come")
+    shares = _table("view", "", "kept for it", "spent", "left for it")
+    table = _table("a window of", "level", *entries, "more", "to come", "until")
     for name, view in views.items():
+        for at, entry in enumerate(entry for entry in entries if getattr(view.cost, entry)):
+            kept, spent, left = (getattr(cost, entry) for cost in (view.kept, view.spent, view.left))
+            each = decimal_down(kept, DIGITS), decimal_up(spent, DIGITS), decimal_down(left, DIGITS)
+            shares.add_row("" if at else name, Text(entry, STYLES[entry]), *each)
         prices = (_number(view.cost, entry) for entry in entries)
-        table.add_row(name, view.level, *prices, str(view.windows), str(view.to_come))
+        until = "the end" if view.windows >= view.to_come else moment(view.until_ms)
+        table.add_row(name, view.level, *prices, str(view.windows), str(view.to_come), until)
+    yield shares
+    yield Text("")
     yield table
     if lasts_ms == statement.account.period.end_ms:
         reach = "pays for all views to the end of the period"
@@ -192,7 +205,7 @@ def _number(cost: Cost, name: str) -> str:
 def _table(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in headings:
-        words = heading in {"", "spent by", "for", "a window of", "level"}
+        words = heading in {"", "spent by", "for", "view", "a window of", "level", "until"}
         table.add_column(heading, justify="left" if words else "right", overflow="fold")
     return table
 

@@ -183,7 +183,9 @@ def test_finishing_a_call_that_is_not_reserved_is_a_contradiction() -> None:
 
 def test_forfeit_spends_everything_and_cancel_nothing() -> None:
     ledger = reserved(Ledger(cost("1"), readers={"staff": cost("0.1")}, spent=cost("0.1")), "call", cost("0.6"))
-    spent = Ledger(cost("1"), spent=cost("0.7"), readers={"staff": cost("0.1")}, views={"pages": cost("0.6")}, last="call")
+    spent = Ledger(
+        cost("1"), spent=cost("0.7"), readers={"staff": cost("0.1")}, views={"pages": cost("0.6")}, last="call"
+    )
     assert forfeit(ledger, "call", view="pages") == spent
     assert cancel(ledger, "call") == Ledger(cost("1"), spent=cost("0.1"), readers={"staff": cost("0.1")})
 

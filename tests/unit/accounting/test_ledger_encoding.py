@@ -37,7 +37,9 @@ def test_decoding_returns_what_was_encoded(
     budget = sum(reserved.values(), start=spent)
     ledger = Ledger(budget, spent, Map(reserved), readers, views, last="finished before")
     assert decode(encode(ledger), reservations(ledger)) == ledger
-    shuffled = Ledger(budget, spent, Map(), dict(reversed(readers.items())), dict(reversed(views.items())), last="finished before")
+    shuffled = Ledger(
+        budget, spent, Map(), dict(reversed(readers.items())), dict(reversed(views.items())), last="finished before"
+    )
     assert encode(shuffled) == encode(ledger)
 
 

@@ -67,7 +67,7 @@ def test_plan_of_a_right_file_is_printed_in_words_and_numbers(tmp_path: Path) ->
     assert ["coarse", "0.333334", "3", "2.95", "±9", "43", "0.333334", "90", "public"] in rows
     assert ["fine", "1", "1", "0.851", "±3", "16", "1", "30", "staff"] in rows
     assert ["fine", "1", "3", "2.95", "±9", "2.00001", "14", "-"] in rows
-    assert ["pages", "fine", "1", "1e-6", "7", "7"] in rows
+    assert ["pages", "fine", "1", "1e-6", "rest", "7", "7"] in rows
     assert result.stderr == ""
 
 

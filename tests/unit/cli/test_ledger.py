@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost, Ledger
-from stream_dp.cli.ledger.page import burn_down, page
+from stream_dp.cli.ledger.page import as_json, burn_down, page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
@@ -155,16 +155,43 @@ def test_entries_that_come_again_after_a_crash_change_nothing(either: Plan) -> N
 
 
 def test_forecast_counts_windows_at_the_present_level_up_to_the_end_of_the_period(visits: Plan) -> None:
-    """A window of pages costs 1, one of searches 1/5 and at worst 3 draws of 1/10; seven days are to come."""
+    """A window of pages costs 1, one of searches 1/5 and at worst 3 draws of 1/10; seven days are to come.
+
+    Of 30, 10 are kept for pages, which has spent 3, and 5.000003 for searches, which has spent 1.200006.
+    """
     office = three_days(visits)
     views, lasts = forecast(visits, office.statement())
-    left = office.left[0]
     for name in ("pages", "searches"):
         assert views[name].cost == visits.views[name].cost(1)
+        assert views[name].kept == views[name].cost * 10
         assert views[name].level == "fine"
-        assert views[name].windows == left.epsilon // views[name].cost.epsilon
-        assert views[name].to_come == 7
+        assert (views[name].to_come, views[name].until_ms) == (7, 10 * DAY_MS)
+    assert [views[name].spent.epsilon for name in ("pages", "searches")] == [3, Fraction("1.2000006")]
+    free = 30 - 10 - 10 * views["searches"].cost.epsilon
+    assert views["pages"].left.epsilon == 7 + free
+    assert views["searches"].left.epsilon == 30 - 10 - Fraction("1.2000006")
+    assert [views[name].windows for name in ("pages", "searches")] == [21, 37]
     assert lasts == 10 * DAY_MS
+
+
+def test_a_view_reaches_as_far_as_what_is_left_for_it(visits_file: Path) -> None:
+    """Five of 30 are for pages: 3 are spent, 2 windows are to come; 25 for searches."""
+    visits_file.write_text(visits_file.read_text().replace("kind: histogram", 'kind: histogram, share: "1/6"'))
+    plan = load_plan(visits_file)
+    statement = three_days(plan).statement()
+    views, lasts = forecast(plan, statement)
+    pages, searches = views["pages"], views["searches"]
+    assert [cost.epsilon for cost in (pages.kept, pages.spent, pages.left)] == [5, 3, 2]
+    assert (pages.windows, pages.until_ms) == (2, 5 * DAY_MS)
+    assert searches.left.epsilon == 25 - searches.spent.epsilon
+    assert (searches.until_ms, lasts) == (10 * DAY_MS, 5 * DAY_MS)
+    text = " ".join(shown(plan, statement).split())
+    assert "pages epsilon 5 3 2 delta" in text
+    assert "1970-01-06" in text
+    assert "pays for all views for windows that begin before 1970-01-06" in text
+    each = as_json(plan, statement)["affords"]["views"]["pages"]
+    assert (each["kept"]["epsilon"]["exact"], each["spent"]["epsilon"]["exact"]) == ("5", "3")
+    assert (each["left"]["epsilon"]["exact"], each["windows_afforded"], each["until"]) == ("2", 2, "1970-01-06")
 
 
 def test_forecast_ends_where_the_first_window_cannot_be_paid_for(visits_file: Path) -> None:

@@ -6,8 +6,9 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.config.explanation import describe, odds_factor, reach_ms
+from stream_dp.config.explanation import describe, odds_factor
 from stream_dp.config.plan import Plan
+from stream_dp.config.shares import reach_ms
 
 Planner = Callable[..., Plan]
 DAY_MS = 86_400_000
@@ -69,9 +70,69 @@ def test_budget_reaches_to_the_last_moment_before_a_window_it_cannot_pay(planned
         ("period: 371d", "period: 378d"),
         ("size: 7d, start: 2013-01-01T00:00:00Z, clock", "size: 3d, start: 2013-01-01T00:00:00Z, clock"),
     )
-    views = list(plan.views.values())
-    assert reach_ms(plan.ledgers["aircraft"], views) == 49 * DAY_MS
-    assert [share.windows_afforded for share in describe(plan).ledgers[0].shares] == [7, 17]
+    ledger, views = plan.ledgers["aircraft"], list(plan.views.values())
+    assert reach_ms(ledger.budget, ledger.periods.length_ms, views) == 49 * DAY_MS
+    described = describe(plan).ledgers[0]
+    assert [(share.windows_afforded, share.lasts) for share in described.shares] == [(7, "49d"), (17, "51d")]
+    assert described.lasts == "49d"
+
+
+SHARED = {
+    "destinations": ("kind: histogram\n", 'kind: histogram\n    share: "{}"\n'),
+    "busiest": ("kind: topk\n", 'kind: topk\n    share: "{}"\n'),
+}
+
+
+def shared(epsilon: str, **shares: str) -> list[tuple[str, str]]:
+    """A budget, and the shares of it that are given."""
+    given = [(SHARED[view][0], SHARED[view][1].format(part)) for view, part in shares.items()]
+    return [('epsilon: "100"', f'epsilon: "{epsilon}"'), *given]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shares", "expected"),
+    [
+        (
+            "300",
+            {"destinations": "1/2"},
+            "view destinations: its share of 1/2 in ledger aircraft pays for 37 of the 53 windows of a period; all "
+            'views last with these shares: destinations "71/100"',
+        ),
+        (
+            "300",
+            {"destinations": "9/10"},
+            "view busiest: what the shares of other views leave in ledger aircraft pays for 23 of the 53 windows of a "
+            'period; all views last with these shares: destinations "71/100"',
+        ),
+        (
+            "282",
+            {"destinations": "1/2", "busiest": "1/4"},
+            "view destinations: its share of 1/2 in ledger aircraft pays for 35 of the 53 windows of a period; leave "
+            "out every share of the ledger, and the budget pays for all of it",
+        ),
+        (
+            "100",
+            {"busiest": "9/10"},
+            "view destinations: what the shares of other views leave in ledger aircraft pays for 2 of the 53 windows "
+            "of a period; the budget does not pay for all views, however it is shared out",
+        ),
+    ],
+)
+def test_shares_that_do_not_last_are_warned_of_with_shares_that_would(
+    planned: Planner, epsilon: str, shares: dict[str, str], expected: str
+) -> None:
+    described = describe(planned(*shared(epsilon, **shares)))
+    assert described.warnings[-1] == expected
+    assert len(described.warnings) == 1 + (epsilon == "100")
+    assert not described.ledgers[0].affords_schedule
+
+
+def test_shares_say_what_is_kept_and_how_far_that_reaches(planned: Planner) -> None:
+    destinations, busiest = describe(planned(*shared("300", destinations="3/4"))).ledgers[0].shares
+    assert (destinations.share, destinations.kept.epsilon.exact) == ("3/4", "225")
+    assert (destinations.windows_asked, destinations.windows_afforded, destinations.lasts) == (53, 53, "371d")
+    assert (busiest.share, busiest.lasts) == (None, "371d")
+    assert Fraction(busiest.kept.epsilon.exact) == 53 * (1 + Fraction(3_000_003, 10_000_000))
 
 
 def test_delta_can_be_what_runs_out_first() -> None:

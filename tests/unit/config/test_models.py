@@ -357,7 +357,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (
             ("kind: topk", "kind: topk\n    filter: a"),
             "views.busiest.filter: unknown key; known: audiences, buckets, catalogue, item, items_per_user, k, kbar, "
-            "kind, ladder, ledger, noise, retention, selection, source, window",
+            "kind, ladder, ledger, noise, retention, selection, share, source, window",
         ),
         (
             ("kind: topk", "kind: top"),

@@ -215,6 +215,7 @@ def test_lost_windows_are_charged_at_worst_and_never_released_again() -> None:
     desk.accept()
     tops = BOTH.views["tops"].cost(2)
     assert desk.ledger(0).spent == WORST * 4 + tops * 4
+    assert desk.ledger(0).views == {"pages": WORST * 4, "tops": tops * 4}
     assert desk.ledger(4000).spent == WORST * 2 + tops * 2
     for start in range(0, 8000, 1000):  # whoever counts may count them again
         for view in ("pages", "tops"):
