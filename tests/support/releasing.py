@@ -389,8 +389,8 @@ class Auditor:
     draws: dict[tuple[str, int], int] = field(default_factory=dict)
     held: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """By view, window and audience: its level."""
-    bytes_of: dict[tuple[str, bytes, int], bytes] = field(default_factory=dict)
-    """By topic, key and revision: the record."""
+    bytes_of: dict[tuple[object, ...], bytes] = field(default_factory=dict)
+    """By topic, key and revision: the record. Of a refusal, by its level and by what had been told as well."""
     revisions: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """By topic, type of record and window: the newest."""
     joiner: Joiner = field(default_factory=Joiner)
@@ -437,7 +437,9 @@ class Auditor:
         assert message.key is not None
         assert message.value is not None
         record = decode_record(message.value)
-        same = (message.topic, message.key, record.revision)
+        same: tuple[object, ...] = (message.topic, message.key, record.revision)
+        if isinstance(record, Refusal):  # a later grant may be refused as well; it says so anew
+            same += (record.level.name, record.told)
         assert message.key == topic_key(record)
         assert len(message.key) + len(message.value) <= MESSAGE_BYTES
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config import planning
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.shares import Shares
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal
 from stream_dp.records.statement import caps
@@ -31,11 +32,11 @@ def caps_are_worked_out_once() -> Iterator[None]:
 
 @dataclass
 class Book:
-    """What the records say was paid, kept as (period, window, cost), and what that leaves."""
+    """What the records say was paid, kept as (period, window, view, cost), and what that leaves."""
 
     begun: dict[Stretch, Cost] = field(default_factory=dict)
     """The caps of every period that a release was charged to."""
-    paid: list[tuple[Stretch, Stretch, Cost]] = field(default_factory=list)
+    paid: list[tuple[Stretch, Stretch, str, Cost]] = field(default_factory=list)
     refused: int = 0
     changed: int = 0
     """Releases that were paid by a period of another shape than the configured one."""
@@ -43,13 +44,22 @@ class Book:
     """Whether to ask more than that every promise is kept: that what is charged fits, and what is refused does not."""
     finest: dict[tuple[str, Stretch], Cost] = field(default_factory=dict)
     """By view and window: what the finest release of it has cost."""
+    shares: dict[tuple[int, Stretch, Cost], tuple[Plan, Shares]] = field(default_factory=dict)
 
     def counted(self, period: Stretch) -> Cost:
-        return sum((cost for payer, _, cost in self.paid if payer.overlaps(period)), Cost.ZERO)
+        return sum(self.taken(period).values(), Cost.ZERO)
+
+    def taken(self, period: Stretch) -> dict[str, Cost]:
+        """What counts in a period, by view."""
+        found: dict[str, Cost] = {}
+        for payer, _, view, cost in self.paid:
+            if payer.overlaps(period):
+                found[view] = found.get(view, Cost.ZERO) + cost
+        return found
 
     def inside(self, period: Stretch) -> Cost:
         """What the windows have cost that have a moment in a period, whichever period paid."""
-        return sum((cost for _, window, cost in self.paid if window.overlaps(period)), Cost.ZERO)
+        return sum((cost for _, window, _, cost in self.paid if window.overlaps(period)), Cost.ZERO)
 
     def fits(self, payer: Stretch, budget: Cost, window: Stretch, cost: Cost) -> bool:
         """Whether a window may be charged: entry by entry under all that have begun, and in whole where one begins."""
@@ -61,6 +71,21 @@ class Book:
             for period, limit in bound.items()
             for have, asked, most in zip(self.counted(period), cost, limit, strict=True)
         )
+
+    def shared(self, plan: Plan, payer: Stretch, budget: Cost, window: Stretch, view: str, cost: Cost) -> bool:
+        """Whether nothing that a window costs is kept for another view in any period that it is in."""
+        periods = {payer: budget} | {each: caps for each, caps in self.begun.items() if each.overlaps(window)}
+        return all(
+            cost <= self._shares(plan, period, limit).room(view, self.taken(period))
+            for period, limit in periods.items()
+        )
+
+    def _shares(self, plan: Plan, period: Stretch, budget: Cost) -> Shares:
+        key = (id(plan), period, budget)
+        if key not in self.shares:
+            found = Shares.of(budget, period.end_ms - period.start_ms, plan.views.values())
+            self.shares[key] = plan, found
+        return self.shares[key][1]
 
     def take(self, plan: Plan, record: AnyRecord) -> None:
         """Check a record against what was paid before, and write down what it charged."""
@@ -75,15 +100,18 @@ class Book:
         assert caps(record.ledger) == budget, "a record says another budget than its period began with"
         if isinstance(record, Refusal):
             self.refused += 1
-            fits = self.fits(payer, budget, window, record.asked.cost)
+            asked = record.asked.cost
+            fits = self.fits(payer, budget, window, asked)
+            fits = fits and self.shared(plan, payer, budget, window, record.view, asked)
             assert not fits, "a window was refused that is affordable"
             return
         former, held = self.finest.get((record.view, window), Cost.ZERO), record.held.cost
         self.finest[record.view, window] = former.most(held)
         cost = former.most(held) - former
         fits = self.fits(payer, budget, window, cost)
+        fits = fits and (not any(cost) or self.shared(plan, payer, budget, window, record.view, cost))
         self.begun[payer] = budget
-        self.paid.append((payer, window, cost))
+        self.paid.append((payer, window, record.view, cost))
         self.changed += payer != today
         for period, limit in self.begun.items():
             assert self.inside(period) <= limit, "a period does not keep what it promised"
@@ -93,7 +121,7 @@ class Book:
         """What is stored is what was paid, no more and no less."""
         assert ledgers.keys() == self.begun.keys()
         for period, ledger in ledgers.items():
-            paid = [cost for payer, _, cost in self.paid if payer == period]
+            paid = [cost for payer, _, _, cost in self.paid if payer == period]
             assert (ledger.spent, ledger.budget) == (sum(paid, Cost.ZERO), self.begun[period])
             assert not ledger.reserved
 
@@ -159,7 +187,7 @@ def test_every_part_of_every_period_that_began_keeps_its_promise(found: list[Act
 
 
 def history(*, parted: bool) -> list[Act]:
-    some, more = (20, 26) if parted else (9, 14)
+    some, more = (30, 40) if parted else (9, 14)
     return [
         ("pages", 2),
         Shape(3, 1, some, views=("others", "pages"), parted=parted),
