@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -202,13 +202,7 @@ class Host:
                     table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.clock_ms()
                 )
                 await self.carry_out(load, table, partition, threaded=True)
-                for audience, names in sorted(engine.withheld.items()):
-                    log.info(
-                        "audience %s came later than windows of %s that would cost more than was paid for them; it "
-                        "gets them with a grant of its level (`stream-dp grant`)",
-                        audience,
-                        ", ".join(sorted(names)),
-                    )
+                _tell_withheld(engine.withheld)
                 self._engines[partition] = engine
             rows = table.rows(partition)
             await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
@@ -311,6 +305,18 @@ class Host:
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""
         return [Message(self.topics.orders, key, value, partition) for partition in range(self.plan.partitions)]
+
+
+def _tell_withheld(withheld: Mapping[str, Collection[str]]) -> None:
+    """Say which audiences wait for a grant; which level is whose is configuration."""
+    for audience, views in sorted(withheld.items()):
+        log.info(
+            "audience %s does not get all windows of %s from before it was added: at its level they cost more than was "
+            "paid for them; `stream-dp grant FILE %s --level LEVEL` charges that and releases them",
+            audience,
+            ", ".join(sorted(views)),
+            audience,
+        )
 
 
 def _telling(load: Step, what: str) -> Step:

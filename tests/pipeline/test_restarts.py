@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
+from stream_dp.kinds.histogram import HistogramRelease
 from stream_dp.records.codec import encode
 from stream_dp.releases.rows import OUTBOX, TABLE
 from stream_dp.runtime import memory
@@ -215,6 +217,46 @@ async def test_changed_view_is_refused_before_it_touches_anything(launch: Launch
     leave_behind(app)
     await app.start()
     await assert_released(app, [*script, *visits_of_minute(app, 1)], 2)
+
+
+@in_memory
+async def test_an_audience_that_is_added_gets_what_costs_nothing_and_the_log_says_what_would(
+    launch: Launch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, _ = await after_a_release(launch)
+    (before,) = (await app.ledgers()).values()
+    leave_behind(app)
+    text = (app.plan.key_file.parent / "application.yaml").read_text()
+    more = text.replace("internal: standard}", "internal: standard, guest: standard, keen: detailed}")
+    app.plan = replace(plan_from(more, app.plan.key_file.parent), data_dir=app.plan.data_dir)
+    view = only_view(app)
+
+    with caplog.at_level(logging.INFO, "stream_dp.worker"):
+        await app.start()
+
+        async def welcomed() -> bool:
+            return bool((await app.releases(view.name))["guest"])
+
+        await app.eventually(welcomed)
+    found = await app.releases(view.name)
+    (guest,), (partner,) = found["guest"], found["partner"]
+    assert isinstance(guest, HistogramRelease)
+    assert isinstance(partner, HistogramRelease)
+    assert (guest.items, guest.level, guest.revision) == (partner.items, partner.level, 1)
+    assert found["keen"] == []
+    (after,) = (await app.ledgers()).values()
+    assert (after.spent, after.readers["guest"]) == (before.spent, before.readers["partner"])
+    assert [line for line in caplog.messages if "keen" in line] == [
+        f"audience keen does not get all windows of {view.name} from before it was added: at its level they cost more "
+        "than was paid for them; `stream-dp grant FILE keen --level LEVEL` charges that and releases them"
+    ]
+
+    await app.grant("keen", "detailed")
+
+    async def granted() -> bool:
+        return bool((await app.releases(view.name))["keen"])
+
+    await app.eventually(granted)
 
 
 @in_memory
