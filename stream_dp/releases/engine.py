@@ -18,7 +18,6 @@ empty or not: the data trigger, delay and suppress nothing.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -60,7 +59,8 @@ from stream_dp.releases.rows import (
     stored_window,
 )
 from stream_dp.releases.sharpening import Sharpening
-from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Leave, Message, Rows, Send, Step
+from stream_dp.releases.totals import Counted, counted, taken_back
+from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.merging import drop_except, outside, summed
@@ -161,6 +161,8 @@ class ReleaseEngine:
             ConfigError: a view or the key was changed in a way that the stored releases do not fit; or state was lost,
                 which is not accepted, or of too many windows. Nothing has been published.
         """
+        if undone := taken_back(rows):
+            yield Commit(undone)
         lost: dict[str, list[int]] = {}
         for name, mark in self._marks.items():
             stored = rows.get(VIEW + text(name))
@@ -198,8 +200,9 @@ class ReleaseEngine:
         mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
         forgotten = [row for start in half for row in forgotten_window(view.name, start, rows)]
         yield Send(self._recall(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
-        yield Commit([*charged, *forgotten, self._view_row(view.name)])
-        yield Increment("windows_lost", len(lost), (("view", view.name),))
+        those = Counted("windows_lost", view.name, len(lost), lost[-1], 0)
+        yield Commit([counted([those], rows), *charged, *forgotten, self._view_row(view.name)])
+        yield those.increment
 
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
@@ -295,8 +298,9 @@ class ReleaseEngine:
             row = WindowRow(refused=True, slot_ms=slot)
             refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
             leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
-            yield from self._store(view, start, row, leave(view, start, row, slot, leaving), [], rows)
-            yield Increment("windows_lost" if is_lost else "windows_refused", 1, (("view", view.name),))
+            counter = "windows_lost" if is_lost else "windows_refused"
+            before = leave(view, start, row, slot, leaving)
+            yield from self._store(view, start, row, before, [], rows, **{counter: 1})
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
@@ -312,10 +316,9 @@ class ReleaseEngine:
         booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
         leaving = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
         before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
-        yield from self._store(view, start, row, before, charged_rows(key, paid), rows)
-        yield Increment("windows_released", 1, (("view", view.name),))
-        if view.kind.topics and (domain := view.kind.domain(lists)) is not None:
-            yield Increment("events_unknown", outside(domain, counts), (("view", view.name),))
+        domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
+        unknown = {} if domain is None else {"events_unknown": outside(domain, counts)}
+        yield from self._store(view, start, row, before, charged_rows(key, paid), rows, windows_released=1, **unknown)
 
     def _store(
         self,
@@ -325,16 +328,19 @@ class ReleaseEngine:
         before: Sequence[Change],
         behind: Sequence[Change],
         rows: Rows,
+        **amounts: int,
     ) -> Iterator[Effect]:
-        """Store a window and let it leave; forget its counts in the table."""
+        """Store a window and let it leave; forget its counts in the table, and count what became of it."""
         mark = self._marks[view.name]
         mark.next_ms = view.window.shape.next(start)
         mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
         self._last_slots[view.name] = row.slot_ms
         self._arrivals.forget(view.name, start)
         counts = window_key(BUCKET, view.name, start)
+        those = [Counted(name, view.name, amount, start, 1) for name, amount in amounts.items()]
         yield Commit(
             [
+                counted(those, rows),
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
@@ -344,6 +350,7 @@ class ReleaseEngine:
             ]
         )
         yield Leave(view.name, start, row.slot_ms)
+        yield from (one.increment for one in those)
 
     # -- sharpening -------------------------------------------------------------------------------------------
 
@@ -369,7 +376,7 @@ class ReleaseEngine:
         clearance = self._clearances.of(audience)
         changed: list[Change] = []
         leaving: list[Leave] = []
-        tally: Counter[tuple[str, str]] = Counter()
+        those: list[Counted] = []
         left, room = SHARPENED_AT_ONCE, BYTES_AT_ONCE
         while windows and left and room > 0:
             view, start = windows.popleft()
@@ -383,13 +390,13 @@ class ReleaseEngine:
             changed += sharpened
             refused = row.turned_down.get(audience) == clearance.number
             leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
-            tally["sharpenings_refused" if refused else "windows_sharpened", view.name] += 1
+            counter = "sharpenings_refused" if refused else "windows_sharpened"
+            those.append(Counted(counter, view.name, 1, start, row.departures))
         if not windows:
             changed += self._clearances.finish(audience)
-        yield Commit(changed)
+        yield Commit([counted(those, rows), *changed])
         yield from leaving
-        for (name, view_name), amount in tally.items():
-            yield Increment(name, amount, (("view", view_name),))
+        yield from (one.increment for one in those)
 
     def _view_row(self, name: str) -> tuple[bytes, bytes]:
         return VIEW + text(name), encode(self._marks[name])

@@ -9,6 +9,7 @@ from itertools import islice
 
 from stream_dp.releases.pieces import Change, forgotten_records, waiting_records
 from stream_dp.releases.rows import WINDOW, Departure, stored_window
+from stream_dp.releases.totals import LATE, Counted, counted
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
 from stream_dp.windows.keys import encode, window_key
 
@@ -34,6 +35,8 @@ class Outboxes:
         """A heap of (slot, view, start of the window)."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
+        self._late: set[tuple[str, int]] = set()
+        """Those of them that left at a later slot than their own."""
 
     def add(self, leave: Leave) -> None:
         """Carry out a `Leave`."""
@@ -74,10 +77,12 @@ class Outboxes:
                 batch.append(message)
                 size += len(message.value or b"")
             last[view, start] = departure.number
+            if departure.slot_ms < slot_ms:
+                self._late.add((view, start))
             late[view] += departure.slot_ms < slot_ms
         yield from self._publish(batch, slot_ms, last)
         for view, missed in sorted(late.items()):
-            yield Increment("releases_late", missed, (("view", view),))
+            yield Increment(LATE, missed, (("view", view),))
 
     def _leaving(self, view: str, start: int, slot_ms: int, rows: Rows) -> Departure | None:
         """What leaves of a window: one departure. What is behind it waits until that one is settled.
@@ -116,7 +121,13 @@ class Outboxes:
                     left += forgotten_records(view, start, departure) if departure.number <= number else []
                 row.outbox = [departure for departure in row.outbox if departure.number > number]
                 changed.append((window_key(WINDOW, view, start), encode(row)))
-        yield Commit([*changed, *left])  # in this order: no outbox stands without its records
+        late = [
+            Counted(LATE, view, 1, start, number)
+            for (view, start), number in settled.items()
+            if (view, start) in self._late
+        ]
+        yield Commit([counted(late, rows), *changed, *left])  # in this order: no outbox stands without its records
         for window, number in settled.items():
             if self._published[window] == number:
                 del self._published[window]
+                self._late.discard(window)

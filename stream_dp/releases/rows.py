@@ -11,6 +11,7 @@
 | `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` population, period, call | what is reserved for a `Call` |
 | `c` audience | `ClearanceRow`: the newest grant of an audience |
+| `n` | `totals.TotalsRow`: how many windows of each view were released, refused, lost, sharpened and late |
 
 A population stands in keys as its ledger's fingerprint, and a period as its start and its end: what was spent stays
 what it is, however ledgers and views are called and whatever periods are configured later.
@@ -37,7 +38,7 @@ from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.shape import Stretch, Tiling
 
 BUCKET, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"v", b"t", b"o", b"w"
-PROMISE, LEDGER, RESERVATION, CLEARANCE = b"p", b"l", b"r", b"c"
+PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
 
 _PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
 _END_AT = _PERIOD_AT + len(moment(0))

@@ -2,21 +2,24 @@
 
 | key | value |
 |---|---|
-| `m` source | `Marker`: how far the source is counted; the commit point of a chunk |
+| `m` source | `Marker`: how far the source is counted, and the totals so far; the commit point of a chunk |
 | `j` view, start, sequence | `JournalRow`: what one chunk added to one window, in as many rows as it takes |
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from stream_dp.windows.effects import Increment
 from stream_dp.windows.keys import encode, window_key
 from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
 MARKER, JOURNAL = b"m", b"j"
+REPEATS = ("duplicate", "clipped")
+"""Why an event is refused for what its user has in its window: their number tells of that window."""
 
 _SEQUENCE = struct.Struct(">I")
 
@@ -43,6 +46,33 @@ class ViewMark(msgspec.Struct, array_like=True):
     same whenever that is done again."""
     purging: list[tuple[int, int]]
     """Windows handed on whose journal rows may still stand in the changelog: (start, number of rows)."""
+    closed: int = 0
+    """How many windows were handed on."""
+    counted: int = 0
+    """How many contributions they had."""
+    unknown: int = 0
+    """How many of these are about keys outside the view's list."""
+    refused: dict[str, int] = {}
+    """How many events were refused, by reason."""
+    repeats: dict[str, int] = {}
+    """Those of them that were `REPEATS`, when windows were handed on last."""
+
+    def hand_on(self, stop_ms: int, gone: list[tuple[int, int]], windows: int) -> None:
+        """Go on behind windows that were handed on.
+
+        Args:
+            stop_ms: start of the first one that was not.
+            gone: what is to be purged of them.
+            windows: how many they are.
+        """
+        self.open_from_ms, self.purging = stop_ms, gone
+        self.closed += windows
+        self.repeats = {reason: self.refused[reason] for reason in REPEATS if reason in self.refused}
+
+    @property
+    def shown(self) -> dict[str, int]:
+        """How many events were refused, by reason, without what tells of a window that is open."""
+        return {reason: amount for reason, amount in self.refused.items() if reason not in REPEATS} | self.repeats
 
 
 class Marker(msgspec.Struct, array_like=True):
@@ -52,6 +82,31 @@ class Marker(msgspec.Struct, array_like=True):
     tick_ms: int
     """The latest time of a tick; -1 before the first, as `offset` is before the first record."""
     views: dict[str, ViewMark]
+    consumed: int = 0
+    """How many records were read up to `offset`."""
+    watermarks: int = 0
+    """How many of them were watermarks."""
+    refused: dict[str, int] = {}
+    """How many were refused for every view, by reason."""
+
+    def totals(self) -> Iterator[Increment]:
+        """What was counted since the first record; no count among them is about a window that is open."""
+        yield Increment("events_consumed", self.consumed)
+        yield Increment("watermarks_read", self.watermarks)
+        yield from _refusals(self.refused, "")
+        for name, mark in self.views.items():
+            yield from _refusals(mark.shown, name)
+            for counter, amount in (
+                ("events_counted", mark.counted),
+                ("events_unknown", mark.unknown),
+                ("windows_closed", mark.closed),
+            ):
+                yield Increment(counter, amount, (("view", name),))
+
+
+def _refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
+    for reason, amount in refused.items():
+        yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
 
 
 class JournalRow(msgspec.Struct, array_like=True):

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
-from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, ViewMark, journal_key
+from stream_dp.windows.count_rows import JOURNAL, MARKER, REPEATS, JournalRow, Marker, ViewMark, journal_key
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import LOST, Partial, parts_of
-from stream_dp.windows.merging import drop_except
+from stream_dp.windows.merging import drop_except, outside
 from stream_dp.windows.open_windows import OpenWindow, Shelves, tables_of
 from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES, cut, row_size
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
@@ -92,13 +92,12 @@ class PartitionCounter:
             _ViewState(view, ViewMark(view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, []))
             for view in views
         ]
-        self._offset = -1
-        self._tick_ms = -1
+        self._marker = Marker(-1, -1, {state.view.name: state.mark for state in self._views})
 
     @property
     def next_offset(self) -> int:
         """The offset behind the last record whose effect is stored."""
-        return self._offset + 1
+        return self._marker.offset + 1
 
     @property
     def takes_long(self) -> bool:
@@ -114,8 +113,7 @@ class PartitionCounter:
         """
         self._rows = rows
         stored = rows.get(self._marker_key())
-        marker = decode(Marker, stored) if stored is not None else Marker(-1, -1, {})
-        self._offset, self._tick_ms = marker.offset, marker.tick_ms
+        marker = self._marker = decode(Marker, stored) if stored is not None else Marker(-1, -1, {})
         self._check_moved(marker, rows)
         rolled_back: list[tuple[bytes, None]] = []
         for state in self._views:
@@ -132,7 +130,7 @@ class PartitionCounter:
                     if start in purging:
                         continue
                     row = decode(JournalRow, value)
-                    if row.last_offset > self._offset:
+                    if row.last_offset > marker.offset:
                         rolled_back.append((key, None))
                     else:
                         window = state.windows.setdefault(start, OpenWindow())
@@ -141,6 +139,7 @@ class PartitionCounter:
                 yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
             yield Commit(rolled_back)
+        marker.views = {state.view.name: state.mark for state in self._views}
         kept = self._configured | {name for name in self._counted_elsewhere(rows) if self._alone}
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in kept), rows)
         yield from self._purge(self._views)
@@ -166,13 +165,15 @@ class PartitionCounter:
             now_ms: the wall time of the tick behind them, the first that was made when they stood in the log.
         """
         last = records[-1].offset
-        fresh = [record for record in records if record.offset > self._offset]
+        fresh = [record for record in records if record.offset > self._marker.offset]
         yield Increment("events_consumed", len(records))
         if len(fresh) < len(records):
             yield Increment("events_replayed", len(records) - len(fresh))
         if not fresh:
             return
         decoded = self._decoder.decode(fresh)
+        self._marker.consumed += len(fresh)
+        self._marker.watermarks += len(decoded.watermarks)
         if decoded.watermarks:
             yield Increment("watermarks_read", len(decoded.watermarks))
         refused = [(offset, reason, "") for offset, reason in decoded.refused]
@@ -206,8 +207,8 @@ class PartitionCounter:
                     window.rows += 1
                 window.settle(row, self._most, self._shelves)
         yield from self._refuse(refused)
-        self._offset = last
-        yield Commit([*changed, self._marker()])
+        self._marker.offset = last
+        yield Commit([*changed, self._marker_row()])
         yield from self._hand_on()
 
     def ticks(self, times_ms: Sequence[int]) -> Step:
@@ -218,12 +219,12 @@ class PartitionCounter:
                 says nothing new: the tick is read again, or the clock was set back.
         """
         for now_ms in times_ms:
-            if now_ms > self._tick_ms:
+            if now_ms > self._marker.tick_ms:
                 for state in self._views:
                     self._pass(state, now_ms)
                     self._close(state, now_ms)
-                self._tick_ms = now_ms
-        yield Commit([self._marker()])
+                self._marker.tick_ms = now_ms
+        yield Commit([self._marker_row()])
         yield from self._hand_on()
 
     @staticmethod
@@ -259,12 +260,14 @@ class PartitionCounter:
     def _refuse(self, refused: Sequence[tuple[int, str, str]]) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
         letters: dict[tuple[int, str], list[str]] = {}
-        every = [state.view.name for state in self._views]
+        marks = self._marker.views
         for offset, reason, view in refused:
             tally[reason, view] = tally.get((reason, view), 0) + 1
-            if reason not in ("duplicate", "clipped"):
-                letters.setdefault((offset, reason), []).extend([view] if view else every)
+            if reason not in REPEATS:
+                letters.setdefault((offset, reason), []).extend([view] if view else marks)
         for (reason, view), amount in sorted(tally.items()):
+            total = marks[view].refused if view else self._marker.refused
+            total[reason] = total.get(reason, 0) + amount
             yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
         if letters:
             yield Send([self._dead_letters(self._partition, *place, views) for place, views in letters.items()])
@@ -274,7 +277,7 @@ class PartitionCounter:
         mark = state.mark
         if state.view.clock == "wall":
             mark.clock_ms = max(mark.clock_ms, now_ms)
-        elif mark.heard_ms is None or now_ms - self._tick_ms > _NOBODY_THERE_MS:
+        elif mark.heard_ms is None or now_ms - self._marker.tick_ms > _NOBODY_THERE_MS:
             mark.heard_ms = now_ms
         elif now_ms - mark.heard_ms >= state.view.idle_ms:
             mark.clock_ms += now_ms - mark.heard_ms
@@ -295,25 +298,29 @@ class PartitionCounter:
             for state in closed:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
+                unknown = mark.unknown
                 starts = view.windows.starts(mark.open_from_ms, stop)
                 partials = (message for start in starts for message in self._partials(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
                 gone = [(start, state.windows.pop(start)) for start in starts if start in state.windows]
-                mark.purging = [(start, window.rows) for start, window in gone]
-                mark.open_from_ms = stop
+                mark.hand_on(stop, [(start, window.rows) for start, window in gone], len(starts))
                 for _, window in gone:
                     window.drop()
-                yield Commit([self._marker()])
+                yield Commit([self._marker_row()])
                 yield Increment("windows_closed", len(starts), (("view", view.name),))
+                if view.domain is not None:
+                    yield Increment("events_unknown", mark.unknown - unknown, (("view", view.name),))
             yield from self._purge(closed)
 
     def _partials(self, state: _ViewState, start: int) -> Iterator[Message]:
-        view, closed = state.view, state.mark.closed_ms
+        view, mark = state.view, state.mark
         for bucket, table in enumerate(self._tables(state, start)):
+            mark.counted += sum(table.values())
+            mark.unknown += outside(view.domain, table) if view.domain is not None else 0
             parts = parts_of(table)
             for part, counts in enumerate(parts):
-                partial = Partial(view.name, start, bucket, self._partition, closed, part, len(parts), counts)
+                partial = Partial(view.name, start, bucket, self._partition, mark.closed_ms, part, len(parts), counts)
                 yield self._outlet(partial)
 
     def _tables(self, state: _ViewState, start: int) -> Iterable[dict[str, int]]:
@@ -354,9 +361,8 @@ class PartitionCounter:
     def _marker_key(self) -> bytes:
         return MARKER + text(self._source)
 
-    def _marker(self) -> tuple[bytes, bytes]:
-        views = {state.view.name: state.mark for state in self._views}
-        return self._marker_key(), encode(Marker(self._offset, self._tick_ms, views))
+    def _marker_row(self) -> tuple[bytes, bytes]:
+        return self._marker_key(), encode(self._marker)
 
 
 def _changed(view: str) -> str:

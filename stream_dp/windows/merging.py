@@ -12,7 +12,6 @@ since the merged counts may be what was lost.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
@@ -146,28 +145,20 @@ class BucketMerger:
         if not complete:
             return
         deletes: list[tuple[bytes, None]] = []
-        unknown: Counter[str] = Counter()
-        messages = (message for bucket in complete for message in self._merged(bucket, rows, deletes, unknown))
+        messages = (message for bucket in complete for message in self._merged(bucket, rows, deletes))
         for some in cut(messages, lambda message: message.size, CHUNK_BYTES):
             yield Send(some)
         windows = dict.fromkeys((bucket.view, bucket.start_ms) for bucket in complete)
         puts = [(bucket_key(FINISHED, *bucket), b"") for bucket in complete]
         yield Commit([*puts, *deletes, *self._outdated(windows, rows)])
-        for name, amount in unknown.items():  # behind the markers: a bucket is finished once
-            yield Increment("events_unknown", amount, (("view", name),))
         for bucket in complete:
             del self._waiting[bucket]
         for view, start in windows:
             prefix = window_key(PARTIAL, view, start)
             yield Erase(prefix, after(prefix))
 
-    def _merged(
-        self, bucket: _Bucket, rows: Rows, deletes: list[tuple[bytes, None]], unknown: Counter[str]
-    ) -> Iterator[Message]:
-        """The messages of a complete bucket.
-
-        The rows that it is made of are added to what is to be deleted, its unknown keys to those of its view.
-        """
+    def _merged(self, bucket: _Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
+        """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""
         total: dict[str, int] = {}
         closed = 0
         whole = all(come.whole for come in self._waiting[bucket].values())
@@ -181,10 +172,7 @@ class BucketMerger:
         if not whole:
             yield self._outlet(_lost(bucket, closed))
             return
-        view = self._views[bucket.view]
-        if view.domain is not None:
-            unknown[view.name] += outside(view.domain, total)
-        parts = parts_of(view.needed(total))
+        parts = parts_of(self._views[bucket.view].needed(total))
         for part, counts in enumerate(parts):
             yield self._outlet(MergedBucket(*bucket, closed, part, len(parts), counts))
 

@@ -1,0 +1,93 @@
+"""How many windows were released, refused, lost, sharpened and late: totals that are stored with what they count.
+
+One row holds those of all views of a partition, and what was added to them last. It stands first in the commit of what
+it counts, so a crash in that commit may leave the row alone: then `taken_back` finds that what was added last is not
+stored. So everything is counted once, as often as it is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from stream_dp.releases.pieces import Change
+from stream_dp.releases.rows import TOTALS, VIEW, ViewRow, stored_window
+from stream_dp.windows.effects import Increment, Rows
+from stream_dp.windows.keys import decode, encode, text
+
+LATE = "releases_late"
+
+
+class Counted(msgspec.Struct, array_like=True):
+    """What is added to the total of a view, and how to know that it has come to pass."""
+
+    counter: str
+    view: str
+    amount: int
+    start_ms: int
+    """The window that it is about, or the last one."""
+    departure: int
+    """Which of its departures; 0: none, the view has stepped over it."""
+
+    @property
+    def increment(self) -> Increment:
+        """The same as an effect."""
+        return Increment(self.counter, self.amount, (("view", self.view),))
+
+    def is_stored(self, rows: Rows) -> bool:
+        """Whether that which was counted stands in the table, or has left it."""
+        if not self.departure:
+            stored = rows.get(VIEW + text(self.view))
+            return stored is not None and decode(ViewRow, stored).next_ms > self.start_ms
+        row = stored_window(self.view, self.start_ms, rows)
+        if self.counter == LATE:
+            return row is None or all(departure.number > self.departure for departure in row.outbox)
+        return row is not None and row.departures >= self.departure
+
+
+class TotalsRow(msgspec.Struct, array_like=True):
+    """The totals of a partition."""
+
+    views: dict[str, dict[str, int]] = {}
+    """By view and counter."""
+    last: list[Counted] = []
+    """What was added last, as long as a crash may have left it out."""
+
+    def add(self, one: Counted, sign: int = 1) -> None:
+        """Add something, or take it back."""
+        found = self.views.setdefault(one.view, {})
+        found[one.counter] = found.get(one.counter, 0) + sign * one.amount
+
+
+def counted(those: Iterable[Counted], rows: Rows) -> Change:
+    """The row that goes first in the commit of what it counts."""
+    row = _stored(rows)
+    row.last = list(those)
+    for one in row.last:
+        row.add(one)
+    return TOTALS, encode(row)
+
+
+def taken_back(rows: Rows) -> list[Change]:
+    """What a crash asks for, before anything else is changed: the row without what it counts and is not stored."""
+    row = _stored(rows)
+    undone = [one for one in row.last if not one.is_stored(rows)]
+    if not undone:
+        return []
+    row.last = []
+    for one in undone:
+        row.add(one, -1)
+    return [(TOTALS, encode(row))]
+
+
+def stored_totals(rows: Rows) -> Iterator[Increment]:
+    """The totals of a partition, as they are stored."""
+    for view, found in _stored(rows).views.items():
+        for counter, amount in found.items():
+            yield Increment(counter, amount, (("view", view),))
+
+
+def _stored(rows: Rows) -> TotalsRow:
+    stored = rows.get(TOTALS)
+    return TotalsRow() if stored is None else decode(TotalsRow, stored)
