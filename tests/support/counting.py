@@ -12,10 +12,11 @@ from zlib import crc32
 import pytest
 
 from stream_dp.windows import count_rows, counting, merge_rows, merging
+from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.keys import decode, encode, text
 from stream_dp.windows.merge_rows import Partial
 from stream_dp.windows.open_windows import Shelf
 from stream_dp.windows.shape import Tiling
@@ -185,6 +186,15 @@ def small_sizes() -> Iterator[None]:
         yield
 
 
+Totals = dict[tuple[str, tuple[tuple[str, str], ...]], int]
+
+
+def totals(machine: Machine, source: str = "visits") -> Totals:
+    """The stored totals of a source that are not zero, by counter and labels."""
+    marker = decode(Marker, machine.rows[MARKER + text(source)])
+    return {(one.name, one.labels): one.amount for one in marker.totals() if one.amount}
+
+
 def letters(sent: Sequence[Message]) -> Counter[tuple[int, str]]:
     """(offset, reason) of the dead letters among messages."""
     return Counter((offset, reason) for offset, reason, _ in letters_by_view(sent))
@@ -311,6 +321,20 @@ class Oracle:
     def tally(self) -> Counter[tuple[str, str]]:
         """How often each (reason, view) was refused."""
         return Counter((reason, view) for _, reason, view in self.refused)
+
+    def totals(self, entries: Sequence[Entry]) -> Totals:
+        """What the records add up to when every window is closed, without zeros."""
+        found: Totals = {("events_consumed", ()): len(entries)}
+        found["watermarks_read", ()] = sum(not entry.value and bool(entry.headers) for entry in entries)
+        for (reason, name), amount in self.tally().items():
+            found["events_refused", (("reason", reason), ("view", name))] = amount
+        for one in self.views:
+            label, starts = (("view", one.view.name),), one.closed_windows()
+            items = [item for (start, _), held in one.held.items() if start in starts for item in held]
+            found["windows_closed", label] = len(starts)
+            found["events_counted", label] = len(items)
+            found["events_unknown", label] = sum(item not in (one.view.domain or items) for item in items)
+        return {key: amount for key, amount in found.items() if amount}
 
     def letters(self) -> Counter[tuple[int, str, str]]:
         """The dead letters of what was refused, each once; what a user did too often leaves none."""

@@ -39,6 +39,7 @@ from stream_dp.releases.rows import (
     promise_key,
     read_ledgers,
 )
+from stream_dp.releases.totals import stored_totals
 from stream_dp.windows.effects import Leave, Message, Rows, Step
 from stream_dp.windows.keys import bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
@@ -192,6 +193,11 @@ class WholeEngine(ReleaseEngine):
                 self.outboxes.add(effect)
             else:
                 yield effect
+
+
+def totals(machine: Machine) -> dict[tuple[str, str], int]:
+    """The stored totals that are not zero, by counter and view."""
+    return {(one.name, dict(one.labels)["view"]): one.amount for one in stored_totals(machine) if one.amount}
 
 
 @dataclass

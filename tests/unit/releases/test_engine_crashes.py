@@ -6,6 +6,7 @@ record with its earlier copies (`tests.support.releasing.Auditor`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
@@ -15,12 +16,14 @@ from stream_dp.accounting import encode_cost
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
+from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.rows import (
     BUCKET,
     LEDGER,
     PROMISE,
     RESERVATION,
     TABLE,
+    TOTALS,
     VIEW,
     WINDOW,
     ledger_key,
@@ -28,7 +31,7 @@ from stream_dp.releases.rows import (
 )
 from stream_dp.windows.keys import text, window_key
 from tests.support.machine import newest
-from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan
+from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan, totals
 
 SCARCE = plan(('epsilon: "40"', 'epsilon: "159/10"'), ("period: 4s", "period: 3s"))
 """A period pays for two windows of both views at the start, 12.04, and for one that is sharpened to fine, 2."""
@@ -106,6 +109,23 @@ def test_the_uncut_run_releases_refuses_sharpens_and_begins_a_new_period(whole: 
         *((view, 3000, 1, "release", "fine") for view in both),
     }
     assert whole.reader.standing() == set()
+    views = Counter((record.type, record.revision == 1, view) for view in both for record in every(whole, view))
+    names = {
+        ("release", True): "windows_released",
+        ("refusal", True): "windows_refused",
+        ("release", False): "windows_sharpened",
+        ("refusal", False): "sharpenings_refused",
+    }
+    audiences = len(whole.plan.views["pages"].audiences)
+    assert totals(whole.machine) == {
+        (names[kind, first], view): number // (audiences if first else 1)
+        for (kind, first, view), number in views.items()
+    }
+
+
+def every(desk: Desk, view: str) -> list[AnyRecord]:
+    """All records of a view, of all audiences."""
+    return [record for audience in desk.plan.views[view].audiences for record in desk.records(view, audience)]
 
 
 @either
@@ -311,5 +331,5 @@ def test_what_an_audience_came_later_than_is_given_once_wherever_the_process_end
 
 def test_the_row_that_a_release_is_made_with_is_stored_beside_every_window() -> None:
     rows = {key[:1] for key in WHOLE.machine.rows}
-    assert rows == {PROMISE, LEDGER, TABLE, VIEW, WINDOW, b"c"}
+    assert rows == {PROMISE, LEDGER, TABLE, VIEW, WINDOW, TOTALS, b"c"}
     assert {VIEW + text("pages"), VIEW + text("tops")} <= WHOLE.machine.rows.keys()

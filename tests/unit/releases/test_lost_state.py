@@ -21,7 +21,7 @@ from stream_dp.releases.rows import BUCKET, TABLE, WINDOW, read_ledgers
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import window_key
 from tests.support.phases import PHASES
-from tests.support.releasing import DELTA, ONLY_PAGES, PARTS, Desk, buckets_of, keyed, plan
+from tests.support.releasing import DELTA, ONLY_PAGES, PARTS, Desk, buckets_of, keyed, plan, totals
 
 HOME = {"home": 40, "cart": 12}
 PAGES = plan(ONLY_PAGES)
@@ -377,6 +377,7 @@ def test_a_crash_while_a_loss_is_accepted_charges_too_much_or_exactly_never_too_
     for start, worst in spent.items():
         assert worst <= desk.ledger(start).spent
         assert desk.ledger(start).spent <= worst * 2
+    assert totals(desk.machine) == {("windows_lost", view): 5 for view in BOTH.views}, "counted once all the same"
     for start in (5000, 6000):
         desk.give("pages", start, HOME)
     assert starts(desk)[5:] == [start for start in (5000, 6000) if start >= begun]

@@ -17,7 +17,7 @@ from stream_dp.releases.rows import TABLE, WINDOW
 from stream_dp.windows.effects import Commit, Leave, Message, Publish, Step
 from stream_dp.windows.keys import window_key
 from tests.support.machine import newest
-from tests.support.releasing import ONLY_PAGES, Desk, buckets_of, plan
+from tests.support.releasing import ONLY_PAGES, Desk, buckets_of, plan, totals
 
 HOME = {"home": 40, "cart": 12}
 BOTH = plan()
@@ -280,6 +280,27 @@ def test_a_run_cut_at_any_effect_publishes_the_bytes_of_an_uncut_run_in_their_or
         assert newest(desk.published()) == newest(whole.published())
         assert desk.machine.rows == whole.machine.rows
         assert list(dict.fromkeys(published(desk))) == in_order
+
+
+def test_a_late_window_is_counted_once_wherever_publishing_it_is_cut() -> None:
+    """One that left in time and comes again after a crash is late then: it is the last time that readers see."""
+
+    def run(cut: int) -> Desk:
+        desk = held()
+        desk.give("pages", 0, HOME, CLOSED)
+        desk.give("pages", 1000, HOME, CLOSED)
+        desk.slot(SLOT + 1000)
+        desk.give("pages", 2000, HOME, CLOSED + 2000)
+        desk.machine.cut_after = cut
+        desk.slot(SLOT + 3000)
+        desk.machine.cut_after = None
+        desk.reader.restart()
+        return desk
+
+    for cut in range(60):
+        desk = run(cut)
+        assert totals(desk.machine) == {("windows_released", "pages"): 3, ("releases_late", "pages"): 3}
+    assert desk.machine.points > 60
 
 
 # -- sharpening -----------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from tests.support.counting import (
     loaded,
     partials,
     small_sizes,
+    totals,
     view,
     watermark,
 )
@@ -42,7 +43,7 @@ MARKER_KEY = MARKER + text("visits")
 VIEWS = (
     view("wall", max_ahead_ms=30),
     view("event", clock="event", length_ms=7, first_ms=-14, grace_ms=2, items_per_user=1, idle_ms=25, buckets=3),
-    view("single", length_ms=25, grace_ms=0, items_per_user=3, buckets=1, max_ahead_ms=12),
+    view("single", length_ms=25, grace_ms=0, items_per_user=3, buckets=1, max_ahead_ms=12, domain={"a", "b"}),
     view("other", clock="event", length_ms=20, grace_ms=5, max_ahead_ms=9, idle_ms=15),
 )
 HORIZON = 140
@@ -128,6 +129,7 @@ def test_the_two_logs_decide_what_is_counted_and_refused_whatever_is_read_first_
         machine = play(script, script.cuts)
 
     assert handed_on(machine.sent) == expected(oracle)
+    assert totals(machine) == oracle.totals(script.entries)
     assert all(one.closed_windows()[-1] + one.view.windows.length_ms > 60 for one in oracle.views)
     assert machine.rows.keys() == {MARKER_KEY}
     assert machine.unerased(JOURNAL) == []
@@ -222,6 +224,35 @@ def test_a_run_whose_recovery_is_cut_as_well_hands_on_what_an_uncut_run_does() -
             assert handed_on(machine.sent) == {"wall": WALL, "event": EVENT}
             assert machine.rows.keys() == {MARKER_KEY}
             assert machine.unerased(JOURNAL) == []
+
+
+def test_totals_are_the_same_wherever_a_run_is_cut_and_tell_of_no_window_that_is_open() -> None:
+    """Three events of the window and two that are one too many show when it closes, and a late one at once."""
+    listed = view("all", domain={"a"}, items_per_user=1)
+    refused, label = "events_refused", (("view", "all"),)
+
+    def of(reason: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return refused, (("reason", reason), *label)
+
+    def chunk(*entries: Entry) -> Callable[[PartitionCounter], Step]:
+        return lambda one: one.chunk(entries, 14)
+
+    first = [event(0, "u1", "a", 11), event(1, "u2", "b", 12), event(2, "u2", "b", 12)]
+    second = [event(3, "u3", "b", 12), event(4, "u1", "c", 13), event(5, "u1", "c", 3), Entry(6, b"u1", b"{")]
+    steps = [lambda one: one.ticks([13]), chunk(*first), chunk(*second), lambda one: one.ticks([23])]
+    early = {("events_consumed", ()): 7, of("late"): 1, (refused, (("reason", "malformed_json"), ("view", ""))): 1}
+    closed = {
+        **{("events_counted", label): 3, ("events_unknown", label): 2, ("windows_closed", label): 2},
+        **{of("clipped"): 1, of("duplicate"): 1},
+    }
+    for stop, due in ((3, early | {("windows_closed", label): 1}), (4, early | closed)):
+        whole = Machine()
+        deliver(whole, lambda: counter(listed), steps[:stop])
+        assert totals(whole) == due
+        for cut in range(whole.points):
+            machine = Machine()
+            deliver(machine, lambda: counter(listed), steps[:stop], cuts=[cut], again=cut % 3)
+            assert totals(machine) == due
 
 
 def test_records_are_stored_before_dead_letters_are_forgotten_and_letters_before_the_commit_point() -> None:

@@ -389,40 +389,6 @@ def test_partials_sent_again_after_their_markers_expired_leave_no_counts() -> No
     assert merging.standing() == set()
 
 
-# -- keys outside a list --------------------------------------------------------------------------------------------
-
-LISTED = view("all", domain={"a"}, needed=lambda counts: {item: n for item, n in counts.items() if item == "a"})
-UNKNOWN = ("events_unknown", (("view", "all"),))
-
-
-@pytest.mark.usefixtures("sizes")
-def test_what_is_outside_a_list_is_counted_when_its_bucket_is_finished() -> None:
-    merging = reader(LISTED, VIEWS[1])
-    every = messages(partials_of("all", 0, WINDOW) + partials_of("top", 0, WINDOW))
-    merging.write(every[:-1])
-    merging.write(every)
-    merging.restart()
-    merging.write(every)
-    assert summed(counts for (name, *_), counts in merged(merging.machine).items() if name == "all") == {"a": 4}
-    assert {key: n for key, n in merging.machine.counts.items() if key[0] == UNKNOWN[0]} == {UNKNOWN: 7}
-
-
-@pytest.mark.usefixtures("sizes")
-def test_what_is_outside_a_list_is_never_counted_twice_though_a_merge_is_cut_anywhere() -> None:
-    """A crash takes the counters of its process with it; the next process counts what was not finished."""
-    every = messages(partials_of("all", 0, WINDOW))
-    whole = reader(LISTED, at_once=3)
-    whole.write(every)
-    found = set()
-    for cut in range(whole.machine.points):
-        merging = reader(LISTED, cuts=[cut], back=9, at_once=3)
-        merging.write(every)
-        merging.restart()
-        found.add(merging.machine.counts[UNKNOWN])
-    assert 7 in found
-    assert max(found) == 7
-
-
 # -- the top of a bucket --------------------------------------------------------------------------------------------
 
 ITEMS = st.sampled_from(["a", "b", "ab", "é", "\uffff", "\U0001f600", "", "z", "\x00"])
