@@ -85,6 +85,7 @@ def _losses(plan: Plan) -> dict[str, str]:
         topics.control: "grants that no worker had read, and where views without a start began; grants that were "
         "carried out hold",
         topics.orders: "grants on their way: write those again that were not carried out",
+        topics.status: "nothing that lasts: workers say how they are every few seconds",
         topics.accounts: "what `stream-dp ledger` shows of the past; the ledger itself stands elsewhere",
     }
     for view in plan.views.values():

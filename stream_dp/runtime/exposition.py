@@ -1,7 +1,8 @@
 """The metrics of a worker as Prometheus reads them: ways through the pipeline and how it is, never content.
 
-The counters are exact, also while a window is open, so who may read them is inside the trust boundary, as who may read
-`counters.json` is.
+The counters are exact, so who may read them is inside the trust boundary, as who may read `counters.json` is. None is a
+count of a window that is open. What became of the data is told by partition, by the worker that has it, and goes on at
+the next one where this one ended.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from stream_dp.config.plan import Plan
 from stream_dp.runtime.health import Health
+from stream_dp.runtime.metrics import OF_A_PROCESS
 from stream_dp.windows.effects import ROWS_LOADED
+
+if TYPE_CHECKING:
+    from stream_dp.runtime.worker import Worker
 
 PREFIX = "stream_dp_"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -28,26 +32,28 @@ class Counted(NamedTuple):
     """What a counter counts, and the names of its labels."""
 
     meaning: str
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ("partition",)
 
+
+_OF_A_VIEW = ("view", "partition")
 
 COUNTERS = MappingProxyType(
     {
         "events_consumed": Counted("Records read from the source topics, watermarks and refused ones among them."),
-        "events_replayed": Counted("Records that were read again after a restart and had been counted before."),
-        "events_counted": Counted("Contributions of events to windows.", ("view",)),
-        "events_refused": Counted("Records and events that were not counted.", ("reason", "view")),
-        "events_unknown": Counted("Counted events whose key is on no public list, when a window is over.", ("view",)),
+        "events_replayed": Counted("Records that were read again after a restart and had been counted before.", ()),
+        "events_counted": Counted("Contributions of events to windows that are closed.", _OF_A_VIEW),
+        "events_refused": Counted("Records and events that were not counted.", ("reason", *_OF_A_VIEW)),
+        "events_unknown": Counted("Those of them whose key is on no public list.", _OF_A_VIEW),
         "watermarks_read": Counted("Watermark records read from the source topics."),
-        "partials_repeated": Counted("Partial counts that came again after a crash and were passed over."),
-        ROWS_LOADED: Counted("Stored rows that were read back into memory."),
-        "windows_closed": Counted("Windows closed, once for every partition of the source.", ("view",)),
-        "windows_released": Counted("Windows released.", ("view",)),
-        "windows_refused": Counted("Windows refused, since the ledger did not cover them.", ("view",)),
-        "windows_lost": Counted("Windows that are not released, since state was lost.", ("view",)),
-        "windows_sharpened": Counted("Released windows that were released sharper to an audience.", ("view",)),
-        "sharpenings_refused": Counted("Those that were not, since the ledger did not cover it.", ("view",)),
-        "releases_late": Counted("Windows that left at a later slot than their own.", ("view",)),
+        "partials_repeated": Counted("Partial counts that came again after a crash and were passed over.", ()),
+        ROWS_LOADED: Counted("Stored rows that were read back into memory.", ()),
+        "windows_closed": Counted("Windows closed, once for every partition of the source.", _OF_A_VIEW),
+        "windows_released": Counted("Windows released.", _OF_A_VIEW),
+        "windows_refused": Counted("Windows refused, since the ledger did not cover them.", _OF_A_VIEW),
+        "windows_lost": Counted("Windows that are not released, since state was lost.", _OF_A_VIEW),
+        "windows_sharpened": Counted("Released windows that were released sharper to an audience.", _OF_A_VIEW),
+        "sharpenings_refused": Counted("Those that were not, since the ledger did not cover it.", _OF_A_VIEW),
+        "releases_late": Counted("Windows that left at a later slot than their own.", _OF_A_VIEW),
     }
 )
 """Every counter of the pipeline (`stream_dp.windows.effects.Increment`)."""
@@ -56,15 +62,13 @@ COUNTERS = MappingProxyType(
 class Exposition:
     """The page of a worker. It is made from its state when somebody asks, and stays as it is for `STEP_SECONDS`."""
 
-    def __init__(self, plan: Plan, health: Health, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, health: Health, clock: Callable[[], float] = time.monotonic) -> None:
         """Set up the page.
 
         Args:
-            plan: the configuration, whose views and ledgers are the values of labels.
             health: knows the worker as soon as there is one.
             clock: seconds that only grow.
         """
-        self._views = sorted(plan.views)
         self._health = health
         self._clock = clock
         self._page = b""
@@ -98,19 +102,21 @@ class Exposition:
         for ledger, ratio in worker.host.balances.ratios().items():
             left.add_metric([ledger], ratio)
         yield left
-        for name, counted in COUNTERS.items():
-            yield self._counter(name, counted, worker.counters.by_labels(name))
+        yield from _counters(worker)
 
-    def _counter(self, name: str, counted: Counted, amounts: dict[tuple[tuple[str, str], ...], int]) -> Metric:
-        """A counter; it begins at 0 where all its labels are known, so that its first increase is one."""
-        family = CounterMetricFamily(PREFIX + name, counted.meaning, labels=counted.labels)
-        if counted.labels == ("view",):
-            amounts = {(("view", view),): 0 for view in self._views} | amounts
-        elif not counted.labels:
-            amounts = {(): 0} | amounts
-        for labels, amount in sorted(amounts.items()):
-            family.add_metric([value for _, value in labels], amount)
-        return family
+
+def _counters(worker: Worker) -> Iterator[Metric]:
+    """The counters; those of the process begin at 0, so that their first increase is one."""
+    families = {
+        name: CounterMetricFamily(PREFIX + name, counted.meaning, labels=counted.labels)
+        for name, counted in COUNTERS.items()
+    }
+    for partition, standing in worker.standings().items():
+        for total in standing.totals:
+            families[total.name].add_metric([*dict(total.labels).values(), str(partition)], total.amount)
+    for name in OF_A_PROCESS & families.keys():
+        families[name].add_metric([], worker.counters.total(name))
+    yield from families.values()
 
 
 def _gauge(name: str, meaning: str, value: float) -> Metric:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from stream_dp.windows.effects import Increment
+from stream_dp.windows.effects import ROWS_LOADED, Increment
 
 log = logging.getLogger("stream_dp.worker")
 
 
+OF_A_PROCESS = frozenset({"events_replayed", "partials_repeated", ROWS_LOADED, "grants"})
+"""The counters that say what a process did. All others say what became of the data, and are stored with it."""
+
+
 class Counters:
-    """Process-local totals since the start of a worker."""
+    """Counters by name and labels."""
 
     def __init__(self) -> None:
         self._totals: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
@@ -21,6 +26,15 @@ class Counters:
     def add(self, count: Increment) -> None:
         """Carry out a `Increment`."""
         self._totals[count.name, count.labels] += count.amount
+
+    def take(self, counts: Iterable[Increment]) -> None:
+        """Carry out several."""
+        for count in counts:
+            self.add(count)
+
+    def __iter__(self) -> Iterator[Increment]:
+        """All counters, as what they have come to."""
+        return (Increment(name, amount, labels) for (name, labels), amount in self._totals.items())
 
     def total(self, name: str, **labels: str) -> int:
         """The sum of a counter over all label values that contain `labels`."""

@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StorageError, StreamDPError
+from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.computing import measure
@@ -25,6 +25,7 @@ from stream_dp.runtime.keys import key_id, load_key
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
 from stream_dp.runtime.refusals import not_allowed
+from stream_dp.runtime.reporting import reporting
 from stream_dp.runtime.serving import Address, serving
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
@@ -68,7 +69,7 @@ async def run_worker(
     with locked(plan.data_dir):
         async with AsyncExitStack() as stack:
             if http is not None:
-                at = await stack.enter_async_context(serving(http, health, Exposition(plan, health)))
+                at = await stack.enter_async_context(serving(http, health, Exposition(health)))
                 log.info("/metrics, /livez and /readyz are on http://%s, for operators", at)
             watch = asyncio.create_task(_watch_start(plan, start, stop))
             for computing in await asyncio.to_thread(measure, plan):
@@ -82,7 +83,7 @@ async def run_worker(
             except OutageError as error:  # threads of an application that started in part would keep the process
                 leave(1, f"error: {error}")
             counters = CountersFile(plan.data_dir)
-            crash = asyncio.create_task(_end_on_crash(worker, stop, counters))
+            crash = asyncio.create_task(_end_on_crash(worker, stop))
             if worker.crash_reason() is not None:
                 await crash
             await worker.loaded()
@@ -90,7 +91,7 @@ async def run_worker(
             log.info("worker of %s is running: %d views on %s%s", plan.name, len(plan.views), plan.broker, worker.share)
             while not stop.given:
                 await _first(stop.wait(), asyncio.sleep(REPORT_SECONDS))
-                counters.write(worker.counters)
+                counters.write(worker.totals())
         crash.cancel()
     log.info("worker of %s stopped", plan.name)
 
@@ -104,14 +105,12 @@ async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:
     leave(1, f"error: the worker did not start: for {within} it waited for {start.waits_for}")
 
 
-async def _end_on_crash(worker: Worker, stop: Stop, counters: CountersFile) -> None:
+async def _end_on_crash(worker: Worker, stop: Stop) -> None:
     """End the process at once, with what was acknowledged and nothing more; the next start reads the rest again."""
     await worker.crashed()
     reason = worker.crash_reason()
     if reason is not None and not isinstance(reason, StreamDPError):
         reason = not_allowed(worker.plan.broker.address, reason) or reason
-    if not isinstance(reason, StorageError):  # the disk has refused already
-        counters.write(worker.counters)
     if stop.given:
         leave(0, f"worker of {worker.plan.name} stopped; what it had at hand is read again by the next start")
     if isinstance(reason, ConfigError | ParameterError):
@@ -160,22 +159,23 @@ async def running(
     settled = await start.patiently(
         lambda: prepare(plan, client, key_id(prf_key), accept_loss=accept_loss, backfill=backfill)
     )
-    start.wait_for("the group, until workers that run with another configuration have ended")
-    await start.patiently(lambda: admit(plan, settled, client))
-    worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
-    health.worker = worker
-    start.wait_for(worker.words)
-    try:
-        await worker.start()
-    except KafkaError as error:
-        if (refused := not_allowed(plan.broker.address, error)) is not None:
-            raise refused from error
-        raise OutageError(f"the broker went away during the start: {error}; start the worker again") from error
-    try:
-        yield worker
-    finally:
-        await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
-        worker.host.forget()
+    async with reporting(plan, client, health):
+        start.wait_for("the group, until workers that run with another configuration have ended")
+        await start.patiently(lambda: admit(plan, settled, client))
+        worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
+        health.worker = worker
+        start.wait_for(worker.words)
+        try:
+            await worker.start()
+        except KafkaError as error:
+            if (refused := not_allowed(plan.broker.address, error)) is not None:
+                raise refused from error
+            raise OutageError(f"the broker went away during the start: {error}; start the worker again") from error
+        try:
+            yield worker
+        finally:
+            await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
+            worker.host.forget()
 
 
 async def _first(*waiting: Any) -> None:

@@ -1,8 +1,8 @@
 """The names and settings of every topic, and who holds what: the trust boundary in one place.
 
 Public: the release topics. Inside the trust boundary: source, dead letters, partials, merged and the changelogs (exact
-counts or user data), ticks (how many records the sources have), and the accounts (what selections have cost, whoever
-may read them). Without data: control, orders.
+counts or user data), ticks (how many records the sources have), the accounts (what selections have cost, whoever
+may read them), and the status (how many events were counted). Without data: control, orders.
 """
 
 from __future__ import annotations
@@ -83,6 +83,11 @@ class Topics:
         return f"{self.app}-accounts"
 
     @property
+    def status(self) -> str:
+        """How each worker is and how far its partitions are, for operators; one partition."""
+        return f"{self.app}-status"
+
+    @property
     def owners(self) -> TopicSpec:
         """The topic in which all applications of a prefix claim theirs."""
         return self._made(TopicSpec(self.made.prefix + OWNERS_TOPIC, 1, {"cleanup.policy": "compact"}))
@@ -132,6 +137,7 @@ class Topics:
     def all(self, plan: Plan) -> list[TopicSpec]:
         """Every topic of the application except its sources, in the order in which they are created."""
         everywhere = self.partitions
+        an_hour = {"retention.ms": "3600000", "segment.ms": "600000"}
         a_day = {"retention.ms": "86400000", "segment.ms": "3600000"}
         specs = [
             TopicSpec(self.ticks, everywhere, a_day),
@@ -140,6 +146,7 @@ class Topics:
             TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
             TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact"}),
             TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
+            TopicSpec(self.status, 1, {"cleanup.policy": "compact,delete", **an_hour}),
         ]
         specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())

@@ -20,8 +20,9 @@ from stream_dp.runtime.host import Agent, Host
 from stream_dp.runtime.lists import ListWatch
 from stream_dp.runtime.membership import protocol
 from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.metrics import OF_A_PROCESS, Counters
 from stream_dp.runtime.slots import Publisher
+from stream_dp.runtime.standing import Standing, standings
 from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
 from stream_dp.runtime.watch import LOOK_SECONDS, Watch
 
@@ -97,8 +98,20 @@ class Worker:
 
     @property
     def counters(self) -> Counters:
-        """What was counted since its start."""
+        """What this process counted since its start, also in windows that are open."""
         return self.host.counters
+
+    def standings(self) -> dict[int, Standing]:
+        """How far its partitions are, by number."""
+        return standings(self.plan, self.tables)
+
+    def totals(self) -> Counters:
+        """What was counted in its partitions since their first records, and what this process did."""
+        totals = Counters()
+        for standing in self.standings().values():
+            totals.take(standing.totals)
+        totals.take(count for count in self.counters if count.name in OF_A_PROCESS)
+        return totals
 
     async def start(self) -> None:
         """Start the application, and return when it has joined and recovered, or has crashed."""

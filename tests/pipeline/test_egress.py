@@ -52,7 +52,7 @@ async def answers(app: Application) -> dict[str, str]:
     """What the HTTP port of a worker says, by path."""
     health = Health(Start())
     health.worker = app.worker
-    async with serving(Address(LOOPBACK, 0), health, Exposition(app.plan, health)) as (_, port):
+    async with serving(Address(LOOPBACK, 0), health, Exposition(health)) as (_, port):
         return {path: (await get(port, path))[1] for path in ("/metrics", "/livez", "/readyz", "/nothing")}
 
 

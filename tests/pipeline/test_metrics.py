@@ -41,7 +41,7 @@ async def test_a_scrape_reads_what_was_counted_released_and_left(launch: Launch)
     await app.wait_for_releases(pages.name, 2)
     await app.wait_for_releases(top.name, 1)
 
-    async with serving(Address(LOOPBACK, 0), health, Exposition(app.plan, health)) as (_, port):
+    async with serving(Address(LOOPBACK, 0), health, Exposition(health)) as (_, port):
         assert await get(port, "/readyz") == (200, "ok\n")
         status, page = await get(port, "/metrics")
     found = parsed(page)

@@ -57,7 +57,7 @@ def test_every_counter_of_the_package_is_described_and_nothing_else() -> None:
 
 async def test_every_metric_is_described_to_operators_with_its_labels(worker: Worker) -> None:
     await worker._timers.tick()
-    families = list(Exposition(worker.plan, health_of(worker)).collect())
+    families = list(Exposition(health_of(worker)).collect())
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     assert names == METRICS.keys()
     for name, counted in COUNTERS.items():
@@ -70,7 +70,7 @@ async def test_counters_stand_on_the_page_with_their_labels_and_begin_at_zero(wo
     worker.counters.add(Increment("events_refused", 2, (("reason", "late"), ("view", view))))
     worker.counters.add(Increment("events_refused", 3, (("reason", "null_key"), ("view", ""))))
     worker.counters.add(Increment("windows_released", 5, (("view", view),)))
-    found = parsed(Exposition(worker.plan, health_of(worker)).page().decode())
+    found = parsed(Exposition(health_of(worker)).page().decode())
 
     assert found["stream_dp_events_consumed_total", ()] == 11
     assert found["stream_dp_events_refused_total", (("reason", "late"), ("view", view))] == 2
@@ -85,7 +85,7 @@ async def test_a_worker_that_runs_says_which_share_it_has_and_when_it_ticked(
 ) -> None:
     before = worker.host.clock_ms() // 1000
     await worker._timers.tick()
-    found = parsed(Exposition(worker.plan, health_of(worker)).page().decode())
+    found = parsed(Exposition(health_of(worker)).page().decode())
 
     for name, value in {"ready": 1, "broker_silent": 0, "partitions_owned": 3, "recovering": 0}.items():
         assert found[f"stream_dp_{name}", ()] == value
@@ -95,12 +95,12 @@ async def test_a_worker_that_runs_says_which_share_it_has_and_when_it_ticked(
     assert before <= ticked <= worker.host.clock_ms() // 1000
 
     monkeypatch.setattr(worker.app.outage, "_since", 0.0)
-    silent = parsed(Exposition(worker.plan, health_of(worker)).page().decode())
+    silent = parsed(Exposition(health_of(worker)).page().decode())
     assert (silent["stream_dp_ready", ()], silent["stream_dp_broker_silent", ()]) == (0, 1)
 
 
 async def test_before_there_is_a_worker_the_page_says_that_it_is_not_ready(worker: Worker) -> None:
-    page = Exposition(worker.plan, Health(Start())).page().decode()
+    page = Exposition(Health(Start())).page().decode()
     assert parsed(page) == {("stream_dp_ready", ()): 0, ("stream_dp_broker_silent", ()): 0}
 
 
@@ -111,7 +111,7 @@ async def test_a_worker_that_has_yet_to_join_is_not_ready_and_has_nothing(
     start = Worker.start
 
     async def looked_at(worker: Worker) -> None:
-        seen.append(parsed(Exposition(worker.plan, health_of(worker)).page().decode()))
+        seen.append(parsed(Exposition(health_of(worker)).page().decode()))
         await start(worker)
 
     monkeypatch.setattr(Worker, "start", looked_at)
@@ -125,7 +125,7 @@ async def test_a_worker_that_has_yet_to_join_is_not_ready_and_has_nothing(
 
 async def test_the_page_stays_as_it_is_for_ten_seconds(worker: Worker) -> None:
     clock = Clock()
-    page = Exposition(worker.plan, health_of(worker), clock)
+    page = Exposition(health_of(worker), clock)
 
     def consumed() -> float:
         return parsed(page.page().decode())["stream_dp_events_consumed_total", ()]

@@ -24,7 +24,7 @@ async def test_probes_are_answered_before_there_is_a_worker_while_it_runs_and_wh
 ) -> None:
     start = Start()
     health = Health(start)
-    async with serving(FREE, health, Exposition(worker.plan, health)) as (_, port):
+    async with serving(FREE, health, Exposition(health)) as (_, port):
         start.wait_for("the broker at here:9092")
         assert await get(port, "/livez") == (200, "ok\n")
         assert await get(port, "/readyz") == (503, "waiting for the broker at here:9092\n")
@@ -41,7 +41,7 @@ async def test_probes_are_answered_before_there_is_a_worker_while_it_runs_and_wh
 async def test_metrics_are_in_the_text_format_of_prometheus_and_nothing_else_is_served(worker: Worker) -> None:
     health = Health(Start())
     health.worker = worker
-    async with serving(FREE, health, Exposition(worker.plan, health)) as (_, port):
+    async with serving(FREE, health, Exposition(health)) as (_, port):
         status, page = await get(port, "/metrics")
         assert status == 200
         assert parsed(page)["stream_dp_ready", ()] == 1
@@ -51,7 +51,7 @@ async def test_metrics_are_in_the_text_format_of_prometheus_and_nothing_else_is_
 
 async def test_an_address_that_cannot_be_listened_at_is_said_in_one_sentence(worker: Worker) -> None:
     health = Health(Start())
-    page = Exposition(worker.plan, health)
+    page = Exposition(health)
     port = free_port()
     with socket.socket() as other:
         other.bind((LOOPBACK, port))
@@ -78,7 +78,7 @@ class Plan:
 
 async def run():
     health = Health(Start())
-    async with serving(Address("127.0.0.1", int(sys.argv[1])), health, Exposition(Plan, health)) as address:
+    async with serving(Address("127.0.0.1", int(sys.argv[1])), health, Exposition(health)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"GET /livez HTTP/1.0\\r\\n\\r\\n")
         print((await reader.readline()).decode(), end="", flush=True)

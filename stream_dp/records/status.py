@@ -1,0 +1,67 @@
+"""What the topic `<app>-status` holds: how each worker is, for operators alone.
+
+Nothing in it comes from a user or an item. How many events were counted is in it, of windows that are closed; how many
+records wait is in it, too. So it stands inside the trust boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stream_dp.errors import StateError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class ViewStatus(_Part):
+    """How far one partition has counted a view."""
+
+    clock_ms: int = Field(description="What the view's clock shows: everything before it has been seen.")
+    open_from_ms: int = Field(description="Start of the first window that is open.")
+
+
+class PartitionStatus(_Part):
+    """How far one partition is, by what is stored of it."""
+
+    lag: Mapping[str, int] = Field(description="By source: records that stand in it and are not counted.")
+    views: Mapping[str, ViewStatus] = Field(description="By view; none that was never counted.")
+    released: Mapping[str, int] = Field(
+        description="Start of the first window that is not released or refused, of the views whose ledger lives here."
+    )
+    totals: Mapping[str, int] = Field(description="Counters since the first record, those that are not zero.")
+
+
+class WorkerStatus(_Part):
+    """How a worker is."""
+
+    schema_version: Literal[1] = Field(description="Version of this form.")
+    code_version: str = Field(description="Version of the stream-dp that runs.")
+    instance: str = Field(description="Name of the worker: its application, its machine, and a hash of its folder.")
+    since_ms: int = Field(description="When its process began.")
+    at_ms: int = Field(description="When it said so.")
+    waits_for: str = Field(description="What it waits for; nothing if it is ready.")
+    partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
+
+
+def encode_status(status: WorkerStatus) -> bytes:
+    """The bytes of a record."""
+    return status.model_dump_json().encode()
+
+
+def decode_status(data: bytes) -> WorkerStatus:
+    """The inverse; fields that it does not know are left out.
+
+    Raises:
+        StateError: it is no such record.
+    """
+    try:
+        return WorkerStatus.model_validate_json(data)
+    except ValidationError:
+        raise StateError(
+            "a record of the status topic cannot be read: use the stream-dp that the workers run, or a later one"
+        ) from None

@@ -1,0 +1,110 @@
+"""A worker says how it is: a small record every few seconds, in the topic that `stream-dp status` reads.
+
+It says so from the moment at which there are topics, so that what a start waits for is known to others, too. Who stops
+takes its record back; who is killed falls silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from aiokafka.errors import KafkaError
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import StreamDPError
+from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
+from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.health import Health
+from stream_dp.runtime.membership import instance_id
+from stream_dp.runtime.standing import Standing
+from stream_dp.runtime.topics import Topics, sources_of
+from stream_dp.version import __version__
+
+log = logging.getLogger("stream_dp.worker")
+
+REPORT_SECONDS = 10.0
+FAREWELL_SECONDS = 1.0
+"""How long a stop waits for a broker to take the record back."""
+
+
+@asynccontextmanager
+async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator[None]:
+    """Say how a worker is until the context is left.
+
+    Args:
+        plan: its plan.
+        client: of its broker.
+        health: knows what it waits for, and the worker as soon as there is one.
+    """
+    topic, key = Topics.of(plan).status, instance_id(plan).encode()
+    since_ms = _now_ms()
+
+    async def report() -> None:
+        while True:
+            try:
+                status = await current(plan, client, health, since_ms)
+                await client.publish([Outgoing(topic, 0, key, encode_status(status))])
+            except (StreamDPError, KafkaError) as error:
+                log.debug("the status cannot be published: %s", error)
+            await asyncio.sleep(REPORT_SECONDS)
+
+    task = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        with suppress(StreamDPError, KafkaError, TimeoutError):
+            await asyncio.wait_for(client.publish([Outgoing(topic, 0, key, None)]), FAREWELL_SECONDS)
+
+
+async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> WorkerStatus:
+    """How a worker is now.
+
+    Args:
+        plan: its plan.
+        client: says where the sources end.
+        health: of the worker.
+        since_ms: when its process began.
+    """
+    worker = health.worker
+    standings = worker.standings() if worker is not None else {}
+    places = [TP(topic, partition) for partition, standing in standings.items() for topic in standing.counted]
+    ends = await client.ends(places) if places else {}
+    return WorkerStatus(
+        schema_version=1,
+        code_version=__version__,
+        instance=instance_id(plan),
+        since_ms=since_ms,
+        at_ms=_now_ms(),
+        waits_for=health.waits_for,
+        partitions={
+            partition: _partition(
+                plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.counted}
+            )
+            for partition, standing in standings.items()
+        },
+    )
+
+
+def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> PartitionStatus:
+    lag, views = {}, {}
+    for topic, source in sources_of(plan).items():
+        if topic not in standing.counted:
+            continue
+        marker = standing.counted[topic]
+        lag[source.name] = max(0, ends[topic] - (0 if marker is None else marker.offset + 1))
+        for name, mark in (marker.views if marker is not None else {}).items():
+            views[name] = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
+    totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
+    return PartitionStatus(lag=lag, views=views, released=standing.released, totals=totals)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,87 @@
+"""How far the partitions of a worker are, by what stands in their tables: totals, clocks, windows.
+
+Whoever takes a partition over goes on with the same numbers, and a crash takes nothing of them with it. None is about
+a window that is open: the counts of a window are added when it closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from stream_dp.config.plan import Plan
+from stream_dp.releases.rows import VIEW, ViewRow
+from stream_dp.releases.totals import LATE, stored_totals
+from stream_dp.runtime.fence import PartitionLostError
+from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.tables import DurableTable
+from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
+from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.effects import Increment, Rows
+from stream_dp.windows.keys import decode, text
+
+COUNTED = ("events_counted", "events_unknown", "windows_closed")
+SETTLED = (
+    *("windows_released", "windows_refused", "windows_lost", "windows_sharpened", "sharpenings_refused"),
+    *(LATE, "events_unknown"),
+)
+"""Totals of every view: where its source is counted, and where its ledger lives."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """How far one partition is.
+
+    Attributes:
+        totals: what was counted in it since its first record.
+        counted: how far it is counted, by topic of a source; None where it never was.
+        released: start of the first window that is not released or refused, of the views whose ledger lives in it.
+    """
+
+    totals: Counters = field(default_factory=Counters)
+    counted: dict[str, Marker | None] = field(default_factory=dict)
+    released: dict[str, int] = field(default_factory=dict)
+
+
+def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Standing]:
+    """How far the partitions are that a worker owns, by number.
+
+    Args:
+        plan: the application.
+        tables: of the worker.
+    """
+    found: dict[int, Standing] = {}
+    for name, read in ((COUNTS, _read_counts), (RELEASES, _read_releases)):
+        for partition in sorted(tables[name].owned):
+            with suppress(PartitionLostError):
+                read(plan, partition, tables[name].rows(partition), found.setdefault(partition, Standing()))
+    return found
+
+
+def _read_counts(plan: Plan, partition: int, rows: Rows, into: Standing) -> None:
+    totals = [Increment(name, 0) for name in ("events_consumed", "watermarks_read")]
+    for view in plan.views.values():
+        totals += _zeros(view.name, COUNTED)
+        source = view.source
+        if source.topic not in into.counted:
+            stored = rows.get(MARKER + text(source.name))
+            into.counted[source.topic] = marker = None if stored is None else decode(Marker, stored)
+            totals += marker.totals() if marker is not None else ()
+    into.totals.take(totals)
+
+
+def _read_releases(plan: Plan, partition: int, rows: Rows, into: Standing) -> None:
+    topics = Topics.of(plan)
+    here = [view.name for view in plan.views.values() if topics.ledger_partition(view.ledger) == partition]
+    for name in here:
+        stored = rows.get(VIEW + text(name))
+        if stored is not None:
+            into.released[name] = decode(ViewRow, stored).next_ms
+        into.totals.take(_zeros(name, SETTLED))
+    into.totals.take(one for one in stored_totals(rows) if dict(one.labels)["view"] in here)
+
+
+def _zeros(view: str, names: Iterable[str]) -> Iterator[Increment]:
+    """So that a total is there before it first grows."""
+    return (Increment(name, 0, (("view", view),)) for name in names)
