@@ -47,7 +47,14 @@ async def test_a_scrape_reads_what_was_counted_released_and_left(launch: Launch)
     found = parsed(page)
 
     def total(name: str, **labels: str) -> float:
-        return found[f"stream_dp_{name}_total", tuple(sorted(labels.items()))]
+        """Over all partitions, as `sum without (partition)` has it."""
+        wanted = tuple(sorted(labels.items()))
+        return sum(
+            value
+            for (key, found_labels), value in found.items()
+            if key == f"stream_dp_{name}_total"
+            and tuple(one for one in found_labels if one[0] != "partition") == wanted
+        )
 
     assert status == 200
     assert total("events_consumed") == len(events) + 1 + app.plan.partitions

@@ -9,13 +9,20 @@ from pathlib import Path
 import pytest
 
 import stream_dp
+from stream_dp.releases.rows import TOTALS
+from stream_dp.releases.totals import LATE, TotalsRow
 from stream_dp.runtime import exposition
 from stream_dp.runtime.exposition import COUNTERS, STEP_SECONDS, Exposition
 from stream_dp.runtime.health import Health
+from stream_dp.runtime.metrics import OF_A_PROCESS
+from stream_dp.runtime.standing import COUNTED, SETTLED
 from stream_dp.runtime.starting import Start
+from stream_dp.runtime.topics import COUNTS, RELEASES, sources_of
 from stream_dp.runtime.worker import Worker
 from stream_dp.testing import application
+from stream_dp.windows.count_rows import MARKER, Marker, ViewMark
 from stream_dp.windows.effects import ROWS_LOADED, Increment
+from stream_dp.windows.keys import encode, text
 from tests.support.operating import METRICS
 from tests.support.probes import Samples, parsed
 
@@ -37,22 +44,27 @@ def health_of(worker: Worker) -> Health:
     return health
 
 
-def counted_in_the_package() -> set[tuple[str, tuple[str, ...]]]:
-    """Name and labels of every `Increment` that is written with them."""
-    found = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Increment":
-                name, _, *labels = map(ast.unparse, node.args)
-                keys = [ast.unparse(pair.elts[0]) for pair in node.args[2].elts] if labels else []  # type: ignore[attr-defined]
-                found.add((name.strip("'"), tuple(key.strip("'") for key in keys)))
-    return found
+def counted_in_the_package() -> set[str]:
+    """Names of counters that the package writes down: of effects, and of what is stored."""
+    called = [
+        node
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Increment", "Counted", "self._store")
+    ]
+    named = {ast.unparse(node.args[0]).strip("'") for node in called if not isinstance(node.func, ast.Attribute)}
+    return named | {word.arg for node in called for word in node.keywords if word.arg is not None}
 
 
 def test_every_counter_of_the_package_is_described_and_nothing_else() -> None:
-    found = counted_in_the_package() - {("name", ("view",)), ("ROWS_LOADED", ())}
-    found |= {(name, ("view",)) for name in ("windows_sharpened", "sharpenings_refused")} | {(ROWS_LOADED, ())}
-    assert found == {(name, counted.labels) for name, counted in COUNTERS.items()}
+    """Those of a total whose name is a variable, and of one of several, are named here."""
+    found = counted_in_the_package() - {"name", "counter", "reason", "self.counter", "ROWS_LOADED", "LATE"}
+    found |= {"windows_sharpened", "sharpenings_refused", ROWS_LOADED, LATE}
+    assert found == COUNTERS.keys()
+    assert {*COUNTED, *SETTLED, "events_consumed", "watermarks_read", "events_refused"} | OF_A_PROCESS == {
+        *COUNTERS,
+        "grants",
+    }
 
 
 async def test_every_metric_is_described_to_operators_with_its_labels(worker: Worker) -> None:
@@ -64,20 +76,45 @@ async def test_every_metric_is_described_to_operators_with_its_labels(worker: Wo
         assert METRICS[f"stream_dp_{name}_total"] == counted.labels
 
 
-async def test_counters_stand_on_the_page_with_their_labels_and_begin_at_zero(worker: Worker) -> None:
+async def test_what_is_stored_stands_on_the_page_by_partition_and_what_the_process_did_beside_it(
+    worker: Worker,
+) -> None:
+    """Another partition has zeros, and what is counted and not stored yet, or in an open window, is not there."""
     (view,) = worker.plan.views
-    worker.counters.add(Increment("events_consumed", 11))
-    worker.counters.add(Increment("events_refused", 2, (("reason", "late"), ("view", view))))
-    worker.counters.add(Increment("events_refused", 3, (("reason", "null_key"), ("view", ""))))
-    worker.counters.add(Increment("windows_released", 5, (("view", view),)))
+    (source,) = sources_of(worker.plan).values()
+    home = worker.host.topics.ledger_partition(worker.plan.views[view].ledger)
+    mark = ViewMark(
+        b"", 0, None, 0, 0, 0, [], closed=2, counted=7, refused={"late": 2, "clipped": 9}, repeats={"clipped": 1}
+    )
+    marker = Marker(10, 0, {view: mark}, consumed=11, watermarks=1, refused={"null_key": 3})
+    counts, releases = worker.tables[COUNTS], worker.tables[RELEASES]
+    await counts.commit(1, [(MARKER + text(source.name), encode(marker))], counts.owner(1))
+    totals = TotalsRow({view: {"windows_released": 5}, "removed": {"windows_released": 4}})
+    await releases.commit(home, [(TOTALS, encode(totals))], releases.owner(home))
+    worker.counters.add(Increment("events_consumed", 100))
+    worker.counters.add(Increment("events_replayed", 4))
     found = parsed(Exposition(health_of(worker)).page().decode())
 
-    assert found["stream_dp_events_consumed_total", ()] == 11
-    assert found["stream_dp_events_refused_total", (("reason", "late"), ("view", view))] == 2
-    assert found["stream_dp_events_refused_total", (("reason", "null_key"), ("view", ""))] == 3
-    assert found["stream_dp_windows_released_total", (("view", view),)] == 5
-    assert found["stream_dp_windows_refused_total", (("view", view),)] == 0
-    assert found["stream_dp_events_replayed_total", ()] == 0
+    def total(name: str, **labels: str) -> float:
+        return found[f"stream_dp_{name}_total", tuple(sorted(labels.items()))]
+
+    assert [total("events_consumed", partition=str(at)) for at in range(3)] == [0, 11, 0]
+    assert total("watermarks_read", partition="1") == 1
+    assert total("events_refused", reason="late", view=view, partition="1") == 2
+    assert total("events_refused", reason="clipped", view=view, partition="1") == 1
+    assert total("events_refused", reason="null_key", view="", partition="1") == 3
+    assert total("events_counted", view=view, partition="1") == 7
+    assert [total("windows_closed", view=view, partition=str(at)) for at in range(3)] == [0, 2, 0]
+    assert total("windows_released", view=view, partition=str(home)) == 5
+    assert total("windows_refused", view=view, partition=str(home)) == 0
+    assert total("events_replayed") == 4
+    assert total("partials_repeated") == 0
+    assert {dict(labels).get("view") for _, labels in found} == {None, "", view}
+    assert {name for name, amount in worker.totals().lines().items() if amount} == {
+        *("events_consumed", "events_replayed", "watermarks_read", f"windows_released{{view={view}}}"),
+        *(f"events_refused{{reason={reason},view={view}}}" for reason in ("late", "clipped")),
+        *("events_refused{reason=null_key,view=}", f"events_counted{{view={view}}}", f"windows_closed{{view={view}}}"),
+    }
 
 
 async def test_a_worker_that_runs_says_which_share_it_has_and_when_it_ticked(
@@ -120,19 +157,20 @@ async def test_a_worker_that_has_yet_to_join_is_not_ready_and_has_nothing(
     (found,) = seen
     assert {found[f"stream_dp_{name}", ()] for name in ("ready", "partitions_owned", "broker_silent")} == {0}
     assert ("stream_dp_last_tick_timestamp_seconds", ()) not in found
-    assert found["stream_dp_events_consumed_total", ()] == 0
+    assert found["stream_dp_events_replayed_total", ()] == 0
+    assert not [name for name, labels in found if "partition" in dict(labels)]
 
 
 async def test_the_page_stays_as_it_is_for_ten_seconds(worker: Worker) -> None:
     clock = Clock()
     page = Exposition(health_of(worker), clock)
 
-    def consumed() -> float:
-        return parsed(page.page().decode())["stream_dp_events_consumed_total", ()]
+    def replayed() -> float:
+        return parsed(page.page().decode())["stream_dp_events_replayed_total", ()]
 
-    assert consumed() == 0
-    worker.counters.add(Increment("events_consumed", 1))
+    assert replayed() == 0
+    worker.counters.add(Increment("events_replayed", 1))
     clock.now += STEP_SECONDS - 0.1
-    assert consumed() == 0
+    assert replayed() == 0
     clock.now += 0.1
-    assert consumed() == 1
+    assert replayed() == 1

@@ -73,9 +73,6 @@ from stream_dp.runtime.serving import Address, serving
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.stopping import start_over
 
-class Plan:
-    views = {}
-
 async def run():
     health = Health(Start())
     async with serving(Address("127.0.0.1", int(sys.argv[1])), health, Exposition(health)) as address:

@@ -35,6 +35,7 @@ def test_every_topic_is_created_once_under_its_name(plan: Plan) -> None:
         "app-control": 1,
         "app-orders": 5,
         "app-accounts": 1,
+        "app-status": 1,
         "app-counts-changelog": 5,
         "app-merges-changelog": 5,
         "app-releases-changelog": 5,
@@ -53,8 +54,8 @@ def test_topics_with_counts_are_erased_and_others_keep_what_they_hold(plan: Plan
     for spec in topics.all(plan):
         compacted = spec.config.get("cleanup.policy") == "compact"
         assert ("max.compaction.lag.ms" in spec.config) == (spec.name in raw), spec.name
-        assert compacted or spec.name in (topics.ticks, "app.dead-letters.visits"), spec.name
-        assert "retention.ms" not in spec.config or spec.name == topics.ticks
+        assert compacted or spec.name in (topics.ticks, topics.status, "app.dead-letters.visits"), spec.name
+        assert "retention.ms" not in spec.config or spec.name in (topics.ticks, topics.status)
 
 
 @pytest.mark.parametrize(("within", "quarter"), [("10s", 2500), ("20s", 5000), ("15m", 225_000)])
