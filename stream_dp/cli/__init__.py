@@ -13,7 +13,7 @@ from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
 
-_COMMANDS = ("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "kafka", "reproduce")
+_COMMANDS = ("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "status", "kafka", "reproduce")
 
 
 class _Commands(click.Group):
@@ -41,6 +41,7 @@ def cli() -> None:
     Run a worker:          stream-dp worker app.yaml
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
     See what is left:      stream-dp ledger app.yaml
+    See how it runs:       stream-dp status app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
 
     STREAM_DP_BROKER names a cluster, "host:port", and wins over the `broker` of every file; STREAM_DP_CACHE the folder

@@ -70,6 +70,7 @@ async def test_killed_worker_counts_every_visit_once_and_releases_every_window_o
             await dead()
         worker.start()
         await stream.assert_released()
+        await stream.assert_totals()
         assert await asyncio.to_thread(worker.terminate) == 0
 
         worker.start("--die-before", "commit releases:3")  # two load the engines; this one stores the grant

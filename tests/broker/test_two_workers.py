@@ -65,6 +65,7 @@ async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(pair: Pair
         first.start()
         await both_count(stream, first, second)
         await stream.assert_released()
+        await stream.assert_totals()
         assert [first.terminate(), second.terminate()] == [0, 0]
 
 
@@ -110,6 +111,7 @@ async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(pair:
         first.start()
         await stream.go_on(2)
         await stream.assert_released(refused=[5, 6, 7])
+        await stream.assert_totals(refused=3)
         assert first.terminate() == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -20,7 +20,8 @@ from stream_dp.releases.rows import OUTBOX, TABLE
 from stream_dp.runtime import memory
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
-from stream_dp.testing import Application, Event, Script, Watermark, count_script, expected_records, plan_from
+from stream_dp.testing import Application, Event, Raw, Watermark, count_script, expected_records, plan_from
+from tests.support.totals import stored_totals_of
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -46,7 +47,7 @@ def leave_behind(app: Application) -> None:
     app.plan = replace(app.plan, data_dir=copy)
 
 
-async def assert_released(app: Application, script: Script, windows: int) -> None:
+async def assert_released(app: Application, script: Sequence[Event | Watermark | Raw], windows: int) -> None:
     """Every audience has the oracle's record of every window, byte for byte, nothing else, charged once."""
     view = only_view(app)
     start = start_of(view)
@@ -57,6 +58,28 @@ async def assert_released(app: Application, script: Script, windows: int) -> Non
     (ledger,) = (await app.ledgers()).values()
     assert ledger.spent.epsilon == windows * 2
     assert not ledger.reserved
+    await assert_totals(app, script, windows)
+
+
+async def assert_totals(app: Application, script: Sequence[Event | Watermark | Raw], windows: int) -> None:
+    """What is stored, and what the worker that runs last says, is what was published, each record once."""
+    view, marks = only_view(app), sum(isinstance(one, Watermark) for one in script)
+    partitions, expected = view.source.partitions, count_script(view, start_of(view), script)
+    records = len(script) - marks + marks * partitions
+
+    async def counted() -> bool:
+        return (await stored_totals_of(app)).total("events_consumed") == records
+
+    await app.eventually(counted)
+    assert app.worker is not None
+    for totals in (await stored_totals_of(app), app.worker.totals()):
+        assert totals.total("events_consumed") == records
+        assert totals.total("watermarks_read") == marks * partitions
+        assert totals.total("events_counted") == sum(sum(table.values()) for table in expected.counts.values())
+        reasons = {dict(labels)["reason"] for labels in totals.by_labels("events_refused")}
+        assert {one: totals.total("events_refused", reason=one) for one in reasons} == expected.refused
+        assert totals.total("windows_closed") == windows * partitions
+        assert totals.total("windows_released") == windows
 
 
 @pytest.mark.parametrize("fresh_folder", [False, True], ids=["same folder", "fresh folder"])
@@ -216,7 +239,7 @@ async def test_changed_view_is_refused_before_it_touches_anything(launch: Launch
     await app.stop()
     leave_behind(app)
     await app.start()
-    await assert_released(app, [*script, *visits_of_minute(app, 1)], 2)
+    await assert_released(app, [*script, *visits_of_minute(app, 1), mark(app, 3)], 2)
 
 
 @in_memory
@@ -271,7 +294,7 @@ async def test_another_key_file_is_refused_and_the_former_one_goes_on(launch: La
 
     app.plan.key_file.write_bytes(key)
     await app.start()
-    await assert_released(app, script, 2)
+    await assert_released(app, [*script, mark(app, 3)], 2)
 
 
 @in_memory

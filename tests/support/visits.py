@@ -7,9 +7,12 @@ import random
 import uuid
 from collections.abc import Collection, Mapping
 
-from stream_dp.runtime.topics import Topics
+from faust.types import TP
+
+from stream_dp.runtime.topics import Topics, sources_of
 from stream_dp.testing import Application, Event, Watermark, count_script
 from tests.support.audit import Expected, Report, audit, gather
+from tests.support.totals import stored_totals_of
 from tests.support.views import start_of
 
 MINUTE = 60_000
@@ -202,6 +205,40 @@ class Stream:
         """Wait until everything that was fed is shown; all of it is right."""
         await self.wait_until_shown(within_s=within_s)
         (await self.audit(refused=refused)).assert_clean()
+
+    async def assert_totals(self, refused: int = 0) -> None:
+        """What the partitions have stored is what was published, each record once, whoever counted it.
+
+        Args:
+            refused: how many windows of every view but the exact one the budget did not pay for.
+        """
+        app = self.app
+        sources = sources_of(app.plan)
+        places = [TP(topic, at) for topic, source in sources.items() for at in range(source.partitions)]
+        published = sum((await app.client.ends(places)).values())
+
+        async def counted() -> bool:
+            return (await stored_totals_of(app)).total("events_consumed") >= published
+
+        await app.eventually(counted)
+        totals = await stored_totals_of(app)
+        assert totals.total("events_consumed") == published
+        assert totals.total("watermarks_read") == self.windows * len(places)
+        for view in self.views:
+            unpaid = 0 if view in self.exact else refused
+            found = {
+                name: totals.total(name, view=view.name)
+                for name in ("windows_closed", "windows_released", "windows_refused", "windows_lost")
+            }
+            assert found == {
+                "windows_closed": self.windows * view.source.partitions,
+                "windows_released": self.windows - unpaid,
+                "windows_refused": unpaid,
+                "windows_lost": 0,
+            }
+        for view in self.exact:
+            visits = sum(sum(counts.values()) for counts in self._counts.values())
+            assert totals.total("events_counted", view=view.name) == visits
 
     async def wait_until_sharpened(self, levels: Mapping[str, str], within_s: float = 60) -> None:
         """Wait until every audience has every window at the level that it was granted."""

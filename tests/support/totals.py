@@ -1,0 +1,29 @@
+"""The totals that an application has stored, as the changelogs of its tables have them."""
+
+from __future__ import annotations
+
+from stream_dp.releases.rows import TOTALS
+from stream_dp.releases.totals import TotalsRow
+from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
+from stream_dp.testing import Application
+from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.effects import Increment
+from stream_dp.windows.keys import decode
+
+
+async def stored_totals_of(app: Application) -> Counters:
+    """The sum over all partitions, whoever has them."""
+    found, topics = Counters(), Topics.of(app.plan)
+    for table in (COUNTS, RELEASES):
+        newest: dict[tuple[int, bytes], bytes] = {}
+        async for record in app.client.follow([topics.changelog(table)], until_end=True):
+            if record.key is not None and record.value is not None:
+                newest[record.partition, record.key] = record.value
+        for (_, key), value in newest.items():
+            if table == COUNTS and key.startswith(MARKER):
+                found.take(decode(Marker, value).totals())
+            elif table == RELEASES and key == TOTALS:
+                views = decode(TotalsRow, value).views.items()
+                found.take(Increment(name, n, (("view", view),)) for view, one in views for name, n in one.items())
+    return found
