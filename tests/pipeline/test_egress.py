@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable
+from io import StringIO
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
+from stream_dp.cli.status import look
+from stream_dp.cli.status.page import page
+from stream_dp.cli.status.summary import summary
+from stream_dp.runtime import reporting
 from stream_dp.runtime.exposition import Exposition
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.logs import JsonLines
@@ -56,9 +63,23 @@ async def answers(app: Application) -> dict[str, str]:
         return {path: (await get(port, path))[1] for path in ("/metrics", "/livez", "/readyz", "/nothing")}
 
 
+async def status_of(app: Application) -> dict[str, list[bytes]]:
+    """What the workers say of themselves in their topic, and what `stream-dp status` makes of it."""
+    reports = await look(app.plan, app.client)
+    assert any(part.totals for one in reports.said.values() for part in one.partitions.values())
+    found, text = summary(app.plan, reports), StringIO()
+    Console(file=text, width=500).print(page(app.plan, found))
+    rows = await app.read(Topics.of(app.plan).status)
+    return {
+        "status topic": [(key or b"") + (value or b"") for key, value in rows],
+        "status output": [text.getvalue().encode(), json.dumps(found.as_json()).encode()],
+    }
+
+
 async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_counters_metrics_or_answers_to_probes(
-    launch: Launch, caplog: pytest.LogCaptureFixture
+    launch: Launch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.1)
     caplog.set_level(logging.DEBUG, "stream_dp")
     caplog.set_level(logging.INFO)
     app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
@@ -67,6 +88,7 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_cou
     for view in app.plan.views:
         await app.wait_for_releases(view, 1)
     await app.eventually(lambda: dead_letters(app, 2))
+    await app.eventually(lambda: said_what_was_released(app))
 
     found = await public(app)
     said = "\n".join(f"{record.getMessage()} {record.exc_text or ''}" for record in caplog.records)
@@ -74,17 +96,26 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_cou
     answered = await answers(app)
     metrics = parsed(answered.pop("/metrics"))
     assert answered == {"/livez": "ok\n", "/readyz": "ok\n", "/nothing": "404: Not Found"}
-    assert {value for _, labels in metrics for _, value in labels} <= {*app.plan.views, *app.plan.ledgers, *REASONS, ""}
+    partitions = {str(number) for number in range(app.plan.partitions)}
+    names = {*app.plan.views, *app.plan.ledgers, *REASONS, *partitions, ""}
+    assert {value for _, labels in metrics for _, value in labels} <= names
     private = {
         "log": [said.encode()],
         "log of json": [JsonLines().format(record).encode() for record in caplog.records],
-        "counters": [str(worker.counters.lines()).encode()],
+        "counters": [str(worker.counters.lines()).encode(), str(worker.totals().lines()).encode()],
+        **(await status_of(app)),
         "metrics": [str(list(metrics)).encode()],
     }
     for place, texts in {**found, **private}.items():
         for secret in SECRETS:
             assert not any(secret in text for text in texts), (place, secret)
     assert any(b'"/0"' in text for texts in found.values() for text in texts), "the search would find what is there"
+
+
+async def said_what_was_released(app: Application) -> bool:
+    """Whether the worker has said so since the first window of every view was released."""
+    totals = summary(app.plan, await look(app.plan, app.client)).totals
+    return all(totals.get(f"windows_released{{view={view}}}") for view in app.plan.views)
 
 
 async def dead_letters(app: Application, number: int) -> bool:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import pytest
+
+from stream_dp.cli.status import look
+from stream_dp.cli.status.summary import Summary, summary
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import read_statements
+from stream_dp.runtime import reporting
 from stream_dp.runtime.exposition import Exposition
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.serving import LOOPBACK, Address, serving
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Raw, Watermark, count_script
+from stream_dp.windows.shape import Stretch
 from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, start_of
 
@@ -69,3 +75,49 @@ async def test_a_scrape_reads_what_was_counted_released_and_left(launch: Launch)
     ratios = {dict(labels)["ledger"]: value for (name, labels), value in found.items() if name.endswith("_ratio")}
     assert ratios == await left_by_the_accounts(app)
     assert all(0 < ratio < 1 for ratio in ratios.values())
+
+
+async def test_status_says_what_the_worker_has_counted_and_released_and_that_it_stopped(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One window of the minute before the last mark stays open: what it counted is in no total."""
+    monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.1)
+    app = await launch()
+    await app.start()
+    (view,) = app.plan.views.values()
+    start = start_of(view)
+    closed = [Event(f"u{user}", "/a", start + user) for user in range(50)]
+    opened = [Event(f"u{user}", "/b", start + MINUTE + user) for user in range(30)]
+    await app.publish([*closed, *opened, Watermark(start + MINUTE + 10_000)])
+    await app.wait_for_releases(view.name, 1)
+
+    async def said() -> Summary | None:
+        found = summary(app.plan, await look(app.plan, app.client))
+        complete = found.totals.get("events_consumed") == 80 + app.plan.partitions
+        return found if complete and found.totals.get(f"windows_released{{view={view.name}}}") else None
+
+    found = await app.eventually(said)
+    assert found.faults == []
+    assert without_late(found) == {
+        "events_consumed": 80 + app.plan.partitions,
+        "watermarks_read": app.plan.partitions,
+        f"events_counted{{view={view.name}}}": 50,
+        f"windows_closed{{view={view.name}}}": app.plan.partitions,
+        f"windows_released{{view={view.name}}}": 1,
+    }
+    assert found.lag == {view.source.name: dict.fromkeys(range(app.plan.partitions), 0)}
+    shown = found.views[view.name]
+    assert set(shown.clocks.values()) == {start + MINUTE + 10_000}
+    assert shown.open == (1, Stretch(start + MINUTE, start + 2 * MINUTE))
+    assert shown.released_to == start + MINUTE
+    assert sorted(found.budgets) == ["visitors"]
+
+    await app.stop()
+    stopped = summary(app.plan, await look(app.plan, app.client))
+    assert stopped.faults[0] == "no worker runs: start one with `stream-dp worker`"
+    assert without_late(stopped) == without_late(found)
+
+
+def without_late(found: Summary) -> dict[str, int]:
+    """The totals but for what follows from how busy the machine is."""
+    return {line: amount for line, amount in found.totals.items() if not line.startswith("releases_late")}

@@ -156,6 +156,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
         "grant",
         "tail",
         "ledger",
+        "status",
     ):  # the modules; the package's attributes of these names may be the commands
         monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=shared))
     return shared

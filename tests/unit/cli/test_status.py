@@ -1,0 +1,246 @@
+"""`stream-dp status`: what needs somebody comes first, and every partition counts once, whoever reported it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from stream_dp.cli.status.page import page
+from stream_dp.cli.status.summary import GONE_MS, SILENT_MS, Reports, Summary, summary
+from stream_dp.config.plan import Plan
+from stream_dp.errors import StateError
+from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
+from stream_dp.runtime.client import NO_GROUP, Group
+from stream_dp.runtime.memory import MemoryLog
+from tests.unit.cli.test_ledger import Office
+
+DAY = 86_400_000
+NOW = 20 * DAY + 3_600_000
+"""An hour into a day; windows last a day, and their grace, offset and slot are over."""
+STATUS = "visits-status"
+Make = Callable[..., Any]
+Reported = dict[str, WorkerStatus]
+
+
+def part(lag: int = 0, released: int | None = 20 * DAY, clock_ms: int = NOW, **totals: int) -> PartitionStatus:
+    """A partition in which both views are counted up to now; the ledger lives in it if something was released."""
+    views = {name: ViewStatus(clock_ms=clock_ms, open_from_ms=20 * DAY) for name in ("pages", "searches")}
+    settled = {} if released is None else {"pages": released, "searches": released}
+    return PartitionStatus(lag={"visits": lag}, views=views, released=settled, totals=totals)
+
+
+def worker(
+    name: str, parts: Mapping[int, PartitionStatus], at_ms: int = NOW - 3000, waits_for: str = ""
+) -> WorkerStatus:
+    return WorkerStatus(
+        schema_version=1,
+        code_version="0.1.0",
+        instance=name,
+        since_ms=19 * DAY,
+        at_ms=at_ms,
+        waits_for=waits_for,
+        partitions=parts,
+    )
+
+
+def of(plan: Plan, *workers: WorkerStatus, stopped: str = "", group: Group = NO_GROUP) -> Summary:
+    said = {one.instance: one for one in workers}
+    return summary(plan, Reports(NOW, said, frozenset({stopped} if stopped else ()), group))
+
+
+ONE = worker("one", {0: part(lag=5, events_consumed=10)})
+TWO = worker("two", {1: part(released=None, clock_ms=NOW - 5000, events_consumed=7, windows_closed=2)})
+
+
+def shown(plan: Plan, found: Summary, width: int = 120) -> str:
+    text = StringIO()
+    Console(width=width, file=text).print(page(plan, found))
+    return text.getvalue()
+
+
+# -- all is well ----------------------------------------------------------------------------------------------------
+
+
+def test_two_workers_that_share_all_partitions_are_well_and_add_up(visits: Plan) -> None:
+    found = of(visits, ONE, TWO)
+    assert found.faults == []
+    assert found.unowned == []
+    assert found.lag == {"visits": {0: 5, 1: 0}}
+    assert found.totals == {"events_consumed": 17, "windows_closed": 2}
+    text = shown(visits, found)
+    assert text.splitlines()[0].split() == ["visits", "at", "1970-01-21T01:00:00Z:", "all", "is", "well"]
+    lines = [line.split() for line in text.splitlines()]
+    assert ["one", "1970-01-20", "0.1.0", "0", "ready"] in lines
+    assert ["visits", "5", "0:", "5"] in lines
+    clock = ["1970-01-21T00:59:55Z", "in", "partition", "1"]
+    assert ["pages", *clock, "1,", "1970-01-21", "to", "1970-01-22", "1970-01-21", "1970-01-22T00:05:02Z"] in lines
+    assert ["events_consumed", "17"] in lines
+
+
+def test_a_partition_that_changes_hands_is_counted_once_as_it_was_said_last(visits: Plan) -> None:
+    taken = worker("two", {0: part(lag=2, events_consumed=12), 1: part(released=None, events_consumed=7)}, NOW - 1000)
+    found = of(visits, ONE, taken)
+    assert found.totals == {"events_consumed": 19}
+    assert found.lag == {"visits": {0: 2, 1: 0}}
+    assert found.reports.owners == {0: "two", 1: "two"}
+    assert found.faults == []
+
+
+def test_what_a_worker_that_has_stopped_had_counted_is_still_shown(visits: Plan) -> None:
+    found = of(visits, ONE, TWO, stopped="two")
+    assert found.totals == {"events_consumed": 17, "windows_closed": 2}
+    assert [one.instance for one in found.reports.workers] == ["one"]
+    assert found.unowned == [1]
+
+
+# -- what needs somebody --------------------------------------------------------------------------------------------
+
+SILENT = worker("two", TWO.partitions, NOW - SILENT_MS - 1000)
+BEHIND = worker("one", {0: part(released=19 * DAY)})
+
+
+@pytest.mark.parametrize(
+    ("workers", "group", "words"),
+    [
+        ([], NO_GROUP, ["no worker runs: start one with `stream-dp worker`"]),
+        (
+            [ONE],
+            NO_GROUP,
+            [
+                "partition 1 has no worker, and nothing of it is counted: wait for workers that start or recover, or "
+                "start more"
+            ],
+        ),
+        (
+            [ONE, SILENT],
+            NO_GROUP,
+            [
+                "partition 1 has no worker, and nothing of it is counted: wait for workers that start or recover, or "
+                "start more",
+                "worker two has said nothing for 31s: see whether it runs, and its log",
+            ],
+        ),
+        (
+            [ONE, worker("two", TWO.partitions, NOW - GONE_MS - 1)],
+            NO_GROUP,
+            [
+                "partition 1 has no worker, and nothing of it is counted: wait for workers that start or recover, or "
+                "start more"
+            ],
+        ),
+        (
+            [ONE, TWO, worker("three", {}, waits_for="the recovery of the tables: 12 rows of the changelogs to go")],
+            NO_GROUP,
+            ["worker three is not ready: it waits for the recovery of the tables: 12 rows of the changelogs to go"],
+        ),
+        (
+            [ONE, TWO],
+            Group("Stable", "", {"a": frozenset(), "b": frozenset(), "c": frozenset()}),
+            ["of 3 members of the group visits only 2 have said how they are"],
+        ),
+        ([ONE, TWO], Group("PreparingRebalance", "", {}), ["the workers are sharing the partitions anew"]),
+    ],
+    ids=["none", "unowned", "silent", "gone", "not ready", "more members", "sharing"],
+)
+def test_what_needs_somebody_is_said_first_in_a_sentence(
+    visits: Plan, workers: list[WorkerStatus], group: Group, words: list[str]
+) -> None:
+    found = of(visits, *workers, group=group)
+    assert found.faults == words
+    text = shown(visits, found, width=200)
+    assert text.splitlines()[0].endswith("needs attention")
+    assert [line.strip() for line in text.splitlines()[1 : len(words) + 1]] == [f"! {one}" for one in words]
+
+
+def test_a_view_whose_next_window_is_long_due_is_behind(visits: Plan) -> None:
+    due = of(visits, BEHIND, TWO).views["pages"].next_due
+    assert due is not None
+    assert due > 20 * DAY
+    found = of(visits, BEHIND, TWO)
+    assert [fault.split(",")[0] for fault in found.faults] == [
+        f"view {view} is behind: its next window was due at 1970-01-21T00:0{due // 60_000 % 60}:{due // 1000 % 60:02d}Z"
+        for view in ("pages", "searches")
+    ]
+
+
+def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_says_how_far(visits: Plan) -> None:
+    office = Office(visits)
+    office.release("pages", 0)
+    rich = summary(visits, Reports(DAY, {}, frozenset(), NO_GROUP, [office.statement()]))
+    assert "pays for all views until then" in rich.budgets["visitors"]
+    assert "has 96 % of epsilon" in rich.budgets["visitors"]
+    office.left[0] = visits.views["pages"].cost(0)
+    office.release("pages", 1)
+    poor = summary(visits, Reports(DAY, {}, frozenset(), NO_GROUP, [office.statement()]))
+    assert poor.faults[-1] == f"ledger visitors {poor.budgets['visitors']}"
+    assert poor.budgets["visitors"].endswith("it does not pay for the next windows of all views")
+    later = summary(visits, Reports(11 * DAY, {}, frozenset(), NO_GROUP, [office.statement()]))
+    assert later.budgets["visitors"] == "has begun a new period on 1970-01-11, of which no window is charged yet"
+    assert not [fault for fault in later.faults if "ledger" in fault]
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def report(log: MemoryLog, *workers: WorkerStatus) -> None:
+    log.create(STATUS, 1)
+    for one in workers:
+        log.append(STATUS, 0, one.instance.encode(), encode_status(one))
+
+
+def today(one: WorkerStatus) -> WorkerStatus:
+    """A worker that has just said so, whose views are where the day is."""
+    now = time.time_ns() // 1_000_000
+    day = now - now % DAY
+    views = {name: ViewStatus(clock_ms=now, open_from_ms=day) for name in ("pages", "searches")}
+    parts = {
+        number: found.model_copy(update={"views": views, "released": dict.fromkeys(found.released, day)})
+        for number, found in one.partitions.items()
+    }
+    return one.model_copy(update={"at_ms": now, "since_ms": now - 60_000, "partitions": parts})
+
+
+def test_the_exit_code_says_whether_somebody_is_needed(call: Make, visits_file: Path, log: MemoryLog) -> None:
+    report(log, today(ONE), today(TWO))
+    fine = call("status", visits_file)
+    assert (fine.code, fine.err) == (0, "")
+    assert "all is well" in fine.out
+    log.append(STATUS, 0, b"two", None)
+    faulty = call("status", visits_file)
+    assert (faulty.code, faulty.err) == (1, "")
+    assert "! partition 1 has no worker" in faulty.out
+
+
+def test_machines_read_the_same(call: Make, visits_file: Path, log: MemoryLog) -> None:
+    report(log, today(ONE), today(TWO))
+    said = call("status", visits_file, "--json")
+    found = json.loads(said.out)
+    assert said.code == 0
+    assert (found["fine"], found["needs_attention"], found["partitions_without_a_worker"]) == (True, [], [])
+    assert [(one["instance"], one["partitions"], one["silent"]) for one in found["workers"]] == [
+        ("one", [0], False),
+        ("two", [1], False),
+    ]
+    assert found["lag"] == {"visits": {"0": 5, "1": 0}}
+    assert found["totals"] == {"events_consumed": 17, "windows_closed": 2}
+    assert found["views"]["pages"]["open_windows"] == 1
+
+
+def test_where_no_worker_ever_ran_that_is_what_it_says(call: Make, visits_file: Path, log: MemoryLog) -> None:
+    said = call("status", visits_file)
+    assert (said.code, said.err) == (1, "")
+    assert "! no worker runs: start one with `stream-dp worker`" in said.out
+
+
+def test_a_record_that_cannot_be_read_is_said_in_one_sentence() -> None:
+    with pytest.raises(StateError, match=r"^a record of the status topic cannot be read: use the stream-dp that"):
+        decode_status(b'{"schema_version": 2}')
+    more = json.loads(encode_status(ONE)) | {"more": 1}
+    assert decode_status(json.dumps(more).encode()) == ONE
