@@ -21,7 +21,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import Statement, periods_of, read_statements
-from stream_dp.records.status import WorkerStatus, decode_status
+from stream_dp.records.status import PartitionStatus, WorkerStatus, decode_status
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import Topics
@@ -98,6 +98,7 @@ async def look(plan: Plan, client: Client) -> Reports:
     topics = Topics.of(plan)
     present = await client.describe([topics.status, topics.accounts])
     said: dict[str, WorkerStatus] = {}
+    partitions: dict[int, PartitionStatus] = {}
     stopped: set[str] = set()
     if topics.status in present:
         async for record in client.follow([topics.status], until_end=True):
@@ -106,10 +107,12 @@ async def look(plan: Plan, client: Client) -> Reports:
             else:
                 one = decode_status(record.value)
                 said[one.instance] = one
+                partitions.update(one.partitions)
                 stopped.discard(one.instance)
     statements = await _statements(plan, client) if topics.accounts in present else []
     now_ms = time.time_ns() // 1_000_000
-    return Reports(now_ms, said, frozenset(stopped), await client.group(plan.name), statements)
+    group = await client.group(plan.name)
+    return Reports(now_ms, said, partitions, frozenset(stopped), group, statements)
 
 
 async def _statements(plan: Plan, client: Client) -> list[Statement]:

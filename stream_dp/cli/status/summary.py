@@ -32,6 +32,7 @@ class Reports:
     Attributes:
         now_ms: when.
         said: by instance, what each worker said last.
+        partitions: by number, what was said last of each partition, by whomever.
         stopped: instances that have said that they stop.
         group: the group of the workers.
         statements: of the newest period of each ledger that entries tell of.
@@ -39,6 +40,7 @@ class Reports:
 
     now_ms: int
     said: Mapping[str, WorkerStatus]
+    partitions: Mapping[int, PartitionStatus]
     stopped: frozenset[str]
     group: Group
     statements: Sequence[Statement] = ()
@@ -58,12 +60,6 @@ class Reports:
         """By partition, the worker that has it, the one that said so last."""
         running = sorted((one for one in self.workers if not self.is_silent(one)), key=lambda one: one.at_ms)
         return {partition: one.instance for one in running for partition in one.partitions}
-
-    @property
-    def partitions(self) -> dict[int, PartitionStatus]:
-        """By number, what was said last of every partition, by whomever."""
-        oldest_first = sorted(self.said.values(), key=lambda one: one.at_ms)
-        return {number: part for one in oldest_first for number, part in sorted(one.partitions.items())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,10 @@ def worker(
 
 
 def of(plan: Plan, *workers: WorkerStatus, stopped: str = "", group: Group = NO_GROUP) -> Summary:
+    """The summary of an application whose workers said so in this order."""
     said = {one.instance: one for one in workers}
-    return summary(plan, Reports(NOW, said, frozenset({stopped} if stopped else ()), group))
+    partitions = {number: found for one in workers for number, found in one.partitions.items()}
+    return summary(plan, Reports(NOW, said, partitions, frozenset({stopped} if stopped else ()), group))
 
 
 ONE = worker("one", {0: part(lag=5, events_consumed=10)})
@@ -173,15 +175,15 @@ def test_a_view_whose_next_window_is_long_due_is_behind(visits: Plan) -> None:
 def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_says_how_far(visits: Plan) -> None:
     office = Office(visits)
     office.release("pages", 0)
-    rich = summary(visits, Reports(DAY, {}, frozenset(), NO_GROUP, [office.statement()]))
+    rich = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
     assert "pays for all views until then" in rich.budgets["visitors"]
     assert "has 96 % of epsilon" in rich.budgets["visitors"]
     office.left[0] = visits.views["pages"].cost(0)
     office.release("pages", 1)
-    poor = summary(visits, Reports(DAY, {}, frozenset(), NO_GROUP, [office.statement()]))
+    poor = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
     assert poor.faults[-1] == f"ledger visitors {poor.budgets['visitors']}"
     assert poor.budgets["visitors"].endswith("it does not pay for the next windows of all views")
-    later = summary(visits, Reports(11 * DAY, {}, frozenset(), NO_GROUP, [office.statement()]))
+    later = summary(visits, Reports(11 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
     assert later.budgets["visitors"] == "has begun a new period on 1970-01-11, of which no window is charged yet"
     assert not [fault for fault in later.faults if "ledger" in fault]
 
