@@ -94,8 +94,10 @@ def worker(
     A broker that does not answer is waited for: at the start as long as --start-within says, afterwards as long as it
     takes. What the worker waits for stands in its log. SIGINT and SIGTERM end it within 10 s, a second one at once.
 
-    How many records were read, and for every view counted, refused (by reason) and released, stands in counters.json
-    in the state folder, and on /metrics where --http is given; what was refused, as metadata, in the dead-letter topic.
+    How many records were read, and for every view counted, refused (by reason) and released, is shown by `stream-dp
+    status` for all workers, and for the partitions of this one by counters.json in the state folder, and by /metrics
+    where --http is given: since the first record, whoever had the partitions. What was refused stands, as metadata, in
+    the dead-letter topic.
 
     A worker that finds windows in the release topics which its tables do not know ends with code 2 and says so: their
     state was lost, and releasing them again would spend the budget a second time. Restore the data folder and the
