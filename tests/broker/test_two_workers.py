@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from stream_dp.testing import application
+from tests.support.probes import Samples, free_port, get, parsed
 from tests.support.processes import SESSION_SECONDS
+from tests.support.totals import stored_totals_of
 from tests.support.visits import RICH, WITNESSED, Stream
 
 pytestmark = pytest.mark.broker
@@ -53,7 +55,8 @@ async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(pair: Pair
         first.start()
         await stream.go_on()
         await stream.assert_released()
-        second.start()
+        second_port = free_port()
+        second.start("--http", str(second_port))
         await both_count(stream, first, second)
         await stream.assert_released()
 
@@ -62,11 +65,27 @@ async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(pair: Pair
         await stream.go_on(2)
         await stream.assert_released()
 
-        first.start()
+        port = free_port()
+        first.start("--http", str(port))
         await both_count(stream, first, second)
         await stream.assert_released()
         await stream.assert_totals()
+        pages = [parsed((await get(at, "/metrics"))[1]) for at in (port, second_port)]
+        await assert_every_partition_is_on_one_page(stream, pages)
         assert [first.terminate(), second.terminate()] == [0, 0]
+
+
+async def assert_every_partition_is_on_one_page(stream: Stream, pages: list[Samples]) -> None:
+    """The pages together have every total of every partition once, and they add up to what is stored."""
+    of_a_partition = [{key: value for key, value in page.items() if "partition" in dict(key[1])} for page in pages]
+    assert all(of_a_partition)
+    assert not set.intersection(*map(set, of_a_partition))
+    stored = await stored_totals_of(stream.app)
+    for name in ("events_consumed", "events_counted", "events_refused", "windows_closed", "windows_released"):
+        shown = sum(
+            value for page in of_a_partition for (key, _), value in page.items() if key == f"stream_dp_{name}_total"
+        )
+        assert shown == stored.total(name) > 0
 
 
 @pytest.mark.slow
