@@ -91,7 +91,8 @@ async def run_worker(
             log.info("worker of %s is running: %d views on %s%s", plan.name, len(plan.views), plan.broker, worker.share)
             while not stop.given:
                 await _first(stop.wait(), asyncio.sleep(REPORT_SECONDS))
-                counters.write(worker.totals())
+                if not worker.is_recovering:
+                    counters.write(worker.totals())
         crash.cancel()
     log.info("worker of %s stopped", plan.name)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stream_dp.config.plan import Plan
+from stream_dp.errors import StorageError
 from stream_dp.releases.rows import VIEW, ViewRow
 from stream_dp.releases.totals import LATE, stored_totals
 from stream_dp.runtime.fence import PartitionLostError
@@ -54,7 +55,7 @@ def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Stand
     found: dict[int, Standing] = {}
     for name, read in ((COUNTS, _read_counts), (RELEASES, _read_releases)):
         for partition in sorted(tables[name].owned):
-            with suppress(PartitionLostError):
+            with suppress(PartitionLostError, StorageError):  # a disk that refuses ends the worker at its next write
                 read(plan, partition, tables[name].rows(partition), found.setdefault(partition, Standing()))
     return found
 

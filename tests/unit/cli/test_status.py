@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,27 @@ def test_machines_read_the_same(call: Make, visits_file: Path, log: MemoryLog) -
     assert found["lag"] == {"visits": {"0": 5, "1": 0}}
     assert found["totals"] == {"events_consumed": 17, "windows_closed": 2}
     assert found["views"]["pages"]["open_windows"] == 1
+
+
+def test_watching_prints_a_line_at_every_look_until_it_is_interrupted(
+    call: Make, visits_file: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = import_module("stream_dp.cli.status")
+    look, looks = command.look, count(1)
+
+    async def interrupted(*arguments: Any) -> Reports:
+        if next(looks) == 3:
+            raise KeyboardInterrupt
+        log.append(STATUS, 0, b"two", encode_status(today(TWO)))
+        found: Reports = await look(*arguments)
+        return found
+
+    monkeypatch.setattr(command, "look", interrupted)
+    monkeypatch.setattr(command, "LOOK_SECONDS", 0)
+    report(log, today(ONE))
+    said = call("status", visits_file, "--watch", "--json")
+    assert (said.code, said.err) == (0, "")
+    assert [json.loads(line)["totals"]["events_consumed"] for line in said.out.splitlines()] == [17, 17]
 
 
 def test_where_no_worker_ever_ran_that_is_what_it_says(call: Make, visits_file: Path, log: MemoryLog) -> None:
