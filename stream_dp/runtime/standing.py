@@ -46,21 +46,23 @@ class Standing:
 
 
 def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Standing]:
-    """How far the partitions are that a worker owns, by number.
+    """How far the partitions are that a worker owns, in every table, by number.
 
     Args:
         plan: the application.
         tables: of the worker.
     """
     found: dict[int, Standing] = {}
-    for name, read in ((COUNTS, _read_counts), (RELEASES, _read_releases)):
-        for partition in sorted(tables[name].owned):
-            with suppress(PartitionLostError, StorageError):  # a disk that refuses ends the worker at its next write
-                read(plan, partition, tables[name].rows(partition), found.setdefault(partition, Standing()))
+    for partition in sorted(frozenset.intersection(*(table.owned for table in tables.values()))):
+        standing = Standing()
+        with suppress(PartitionLostError, StorageError):  # a disk that refuses ends the worker at its next write
+            _read_counts(plan, tables[COUNTS].rows(partition), standing)
+            _read_releases(plan, partition, tables[RELEASES].rows(partition), standing)
+            found[partition] = standing
     return found
 
 
-def _read_counts(plan: Plan, partition: int, rows: Rows, into: Standing) -> None:
+def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
     totals = [Increment(name, 0) for name in ("events_consumed", "watermarks_read")]
     for view in plan.views.values():
         totals += _zeros(view.name, COUNTED)
