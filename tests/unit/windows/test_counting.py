@@ -21,6 +21,7 @@ from stream_dp.windows.views import HANDED_ON_AT_ONCE
 from tests.support.counting import (
     Entry,
     Oracle,
+    Totals,
     by_crc32,
     counted,
     counter,
@@ -240,11 +241,10 @@ def test_totals_are_the_same_wherever_a_run_is_cut_and_tell_of_no_window_that_is
     first = [event(0, "u1", "a", 11), event(1, "u2", "b", 12), event(2, "u2", "b", 12)]
     second = [event(3, "u3", "b", 12), event(4, "u1", "c", 13), event(5, "u1", "c", 3), Entry(6, b"u1", b"{")]
     steps = [lambda one: one.ticks([13]), chunk(*first), chunk(*second), lambda one: one.ticks([23])]
-    early = {("events_consumed", ()): 7, of("late"): 1, (refused, (("reason", "malformed_json"), ("view", ""))): 1}
-    closed = {
-        **{("events_counted", label): 3, ("events_unknown", label): 2, ("windows_closed", label): 2},
-        **{of("clipped"): 1, of("duplicate"): 1},
-    }
+    malformed = refused, (("reason", "malformed_json"), ("view", ""))
+    early: Totals = {("events_consumed", ()): 7, of("late"): 1, malformed: 1}
+    closed: Totals = {("events_counted", label): 3, ("events_unknown", label): 2, ("windows_closed", label): 2}
+    closed |= {of("clipped"): 1, of("duplicate"): 1}
     for stop, due in ((3, early | {("windows_closed", label): 1}), (4, early | closed)):
         whole = Machine()
         deliver(whole, lambda: counter(listed), steps[:stop])
