@@ -1,0 +1,112 @@
+"""Why records and events are not counted, and what to do about it, in the words of the configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from stream_dp.config.plan import SourcePlan, ViewPlan
+from stream_dp.windows.durations import format_duration
+from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES
+
+NO_FAULTS = frozenset({"duplicate", "clipped"})
+"""Reasons that are none of the data: the bounds of a view at work."""
+OF_RECORDS = frozenset({"wrong_partition"})
+"""Reasons that views give, and that are the same for every view of a source."""
+_NEARLY_ALL, _SOME = 95, 10
+
+Remedy = Callable[[SourcePlan, Sequence[ViewPlan]], str]
+
+
+def share_words(part: int, whole: int) -> str:
+    """A share, so coarse that a few events more or less seldom show."""
+    percent = 100 * part // whole if whole else 0
+    if percent >= _NEARLY_ALL:
+        return "nearly all"
+    if percent >= _SOME:
+        return f"about {(percent + 5) // 10 * 10} %"
+    return "some" if part else "none"
+
+
+def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    """What a reason means, and what to do about it.
+
+    Args:
+        reason: as counters and dead letters have it.
+        source: where the records are.
+        views: those that do not count them.
+    """
+    return _REMEDIES[reason](source, views)
+
+
+def _fields(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    named = [f"{source.user_field!r} (sources.{source.name}.user)"] if source.user_field is not None else []
+    named += [f"{source.time_field!r} (sources.{source.name}.time.field)"] if source.time_field is not None else []
+    return ", ".join([*named, *(f"{view.item_field!r} (views.{view.name}.item)" for view in views)])
+
+
+def _types(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    texts = dict.fromkeys(filter(None, [source.user_field, *(view.item_field for view in views)]))
+    said = f"{', '.join(map(repr, texts))} are texts or whole numbers"
+    if source.time_field is not None and source.time_field not in texts:
+        form = "RFC 3339 text" if source.time_unit == "iso" else f"a whole number of {source.time_unit}"
+        said += f", {source.time_field!r} is {form} (sources.{source.name}.time.unit)"
+    return said
+
+
+def _settings(key: str, views: Sequence[ViewPlan]) -> str:
+    return ", ".join(f"views.{view.name}.{key}" for view in views)
+
+
+def _late(_source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    graces = ", ".join(dict.fromkeys(format_duration(view.window.grace_ms) for view in views))
+    marks = any(view.window.clock == "event" for view in views)
+    return (
+        f"they come when their window is closed; raise {_settings('window.grace', views)} ({graces})"
+        f"{', or let the watermarks be written later' if marks else ''}"
+    )
+
+
+def _future(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    aheads = ", ".join(dict.fromkeys(format_duration(view.window.max_ahead_ms) for view in views))
+    return (
+        f"their time is further ahead of the clock than {_settings('window.max_ahead', views)} ({aheads}); set the "
+        f"clocks of the producers{f', or correct sources.{source.name}.time.unit' if source.time_field else ''}"
+    )
+
+
+def _wrong_partition(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
+    other = "crc32" if source.partitioner == "murmur2" else "murmur2"
+    whose = {"crc32": "librdkafka's default", "murmur2": "that of Java's client"}[other]
+    return (
+        f"they stand in another partition than sources.{source.name}.partitioner, {source.partitioner}, says; where the "
+        f"producers use {whose}, write partitioner: {other}"
+    )
+
+
+def _before_start(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
+    unit = f"; if that is not meant, correct sources.{source.name}.time.unit" if source.time_field else ""
+    return f"their time is before the first window, which began with window.start or the first start{unit}"
+
+
+_REMEDIES: Mapping[str, Remedy] = {
+    "null_key": lambda *_: "they have no key, and the key of a record is its user; let the producers write it",
+    "null_value": lambda *_: "they have neither a value nor a watermark; let the producers write events only",
+    "bad_key": lambda *_: f"their key is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user",
+    "key_mismatch": lambda source, _: (
+        f"their key is not what field {source.user_field!r} says; let the producers key by it, or correct "
+        f"sources.{source.name}.user"
+    ),
+    "malformed_json": lambda *_: "their value is no JSON; let the producers write one JSON object a record",
+    "missing_field": lambda source, views: f"they lack a field; every event needs {_fields(source, views)}",
+    "wrong_type": lambda source, views: f"a field is not of its type; {_types(source, views)}",
+    "item_too_long": lambda *_: f"their item is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",
+    "bad_watermark": lambda *_: "the header of a watermark holds no number; it is a time in ms, as text",
+    "wrong_partition": _wrong_partition,
+    "before_start": _before_start,
+    "late": _late,
+    "future": _future,
+    "clipped": lambda _, views: (
+        f"their users have as many items in the window as {_settings('items_per_user', views)} allows; raise it, at "
+        "the price of more noise, or choose a shorter window"
+    ),
+}

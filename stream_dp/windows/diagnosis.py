@@ -1,0 +1,231 @@
+"""What the records of a sample look like that are no events: a guess at the cause, for whoever can mend it.
+
+Nothing here decides what is counted. No user and no value is told. The name of a field is told where most users have
+it: then it belongs to the form of the records, and is nobody's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stream_dp.windows.events import EventFormat, Partitioner, Record
+
+LEAST_USERS = 10
+"""Fewer have no form in common that could be told, and no partitioner that could be known by them."""
+MOST_NAMES = 20
+NAME_LENGTH = 64
+FITS_PERCENT = 95
+"""Of the users, for a partitioner to be that of the producers."""
+PLAUSIBLE_MS = 30 * 366 * 86_400_000
+"""Events lie within so long of the time at which they were written, or the unit of their times is in doubt."""
+
+_HEADS = (
+    (b"\x1f\x8b", "they look compressed (gzip): let the producers set compression.type instead"),
+    (b"\x28\xb5\x2f\xfd", "they look compressed (zstd): let the producers set compression.type instead"),
+    (b"\x04\x22\x4d\x18", "they look compressed (lz4): let the producers set compression.type instead"),
+    (b"\x82SNAPPY", "they look compressed (snappy): let the producers set compression.type instead"),
+    (b"Obj\x01", "they look like files of Avro: write JSON objects, or convert them to a topic that holds JSON"),
+    (b"\xef\xbb\xbf", "they begin with a byte order mark: write UTF-8 without one"),
+    (b"\xff\xfe", "they look like UTF-16: write UTF-8"),
+    (b"\xfe\xff", "they look like UTF-16: write UTF-8"),
+    (b"<", "they look like XML: write JSON objects"),
+)
+_REGISTRY = 5
+"""Bytes in front of a value whose schema stands in a registry: a zero and the schema's number."""
+
+
+def form_of(value: bytes) -> str:
+    """What a value looks like that is no JSON."""
+    if value[:1] == b"\0" and len(value) > _REGISTRY:
+        if value[_REGISTRY : _REGISTRY + 1] in (b"{", b"["):
+            return "they look like JSON behind the number of a registry's schema: use a plain JSON serializer"
+        return (
+            "they look like Avro or Protobuf of a schema registry (a zero byte and a schema's number in front): write "
+            "JSON objects, or convert them to a topic that holds JSON"
+        )
+    for head, words in _HEADS:
+        if value.startswith(head):
+            return words
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not all(character.isprintable() or character.isspace() for character in text):
+        return "they look binary (Protobuf, Avro, MessagePack): write JSON objects, or convert them"
+    if text.lstrip().startswith("{"):
+        return "they begin like JSON objects and are cut off, or hold several objects: write one whole object a record"
+    return "they look like plain text: write JSON objects"
+
+
+def most_common_form(values: Iterable[bytes]) -> str:
+    """What most of some values look like that are no JSON; nothing if there are none."""
+    forms = Counter(map(form_of, values))
+    return forms.most_common(1)[0][0] if forms else ""
+
+
+class Fields:
+    """The fields of the JSON objects in a sample, and of what type they are: one object of every user."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        """Read the records; those that hold no JSON are passed over."""
+        self.objects: list[Mapping[str, Any]] = []
+        self.keys: list[bytes] = []
+        self._others: Counter[str] = Counter()
+        seen: set[bytes | None] = set()
+        for record in records:
+            if record.key in seen:
+                continue
+            seen.add(record.key)
+            try:
+                value = msgspec.json.decode(record.value or b"")
+            except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+                continue
+            if isinstance(value, dict):
+                self.objects.append(value)
+                self.keys.append(record.key or b"")
+            else:
+                self._others[_type(value)] += 1
+
+    @property
+    def names(self) -> list[str]:
+        """Of the fields that most users have; none of fewer than `LEAST_USERS`."""
+        return self._common(self.objects)
+
+    def _common(self, objects: Sequence[Mapping[str, Any]]) -> list[str]:
+        if len(objects) < LEAST_USERS:
+            return []
+        found = Counter(name for one in objects for name in one if len(name) <= NAME_LENGTH and name.isprintable())
+        return sorted(name for name, users in found.items() if 2 * users > len(objects))[:MOST_NAMES]
+
+    def missing(self, wanted: Iterable[str]) -> list[str]:
+        """Those of some fields that most objects lack."""
+        return [name for name in dict.fromkeys(wanted) if 2 * sum(name not in one for one in self.objects) > len(self)]
+
+    def around(self, wanted: Iterable[str]) -> list[str]:
+        """The fields that hold some of these fields: an envelope, as change data capture puts around a row."""
+        names = set(wanted)
+        return [
+            outer
+            for outer in self.names
+            if 2 * sum(isinstance(one.get(outer), dict) and not names.isdisjoint(one[outer]) for one in self.objects)
+            > len(self)
+        ]
+
+    def types(self, name: str) -> str:
+        """Of which type a field mostly is; nothing if it is not there."""
+        found = Counter(_type(one[name]) for one in self.objects if name in one)
+        return found.most_common(1)[0][0] if found else ""
+
+    def no_objects(self) -> str:
+        """Of which type the values mostly are, where most are no objects; nothing otherwise."""
+        return self._others.most_common(1)[0][0] if self._others.total() > len(self) else ""
+
+    def like_keys(self) -> list[str]:
+        """The fields that say what the key says, for nearly all users."""
+        return [
+            name
+            for name in self.names
+            if 100 * sum(_is_key(one.get(name), key) for one, key in zip(self.objects, self.keys, strict=True))
+            >= FITS_PERCENT * len(self)
+        ]
+
+    def unit(self, name: str, written_ms: int) -> str:
+        """The unit that a time field seems to have: `ms`, `s` or `iso`; nothing if none fits.
+
+        Args:
+            name: of the field.
+            written_ms: when the records were written.
+        """
+        values = [one[name] for one in self.objects if name in one]
+        fitting = {unit: sum(fits(value, written_ms) for value in values) for unit, fits in _UNITS.items()}
+        return next((unit for unit, count in fitting.items() if 2 * count > len(values)), "")
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+
+def _is_key(value: object, key: bytes) -> bool:
+    return isinstance(value, str | int) and str(value).encode() == key
+
+
+def _type(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int():
+            return "a whole number"
+        case float():
+            return "a number with a fraction"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def is_plausible(time_ms: int, written_ms: int) -> bool:
+    """Whether an event of a time may have been written at another."""
+    return abs(time_ms - written_ms) <= PLAUSIBLE_MS
+
+
+def _is_iso(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+_UNITS: Mapping[str, Callable[[object, int], bool]] = {
+    "ms": lambda value, at: isinstance(value, int) and is_plausible(value, at),
+    "s": lambda value, at: isinstance(value, int) and is_plausible(value * 1000, at),
+    "iso": lambda value, _: _is_iso(value),
+}
+
+_OTHERS = {
+    "ms": (("s", 1000, 1), ("microseconds", 1, 1000), ("nanoseconds", 1, 10**6)),
+    "s": (("ms", 1, 1000), ("microseconds", 1, 10**6), ("nanoseconds", 1, 10**9)),
+}
+"""By configured unit: other units, and what turns ms read so into ms."""
+
+
+def other_unit(form: EventFormat, times: Sequence[tuple[int, int]]) -> tuple[str, list[int]]:
+    """The unit that times have which were read in the wrong one.
+
+    Args:
+        form: how they were read.
+        times: in ms as they were read, and when each record was written.
+
+    Returns:
+        The unit, and which of the times it makes plausible that were not; nothing where none does.
+    """
+    doubtful = [at for at, (time, written) in enumerate(times) if not is_plausible(time, written)]
+    for unit, factor, divisor in _OTHERS.get(form.unit, ()) if form.time is not None else ():
+        mended = [at for at in doubtful if is_plausible(times[at][0] * factor // divisor, times[at][1])]
+        if 2 * len(mended) > len(doubtful):
+            return unit, mended
+    return "", []
+
+
+def fitting(places: Mapping[bytes, set[int]], partitioners: Mapping[str, Partitioner]) -> dict[str, int]:
+    """By partitioner, how many users stand where it puts them, and nowhere else.
+
+    Args:
+        places: by user, the partitions that have records of them.
+        partitioners: by name.
+    """
+    return {
+        name: sum(found == {place(user)} for user, found in places.items()) for name, place in partitioners.items()
+    }
+
+
+def fits(users: int, all_users: int) -> bool:
+    """Whether a partitioner that puts so many users where they stand is that of the producers."""
+    return all_users >= LEAST_USERS and 100 * users >= FITS_PERCENT * all_users
