@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -13,6 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from stream_dp.cli.command_line import hush_libraries
+from stream_dp.cli.sampled import sample_page, sampled
 from stream_dp.config.explanation import (
     LedgerDescription,
     PartDescription,
@@ -28,6 +31,7 @@ from stream_dp.records.models import Amount
 from stream_dp.runtime.cluster import missing, open_secrets
 from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
 from stream_dp.runtime.rates import SHARE, Rate, rates
+from stream_dp.runtime.sampling import SAMPLE_RECORDS
 
 FAULTY, WARNED = 2, 3
 COLUMN_DIGITS = 6
@@ -37,21 +41,42 @@ COLUMN_DIGITS = 6
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the plan, or the faults.")
 @click.option("--strict", is_flag=True, help="Exit with 3 where there is a warning.")
+@click.option(
+    "--sample",
+    "sample_records",
+    is_flag=False,
+    flag_value=SAMPLE_RECORDS,
+    type=click.IntRange(1, 100_000),
+    metavar="[=N]",
+    help="Also read the newest records of every source, N over all partitions (2,000 if no number is given), and say "
+    "what would be counted, what not and why, with the remedy; which partitioner the producers use; whether clocks and "
+    "units agree. Needs the broker and READ on the sources. Counts only: no user and no item is shown.",
+)
 @click.pass_context
-def check(context: click.Context, file: Path, *, as_json: bool, strict: bool) -> None:
+def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sample_records: int | None) -> None:
     """Check the configuration FILE and print its plan.
 
     Who is protected against what, how large the noise is at each level, what one window costs and how many windows
     the ledgers afford; when releases leave, how many keys this machine computes until then and how many windows a
     second it releases, which is measured, in a temporary folder, but for the time that the broker takes. Nothing is
-    started, and nothing that was written stays. Nothing is connected to either: which passwords, tokens and
-    certificates this machine lacks is said, and is no fault.
+    started, and nothing that was written stays. Without --sample nothing is connected to either: which passwords, tokens
+    and certificates this machine lacks is said, and is no fault.
+
+    With --sample it looks at the data, too, for at most 10 s: a topic that is not there, or has other partitions, is a
+    fault of the file; what the records need is a warning. Nothing is written, and no consumer group is joined.
+
+    \b
+    stream-dp check app.yaml                   the plan, without a broker
+    stream-dp check app.yaml --sample          and what 2,000 records of every source come to
+    stream-dp check app.yaml --sample=20000    a larger sample
 
     Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 3 it is, but with --strict there is
     a warning, 1 any other error.
     """
+    hush_libraries()
     try:
         plan = load_plan(file)
+        samples = asyncio.run(sampled(plan, sample_records)) if sample_records is not None else []
     except ConfigError as error:
         count = len(error.faults)
         click.echo(f"{file}: {count} {'fault' if count == 1 else 'faults'}", err=True)
@@ -64,17 +89,20 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool) ->
     description = describe(plan)
     computing = {found.view: found for found in measure(plan)}
     asked = rates(plan, computing.values())
+    found = [f"{one.path}: {one.message}" for sample in samples for one in sample.findings]
     lacking = missing(plan.broker)
-    warnings = [*description.warnings, *open_secrets(plan.broker), *_of_this_machine(description, computing, asked)]
+    machine = [*open_secrets(plan.broker), *_of_this_machine(description, computing, asked)]
+    warnings = [*description.warnings, *machine, *found]
     if as_json:
         measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}
         each = [rate.model_dump() for rate in asked]
         whole = {**description.model_dump(mode="json"), "computing": measured, "rates": each, "warnings": warnings}
         whole["missing"] = [{"path": fault.path, "message": fault.message} for fault in lacking]
+        whole |= {"samples": [sample.model_dump() for sample in samples]} if samples else {}
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False)
-        for part in _page(description, computing, asked):
+        for part in (*_page(description, computing, asked), *map(sample_page, samples)):
             console.print(part)
         for fault in lacking:
             console.print(Text.assemble(("\nneeded to connect, not on this machine: ", "bold"), str(fault)))

@@ -53,6 +53,12 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
     "already. Feed their events before (`stream-dp feed`): what was released empty stays so.",
 )
 @click.option(
+    "--unchecked-data",
+    is_flag=True,
+    help="Begin views for the first time though most of what their sources hold would be refused: where the producers "
+    "are mended meanwhile. Without it such a start is refused.",
+)
+@click.option(
     "--start-within",
     callback=_duration,
     default="5m",
@@ -79,6 +85,7 @@ def worker(
     data_dir: Path | None,
     accept_loss: bool,
     backfill: bool,
+    unchecked_data: bool,
     start_within: int,
     http: Address | None,
     log_format: str,
@@ -93,6 +100,11 @@ def worker(
 
     A broker that does not answer is waited for: at the start as long as --start-within says, afterwards as long as it
     takes. What the worker waits for stands in its log. SIGINT and SIGTERM end it within 10 s, a second one at once.
+
+    Before views begin that were never started, the newest records of their sources are looked at, as `stream-dp check
+    FILE --sample` does. Where most would be refused (no key, no JSON, a missing field, another partitioner, another
+    unit of time), the start is refused with code 2 and the remedy: nothing is made and nothing charged. A worker that
+    runs says in its log what it refuses and clips, coarsely, and when a budget will not last.
 
     How many records were read, and for every view counted, refused (by reason) and released, is shown by `stream-dp
     status` for all workers, and for the partitions of this one by counters.json in the state folder, and by /metrics
@@ -131,6 +143,7 @@ def worker(
             AGENTS,
             accept_loss=accept_loss,
             backfill=backfill,
+            unchecked_data=unchecked_data,
             start_within_s=start_within / 1000,
             http=http,
         )

@@ -78,7 +78,7 @@ def _wrong_partition(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
     other = "crc32" if source.partitioner == "murmur2" else "murmur2"
     whose = {"crc32": "librdkafka's default", "murmur2": "that of Java's client"}[other]
     return (
-        f"they stand in another partition than sources.{source.name}.partitioner, {source.partitioner}, says; where the "
+        f"they stand in another partition than sources.{source.name}.partitioner, {source.partitioner}, says; where "
         f"producers use {whose}, write partitioner: {other}"
     )
 
@@ -91,7 +91,9 @@ def _before_start(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
 _REMEDIES: Mapping[str, Remedy] = {
     "null_key": lambda *_: "they have no key, and the key of a record is its user; let the producers write it",
     "null_value": lambda *_: "they have neither a value nor a watermark; let the producers write events only",
-    "bad_key": lambda *_: f"their key is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user",
+    "bad_key": lambda *_: (
+        f"their key is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user"
+    ),
     "key_mismatch": lambda source, _: (
         f"their key is not what field {source.user_field!r} says; let the producers key by it, or correct "
         f"sources.{source.name}.user"

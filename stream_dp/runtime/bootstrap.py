@@ -69,7 +69,7 @@ async def prepare(
     topics = Topics.of(plan)
     now = now_ms() if now_ms else int(time.time() * 1000)
     lists, faults = await read_lists(plan, client)
-    faults = [*await _wrong_sources(plan, client), *faults]
+    faults = [*await wrong_sources(plan, client), *faults]
     if not backfill and not accept_loss:
         faults += backlog_faults(plan, plan.views.keys() - (await begun(plan, client)).keys(), now)
     if faults:
@@ -96,7 +96,8 @@ async def _check_sizes(topics: Collection[str], client: Client) -> None:
         )
 
 
-async def _wrong_sources(plan: Plan, client: Client) -> list[Fault]:
+async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
+    """The sources that have no topic, or one with other partitions than the plan says."""
     faults = []
     for source in {view.source.name: view.source for view in plan.views.values()}.values():
         count = await client.partitions(source.topic)

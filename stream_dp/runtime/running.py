@@ -29,7 +29,8 @@ from stream_dp.runtime.reporting import reporting
 from stream_dp.runtime.serving import Address, serving
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.survey import check_first_starts
+from stream_dp.runtime.worker import Worker, wall_clock_ms
 from stream_dp.windows.durations import format_duration
 
 log = logging.getLogger("stream_dp.worker")
@@ -137,6 +138,7 @@ async def running(
     agents: Mapping[str, Agent],
     *,
     backfill: bool = False,
+    unchecked_data: bool = False,
     health: Health | None = None,
     **options: Any,
 ) -> AsyncIterator[Worker]:
@@ -149,6 +151,7 @@ async def running(
         client: of its broker, a patient one.
         agents: by name.
         backfill: begin views whose first windows are over already.
+        unchecked_data: begin views though most of what their sources hold would be refused.
         health: is told what the start waits for, and of the worker.
         options: passed on to `Worker`.
     """
@@ -157,6 +160,9 @@ async def running(
     prf_key = load_key(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
+    if not unchecked_data:
+        now_ms = options.get("clock_ms", wall_clock_ms)
+        await start.patiently(lambda: check_first_starts(plan, client, now_ms()))
     settled = await start.patiently(
         lambda: prepare(plan, client, key_id(prf_key), accept_loss=accept_loss, backfill=backfill)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, cast
 from faust.types import TP
 
 from stream_dp.config.plan import SourcePlan, ViewPlan
-from stream_dp.config.remedies import NO_FAULTS
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import counted_view, event_format, partitioner
 from stream_dp.windows.bounding import bound_chunk
@@ -211,7 +210,6 @@ def _taken(
     at_once = began_ms is None and view.window.first_ms is not None
     first = next((start for start in (began_ms, view.window.first_ms) if start is not None), None)
     counted = counted_view(view, view.window.shape.start_of(oldest_ms) if first is None else first)
-    place = partitioner(source)
     windows: defaultdict[int, dict[int, OpenWindow]] = defaultdict(dict)
     clocks: defaultdict[int, int] = defaultdict(lambda: counted.first_ms)
     accepted, refused = 0, defaultdict(list)
@@ -225,7 +223,7 @@ def _taken(
             now_ms if at_once else tick_ms,
             decoded.watermarks if counted.clock == "event" else (),
             counted.first_ms,
-            None if place is None else lambda user, at=partition: place(user) != at,  # type: ignore[misc]
+            _misplaced(source, partition),
         )
         clocks[partition] = bound.clock_ms
         if counted.clock == "wall" and not at_once:
@@ -234,3 +232,8 @@ def _taken(
         for offset, reason in bound.refused:
             refused[reason].append((partition, offset))
     return Taken(accepted, dict(refused))
+
+
+def _misplaced(source: SourcePlan, partition: int) -> Callable[[bytes], bool] | None:
+    place = partitioner(source)
+    return None if place is None else lambda user: place(user) != partition

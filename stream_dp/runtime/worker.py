@@ -10,6 +10,7 @@ from typing import Any
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
+from stream_dp.runtime.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client
@@ -88,6 +89,7 @@ class Worker:
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
         self.app.timer(LOOK_SECONDS)(Watch(self.app, plan, settled, client).look)
+        self.app.timer(ADVICE_SECONDS)(Advice(plan, self.host.counters, self.host.balances).look)
         if settled.lists.topics:
             self.app.timer(tick_seconds)(ListWatch(plan, settled.lists, client, clock_ms).look)
         self.app.task()(Publisher(self.app, self.host).run)

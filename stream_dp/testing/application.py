@@ -98,6 +98,7 @@ class Application:
         plan: Plan | None = None,
         accept_loss: bool = False,
         backfill: bool = True,
+        unchecked_data: bool = False,
     ) -> Worker:
         """Start a worker in this process.
 
@@ -107,6 +108,7 @@ class Application:
             plan: what it runs, if not the application's own plan: a changed configuration, another data folder.
             accept_loss: go on where state was lost.
             backfill: begin views whose first windows are over already.
+            unchecked_data: begin views though most of what their sources hold would be refused.
         """
         context = running(
             plan or self.plan,
@@ -118,6 +120,7 @@ class Application:
             tick_seconds=tick_seconds,
             accept_loss=accept_loss,
             backfill=backfill,
+            unchecked_data=unchecked_data,
         )
         self.worker = await self._life.enter_async_context(context)
         return self.worker

@@ -153,22 +153,19 @@ def _is_key(value: object, key: bytes) -> bool:
     return isinstance(value, str | int) and str(value).encode() == key
 
 
+_TYPES: Mapping[type, str] = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a fraction",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}
+
+
 def _type(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int():
-            return "a whole number"
-        case float():
-            return "a number with a fraction"
-        case str():
-            return "a text"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    return _TYPES[type(value)]
 
 
 def is_plausible(time_ms: int, written_ms: int) -> bool:
@@ -221,9 +218,7 @@ def fitting(places: Mapping[bytes, set[int]], partitioners: Mapping[str, Partiti
         places: by user, the partitions that have records of them.
         partitioners: by name.
     """
-    return {
-        name: sum(found == {place(user)} for user, found in places.items()) for name, place in partitioners.items()
-    }
+    return {name: sum(found == {place(user)} for user, found in places.items()) for name, place in partitioners.items()}
 
 
 def fits(users: int, all_users: int) -> bool:
