@@ -89,7 +89,7 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
     description = describe(plan)
     computing = {found.view: found for found in measure(plan)}
     asked = rates(plan, computing.values())
-    found = [f"{one.path}: {one.message}" for sample in samples for one in sample.findings]
+    found = [words for sample in samples for words in sample.words()]
     lacking = missing(plan.broker)
     machine = [*open_secrets(plan.broker), *_of_this_machine(description, computing, asked)]
     warnings = [*description.warnings, *machine, *found]

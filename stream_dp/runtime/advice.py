@@ -99,7 +99,7 @@ class Advice:
         due = key not in self._told or now - self._told[key] >= AGAIN_SECONDS
         much = part > 0 and whole >= share.least and 100 * part >= share.percent * whole
         if due and much:
-            log.warning("%s: %s %s (%s): %s", key[0], share_words(part, whole), share.words, key[1], share.remedy)
+            log.warning("%s: %s (%s %s): %s", *key, share_words(part, whole), share.words, share.remedy)
             self._told[key] = now
         if (due and much) or now - since >= AGAIN_SECONDS:
             self._since[key] = now, share
@@ -142,7 +142,7 @@ class Advice:
                 _Share(
                     clipped,
                     counted[view.name] + clipped,
-                    "of what users add to windows is not counted",
+                    "of what users add to windows",
                     remedy("clipped", source, [view]),
                     CLIPPED_PERCENT,
                     LEAST_CONTRIBUTIONS,
@@ -215,4 +215,4 @@ class Advice:
 
 
 def _refused(part: int, whole: int, what_to_do: str) -> _Share:
-    return _Share(part, whole, "of the records are refused", what_to_do, REFUSED_PERCENT)
+    return _Share(part, whole, "of the records", what_to_do, REFUSED_PERCENT)

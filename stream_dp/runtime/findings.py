@@ -149,13 +149,20 @@ def placed(source: SourcePlan, trial: Trial) -> dict[str, int]:
     return fitting(trial.places, {name: place for name, place in hashes.items() if place is not None})
 
 
-def _placing(source: SourcePlan, trial: Trial) -> str:
+def other_partitioner(source: SourcePlan, trial: Trial) -> str:
+    """The partitioner that the producers use in place of the configured one; nothing where that cannot be told."""
     by_hash, users = placed(source, trial), len(trial.places)
-    said = f"they stand in another partition than partitioner {source.partitioner} puts their users"
-    others = [name for name in _HASHES if name != source.partitioner and fits(by_hash[name], users)]
-    if others:
-        return f"{said}, and where {others[0]} does; write partitioner: {others[0]}"
-    if fits(by_hash.get(source.partitioner, 0), users):
+    if not trial.misplaced or fits(by_hash[source.partitioner], users):
+        return ""
+    return next((name for name in _HASHES if fits(by_hash[name], users)), "")
+
+
+def _placing(source: SourcePlan, trial: Trial) -> str:
+    users = len(trial.places)
+    said = f"they do not stand where partitioner {source.partitioner} puts their users"
+    if other := other_partitioner(source, trial):
+        return f"{said}, but where {other} does; write partitioner: {other}"
+    if fits(placed(source, trial)[source.partitioner], users):
         return f"{said}, which fits nearly all users; some producers choose partitions otherwise"
     strays = sum(len(found) > 1 for found in trial.places.values())
     if users and 2 * strays > users:
@@ -198,8 +205,8 @@ def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
     if source.time_field is not None and trial.lags_ms:
         lag = trial.lags_ms[len(trial.lags_ms) // 2]
         side = "behind" if lag > 0 else "ahead of"
-        apart = "agree with" if abs(lag) < _NEAR_MS else f"are {_length(abs(lag))} {side}"
-        yield f"the times of events mostly {apart} those of their records"
+        apart = "mostly agree with" if abs(lag) < _NEAR_MS else f"are mostly {_length(abs(lag))} {side}"
+        yield f"the times of events {apart} those of their records"
     age = now_ms - max(record.timestamp for record in trial.sample)
     yield (
         f"the newest record was written {_length(age)} ago"
@@ -214,6 +221,6 @@ def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
 
 def _length(time_ms: int) -> str:
     for name, unit in _LENGTHS:
-        if number := time_ms // unit:
+        if number := (time_ms + unit // 2) // unit:
             return f"about {number} {name}{'s' if number > 1 else ''}"
     return "less than a second"

@@ -11,7 +11,7 @@ from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.remedies import share_words
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
-from stream_dp.runtime.findings import Finding, clocks, findings, placed
+from stream_dp.runtime.findings import Finding, clocks, findings, other_partitioner, placed
 from stream_dp.runtime.origins import begun
 from stream_dp.runtime.sampling import SAMPLE_RECORDS, SAMPLE_SECONDS, Trial, count_sample, read_sample
 from stream_dp.runtime.topics import sources_of
@@ -50,6 +50,14 @@ class SourceSurvey(BaseModel):
     clocks: list[str] = Field(description="How the times of events, records and this machine agree.")
     findings: list[Finding]
 
+    def words(self) -> list[str]:
+        """The findings, a sentence each."""
+        of = f"of {self.records - self.watermarks:,} records"
+        return [
+            f"{one.path}: {f'{one.reason} ({one.records:,} {of}): ' if one.reason else ''}{one.message}"
+            for one in self.findings
+        ]
+
 
 async def survey(
     plan: Plan, client: Client, now_ms: int, records: int = SAMPLE_RECORDS, within_s: float = SAMPLE_SECONDS
@@ -87,8 +95,8 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
         now_ms: the clock of this machine.
 
     Raises:
-        ConfigError: a view would refuse most of the sample for faults of the records. Late ones, and those from before
-            its first window, are no fault.
+        ConfigError: a view would refuse most of the sample for faults of the records, or the producers place users by
+            another partitioner. Late records, and those from before the first window, are no fault.
         BrokerError: the cluster does not answer, or refuses.
     """
     known = await begun(plan, client)
@@ -111,7 +119,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
         trial = count_sample(source, views, sample, known, now_ms)
         found = list(findings(source, views, trial, now_ms, with_names=False))
         worst = max(trial.faulty(view.name) for view in views)
-        if 2 * worst > trial.events >= LEAST_EVENTS:
+        if trial.events >= LEAST_EVENTS and (2 * worst > trial.events or other_partitioner(source, trial)):
             faults.append(_refusal(source, trial, worst, found))
         else:
             for one in found:
@@ -121,14 +129,14 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
 
 
 def _share(one: Finding, trial: Trial) -> str:
-    return f"{share_words(one.records, trial.events)} of the newest records ({one.reason}): " if one.reason else ""
+    return f"{one.reason} ({share_words(one.records, trial.events)} of the newest records): " if one.reason else ""
 
 
 def _refusal(source: SourcePlan, trial: Trial, worst: int, found: Sequence[Finding]) -> Fault:
     reasons = [_share(one, trial) + one.message for one in found if one.reason not in ("", *_FOR_GOOD_REASON)]
     return Fault(
         f"sources.{source.name}",
-        f"a worker would refuse {share_words(worst, trial.events)} of what topic {source.topic} holds. "
+        f"a worker would refuse {share_words(worst, trial.events)} of what topic {source.topic} holds: "
         f"{'; '.join(reasons[:MOST_REASONS])}. Nothing was made or charged. `stream-dp check FILE --sample` says more; "
         "with --unchecked-data the worker begins all the same",
     )

@@ -31,13 +31,15 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return handed
 
 
-@pytest.mark.parametrize("options", [[], ["--accept-loss"]])
-def test_a_loss_is_accepted_only_where_that_is_asked_for(
+@pytest.mark.parametrize("options", [[], ["--accept-loss"], ["--unchecked-data"]])
+def test_a_loss_or_unchecked_data_is_accepted_only_where_that_is_asked_for(
     visits_file: Path, given: dict[str, Any], options: list[str]
 ) -> None:
     result = CliRunner().invoke(cli, ["worker", str(visits_file), *options], catch_exceptions=False)
     assert result.exit_code == 0
-    assert given == {"accept_loss": bool(options), "backfill": False, "start_within_s": 300, "http": None}
+    names = ("accept_loss", "backfill", "unchecked_data")
+    accepted = {name: f"--{name.replace('_', '-')}" in options for name in names}
+    assert given == {"start_within_s": 300, "http": None, **accepted}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h", 3600)])
