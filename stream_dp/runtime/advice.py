@@ -30,7 +30,7 @@ ADVICE_SECONDS = 10.0
 AGAIN_SECONDS = 600.0
 HOUR_SECONDS = 3600.0
 REFUSED_PERCENT = 1
-"""A smaller share of refused records stands in the metrics only."""
+"""Of the records; what is refused beyond that is told, less stands in the metrics only."""
 LEAST_CONTRIBUTIONS = 100
 """Of fewer the share that is clipped is not told."""
 MOVED = 20
@@ -97,7 +97,7 @@ class Advice:
         since, before = self._since.setdefault(key, (now, None))
         part, whole = share.part - (before.part if before else 0), share.whole - (before.whole if before else 0)
         due = key not in self._told or now - self._told[key] >= AGAIN_SECONDS
-        much = part > 0 and whole >= share.least and 100 * part >= share.percent * whole
+        much = part > 0 and whole >= share.least and 100 * part > share.percent * whole
         if due and much:
             log.warning("%s: %s (%s %s): %s", *key, share_words(part, whole), share.words, share.remedy)
             self._told[key] = now

@@ -144,7 +144,10 @@ class _Second(NamedTuple):
     """The events of a partition between two ticks."""
 
     partition: int
-    tick_ms: int
+    before_ms: int
+    """The tick before them."""
+    behind_ms: int
+    """The tick behind them."""
     decoded: Decoded
 
 
@@ -167,7 +170,7 @@ def count_sample(
     written = {(at, record.offset): record.timestamp for at, records in sample.records.items() for record in records}
     events: list[Place] = []
     times: list[tuple[int, int]] = []
-    for partition, _, decoded in seconds:
+    for partition, _, _, decoded in seconds:
         trial.watermarks[partition] += len(decoded.watermarks)
         for offset, reason in decoded.refused:
             trial.refused[reason].append((partition, offset))
@@ -187,14 +190,14 @@ def count_sample(
 
 
 def _seconds(sample: Sample, decoder: EventDecoder, now_ms: int) -> Iterator[_Second]:
-    """The records of each second, decoded, and the tick behind them; none is later than the machine's clock."""
+    """The records of each second, decoded, and the ticks around them; none is later than the machine's clock."""
 
     def second(record: Record) -> int:
         return min(record.timestamp, now_ms) // 1000
 
     for partition, records in sample.records.items():
         for at, together in groupby(records, second):
-            yield _Second(partition, min(1000 * (at + 1), now_ms), decoder.decode(list(together)))
+            yield _Second(partition, 1000 * at, min(1000 * (at + 1), now_ms), decoder.decode(list(together)))
 
 
 def _taken(
@@ -213,21 +216,21 @@ def _taken(
     windows: defaultdict[int, dict[int, OpenWindow]] = defaultdict(dict)
     clocks: defaultdict[int, int] = defaultdict(lambda: counted.first_ms)
     accepted, refused = 0, defaultdict(list)
-    for partition, tick_ms, decoded in seconds:
+    for partition, before_ms, behind_ms, decoded in seconds:
+        if counted.clock == "wall" and not at_once:
+            clocks[partition] = max(clocks[partition], before_ms)
         bound = bound_chunk(
             counted,
             windows[partition],
             decoded,
             column,
             clocks[partition],
-            now_ms if at_once else tick_ms,
+            now_ms if at_once else behind_ms,
             decoded.watermarks if counted.clock == "event" else (),
             counted.first_ms,
             _misplaced(source, partition),
         )
         clocks[partition] = bound.clock_ms
-        if counted.clock == "wall" and not at_once:
-            clocks[partition] = max(bound.clock_ms, tick_ms)
         accepted += sum(len(row.users) for row in bound.added.values())
         for offset, reason in bound.refused:
             refused[reason].append((partition, offset))

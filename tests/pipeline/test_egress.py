@@ -15,7 +15,8 @@ from rich.console import Console
 from stream_dp.cli.status import look
 from stream_dp.cli.status.page import page
 from stream_dp.cli.status.summary import summary
-from stream_dp.runtime import reporting
+from stream_dp.runtime import advice, reporting
+from stream_dp.runtime import worker as runtime_worker
 from stream_dp.runtime.exposition import Exposition
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.logs import JsonLines
@@ -30,8 +31,18 @@ Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 SECRETS = [b"zelda", b"cellar-door", b"4711", b"badly-formed"]
 """Parts of a user's name, of an item that few have, of the number of users of an item, of a record that is refused."""
-REASONS = {"malformed_json", "missing_field", "clipped"}
+REASONS = {"malformed_json", "missing_field", "clipped", "before_start"}
 """Why some of `visits_of` are not counted."""
+ADVISED = (
+    "sources.visits: malformed_json (about 20 % of the newest records): ",
+    "sources.visits: malformed_json (some of the records): ",
+    "sources.visits: missing_field (some of the records): ",
+    ": clipped (",
+    ": before_start (",
+    "windows of the last hour: ",
+    "its budget lasts until ",
+)
+"""What a start and a running worker say of such data."""
 DEPENDENT = {"items", "complete", "held", "told"}
 """Fields of a record that may depend on the data: what is released, and for a top-k how many draws it took."""
 
@@ -82,13 +93,22 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_cou
     monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.1)
     caplog.set_level(logging.DEBUG, "stream_dp")
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(runtime_worker, "ADVICE_SECONDS", 0.2)
+    for name in ("REFUSED_PERCENT", "CLIPPED_PERCENT", "LEAST_CONTRIBUTIONS", "HOUR_SECONDS"):
+        monkeypatch.setattr(advice, name, 0)
     app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
+    start = start_of(next(iter(app.plan.views.values())))
+    first = [Raw(0, b"zelda", b'{"badly-formed": 4711', {}), Event("zelda", "/cellar-door", 4711)]
+    many = [Event("zelda", f"/cellar-door/{number}", start + number) for number in range(4)]
+    await app.publish([*first, *many])  # the first start looks at them
     worker = await app.start()
-    await app.publish(visits_of(start_of(next(iter(app.plan.views.values()))), pages=3, users=471))
+    await app.publish(visits_of(start, pages=3, users=471))
     for view in app.plan.views:
         await app.wait_for_releases(view, 1)
-    await app.eventually(lambda: dead_letters(app, 2))
+    await app.eventually(lambda: dead_letters(app, 4))
     await app.eventually(lambda: said_what_was_released(app))
+    for said in ADVISED:
+        await app.eventually(lambda words=said: is_in(caplog, words))  # type: ignore[misc]
 
     found = await public(app)
     said = "\n".join(f"{record.getMessage()} {record.exc_text or ''}" for record in caplog.records)
@@ -116,6 +136,10 @@ async def said_what_was_released(app: Application) -> bool:
     """Whether the worker has said so since the first window of every view was released."""
     totals = summary(app.plan, await look(app.plan, app.client)).totals
     return all(totals.get(f"windows_released{{view={view}}}") for view in app.plan.views)
+
+
+async def is_in(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in caplog.text
 
 
 async def dead_letters(app: Application, number: int) -> bool:

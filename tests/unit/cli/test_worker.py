@@ -31,7 +31,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return handed
 
 
-@pytest.mark.parametrize("options", [[], ["--accept-loss"], ["--unchecked-data"]])
+@pytest.mark.parametrize("options", [[], ["--accept-loss"], ["--backfill"], ["--unchecked-data"]])
 def test_a_loss_or_unchecked_data_is_accepted_only_where_that_is_asked_for(
     visits_file: Path, given: dict[str, Any], options: list[str]
 ) -> None:

@@ -1,0 +1,165 @@
+"""`check --sample` says what the records of a source come to, what to mend, and nothing of users and items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stream_dp.cli import sampled
+from stream_dp.cli.check import check
+from stream_dp.runtime.factory import partitioner
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.worker import wall_clock_ms
+from stream_dp.testing import plan_from
+from tests.support.visits import configuration
+
+SECRETS = ("zelda", "cellar-door")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "site.yaml").write_text(configuration("site", ("clock: event", "clock: wall")), encoding="utf-8")
+    return tmp_path / "site.yaml"
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """What the command connects to, whatever the address is; the topic is there."""
+    made = MemoryLog()
+    made.create("site.visits", 3)
+
+    @asynccontextmanager
+    async def connect(_broker: str) -> AsyncIterator[MemoryClient]:
+        yield MemoryClient(made)
+
+    monkeypatch.setattr(sampled, "connect", connect)
+    monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
+    return made
+
+
+Place = Callable[[bytes], int]
+
+
+def fill(log: MemoryLog, file: Path, fields: Mapping[str, object] | None = None, place: Place | None = None) -> None:
+    """An event of each of some users, just now."""
+    (view,) = plan_from(file.read_text(), file.parent / "plan").views.values()
+    place = place or partitioner(view.source)
+    assert place is not None
+    for number in range(300):
+        key = f"zelda{number}".encode()
+        event = {"user": key.decode(), "page": f"/cellar-door/{number % 3}", "at": wall_clock_ms(), **(fields or {})}
+        value = json.dumps({name: value for name, value in event.items() if value is not None}).encode()
+        log.append("site.visits", place(key), key, value)
+
+
+def run(file: Path, *options: str) -> Result:
+    result = CliRunner().invoke(check, [str(file), *options], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert not any(secret in result.output for secret in SECRETS)
+    return result
+
+
+def test_a_sample_that_is_right_is_told_in_numbers_and_warns_of_nothing(file: Path, log: MemoryLog) -> None:
+    fill(log, file)
+    result = run(file, "--sample")
+    assert result.exit_code == 0, result.output
+    page = result.stdout.partition("sample of source")[2]
+    for words in (
+        "visits (topic site.visits)",
+        "The newest 300 records, 0 of them watermarks.",
+        "The times of events mostly agree with those of their records.",
+        "The newest record was written just now.",
+        "Of 300 users 300 stand where murmur2 puts them, ",
+    ):
+        assert words in page
+    assert ["site-pages", "300", "100", "%", "counted"] in [line.split() for line in page.splitlines()]
+    assert "sources.visits" not in page
+
+
+def test_faults_are_warnings_with_numbers_and_remedies(file: Path, log: MemoryLog) -> None:
+    fill(log, file, place=lambda key: crc32(key) % 3)
+    log.append("site.visits", 0, None, b"{}")
+    result = run(file, "--sample", "--strict")
+    assert result.exit_code == 3
+    warnings = " ".join(result.stdout.partition("warning: ")[2].split())
+    assert "write partitioner: crc32" in warnings
+    assert "sources.visits: null_key (1 of 301 records): they have no key" in warnings
+    assert ["(any)", "1", "0.332", "%", "refused:", "null_key"] in [line.split() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"page": None, "pages": "/cellar-door"}, "there are 'at', 'pages', 'user'; did you mean 'pages'?"),
+        ({"page": ["/cellar-door"]}, "field 'page' (views.site-pages.item) is a list, not a text or a whole number"),
+        ({"at": 1.5}, "field 'at' (sources.visits.time.field) is a number with a fraction, not a whole number"),
+        ({"user": "cellar-door"}, "their key is not what field 'user' says"),
+    ],
+)
+def test_what_is_wrong_with_fields_is_told_by_their_names(
+    file: Path, log: MemoryLog, fields: dict[str, object], said: str
+) -> None:
+    fill(log, file, fields)
+    assert said in " ".join(run(file, "--sample").stdout.split())
+
+
+def test_a_key_that_another_field_repeats_names_that_field(file: Path, log: MemoryLog) -> None:
+    (view,) = plan_from(file.read_text(), file.parent / "plan").views.values()
+    place = partitioner(view.source)
+    assert place is not None
+    for number in range(40):
+        key = f"zelda{number}".encode()
+        value = {"user": number, "account": key.decode(), "page": "/", "at": wall_clock_ms()}
+        log.append("site.visits", place(key), key, json.dumps(value).encode())
+    assert "their key is what field 'account' says; write sources.visits.user: account" in run(file, "--sample").stdout
+
+
+def test_no_name_of_a_field_is_shown_that_may_be_somebodys_own(file: Path, log: MemoryLog) -> None:
+    for number in range(40):
+        fields = {f"zelda{number}": 1, "cellar-door": 2} if number == 7 else {f"zelda{number}": 1}
+        log.append("site.visits", number % 3, b"k%d" % number, json.dumps(fields).encode())
+    assert "field 'page' (views.site-pages.item) is not there" in " ".join(run(file, "--sample").stdout.split())
+
+
+def test_json_holds_the_sample_beside_the_plan(file: Path, log: MemoryLog) -> None:
+    fill(log, file, {"at": "2026-01-31T00:00:00Z"})
+    whole = json.loads(run(file, "--sample", "--json").stdout)
+    (sample,) = whole["samples"]
+    assert (sample["records"], sample["refused"]) == (300, {"wrong_type": 300})
+    assert sample["views"] == [{"view": "site-pages", "begun": False, "counted": 0, "refused": {}}]
+    (finding,) = sample["findings"]
+    assert finding["message"].endswith("write sources.visits.time.unit: iso")
+    assert f"sources.visits: wrong_type (300 of 300 records): {finding['message']}" in whole["warnings"]
+
+
+def test_the_size_of_the_sample_is_that_of_the_option(file: Path, log: MemoryLog) -> None:
+    fill(log, file)
+    assert "The newest 30 records" in run(file, "--sample=30").stdout
+    assert "sample of source" not in run(file).stdout
+
+
+def test_an_empty_topic_is_told_of(file: Path, log: MemoryLog) -> None:
+    result = run(file, "--sample")
+    assert result.exit_code == 0
+    assert "The topic holds no record that could be looked at." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("partitions", "said"),
+    [(5, "sources.visits.partitions: topic site.visits has 5, not 3"), (None, "the broker has no topic site.visits")],
+)
+def test_other_partitions_or_no_topic_are_faults_of_the_file(
+    file: Path, log: MemoryLog, partitions: int | None, said: str
+) -> None:
+    log.delete("site.visits")
+    if partitions is not None:
+        log.create("site.visits", partitions)
+    result = run(file, "--sample")
+    assert result.exit_code == 2
+    assert said in result.stderr
