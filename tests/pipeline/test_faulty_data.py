@@ -9,13 +9,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from stream_dp.config.remedies import share_words
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import sampling, worker
-from stream_dp.runtime.survey import survey
+from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.survey import check_first_starts, survey
 from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application
 from tests.support.faults import FAULTS, ITEM, USER, visits
@@ -136,41 +138,59 @@ NO_START = ("start: 2024-01-01T00:00:00Z, ", "")
 DAYS = 86_400_000
 
 
+async def begin(app: Application) -> None:
+    """What a first start does before it makes anything."""
+    await check_first_starts(app.plan, app.client, wall_clock_ms())
+
+
 @pytest.mark.parametrize("app", [(WALL,), (WALL, NO_START), (), (NO_START,)], indirect=True)
 async def test_history_is_no_fault_whenever_the_view_begins(app: Application) -> None:
     await app.publish([Event(f"u{n}", "/", wall_clock_ms() - 400 * DAYS + n) for n in range(60)])
-    await app.start()
+    await begin(app)
 
 
 async def test_few_records_keep_nobody_from_beginning_but_are_told_of(
     app: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
     await app.publish(expected(app, "null keys")[0][:19])
-    await app.start()
+    await begin(app)
     assert "sources.visits: null_key (nearly all of the newest records): they have no key" in caplog.text
 
 
 async def test_an_empty_topic_is_no_fault_and_is_told_of(app: Application, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    await app.start()
+    await begin(app)
     assert f"sources.visits: topic {only_view(app).source.topic} has no record yet" in caplog.text
 
 
 async def test_half_of_the_records_with_a_fault_keep_nobody_from_beginning_one_more_does(app: Application) -> None:
     bad, good = expected(app, "null keys")[0][:30], visits(app, wall_clock_ms())[:30]
     await app.publish([*bad, *good])
+    await begin(app)
     await app.publish(bad[:1])
     with pytest.raises(ConfigError, match=r"null_key \(about 50 % of the newest records\)"):
-        await app.start()
-    await app.publish(good[:1])
-    await app.start()
+        await begin(app)
+
+
+@pytest.mark.parametrize("app", [(("partitions: 3", "partitions: 2"),)], indirect=True)
+async def test_another_partitioner_is_a_fault_though_it_puts_half_of_the_users_right(app: Application) -> None:
+    users = [b"u%d" % number for number in range(200)]
+    at = wall_clock_ms()
+    records = [Raw(crc32(u) % 2, u, b'{"user": "%s", "page": "/", "at": %d}' % (u, at)) for u in users]
+    writer = SourceWriter(app.plan)
+    even = [record for record in records if writer.place((record.key or b"").decode()) == record.partition][:30]
+    odd = [record for record in records if writer.place((record.key or b"").decode()) != record.partition][:30]
+    await app.publish([*even, *odd])
+    with pytest.raises(ConfigError, match="write partitioner: crc32"):
+        await begin(app)
 
 
 async def test_a_view_that_has_begun_is_not_kept_from_going_on(app: Application) -> None:
-    await app.start()
-    await app.stop()
     await app.publish(expected(app, "avro")[0])
-    await app.start()
+    with pytest.raises(ConfigError):
+        await begin(app)
+    await prepare(app.plan, app.client, b"key one.")
+    await begin(app)
 
 
 async def test_missing_watermarks_are_told_of(app: Application) -> None:
