@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stream_dp.config.explanation import price_words
@@ -106,15 +106,13 @@ class Advice:
 
     def _shares(self) -> Iterator[tuple[tuple[str, str], _Share]]:
         """By path and reason, what is refused or clipped."""
-        refused: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for labels, amount in self._counters.by_labels("events_refused").items():
             named = dict(labels)
-            refused[named["view"]][named["reason"]] = amount
+            refused[named["view"]][named["reason"]] += amount
         counted = {view: self._counters.total("events_counted", view=view) for view in self._plan.views}
-        events = {view: counted[view] + sum(refused[view].values()) for view in self._plan.views}
-        records = sum(refused[""].values()) + sum(
-            max(events[view.name] for view in views) for views in self._views.values()
-        )
+        events = {view: counted[view] + refused[view].total() for view in self._plan.views}
+        records = refused[""].total() + sum(max(events[view.name] for view in views) for views in self._views.values())
         names = ", ".join(source.name for source in self._sources)
         path = f"sources.{names}" if len(self._sources) == 1 else f"sources {names}"
         for reason, amount in refused[""].items():
@@ -123,11 +121,15 @@ class Advice:
             yield from self._of_views(source, refused, counted, events)
 
     def _of_views(
-        self, source: SourcePlan, refused: dict[str, dict[str, int]], counted: dict[str, int], events: dict[str, int]
+        self,
+        source: SourcePlan,
+        refused: Mapping[str, Counter[str]],
+        counted: Mapping[str, int],
+        events: Mapping[str, int],
     ) -> Iterator[tuple[tuple[str, str], _Share]]:
         views = self._views[source.name]
         for reason in OF_RECORDS:
-            part, whole = max((refused[view.name].get(reason, 0), events[view.name]) for view in views)
+            part, whole = max((refused[view.name][reason], events[view.name]) for view in views)
             yield (f"sources.{source.name}", reason), _refused(part, whole, remedy(reason, source, views))
         for view in views:
             for reason, amount in refused[view.name].items():
@@ -136,7 +138,7 @@ class Advice:
                         (f"views.{view.name}", reason),
                         _refused(amount, events[view.name], remedy(reason, source, [view])),
                     )
-            clipped = refused[view.name].get("clipped", 0)
+            clipped = refused[view.name]["clipped"]
             yield (
                 (f"views.{view.name}", "clipped"),
                 _Share(

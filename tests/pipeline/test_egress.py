@@ -98,7 +98,7 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_cou
         monkeypatch.setattr(advice, name, 0)
     app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
     start = start_of(next(iter(app.plan.views.values())))
-    first = [Raw(0, b"zelda", b'{"badly-formed": 4711', {}), Event("zelda", "/cellar-door", 4711)]
+    first: list[Any] = [Raw(0, b"zelda", b'{"badly-formed": 4711', {}), Event("zelda", "/cellar-door", 4711)]
     many = [Event("zelda", f"/cellar-door/{number}", start + number) for number in range(4)]
     await app.publish([*first, *many])  # the first start looks at them
     worker = await app.start()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.memory import LogRecord
 from stream_dp.runtime.sampling import Sample, Trial, count_sample
-from stream_dp.windows.events import WATERMARK_HEADER
+from tests.support.samples import sample_of
 
 NOW = 1_790_000_000_000
 DAY = 86_400_000
@@ -26,29 +22,6 @@ def view(planned: Callable[..., Plan]) -> ViewPlan:
     shape = replace(made.window.shape, length_ms=DAY, origin_ms=0)
     window = replace(made.window, shape=shape, first_ms=None, clock="wall", grace_ms=3_600_000, max_ahead_ms=DAY)
     return replace(made, window=window, items_per_user=1)
-
-
-Act = tuple[int, int]
-"""When an event was, and when its record was written."""
-
-
-def sample_of(view: ViewPlan, *acts: Act, marks: tuple[Act, ...] = ()) -> Sample:
-    """A record of another user for each act, in its partition; watermarks are in all of them."""
-    place = partitioner(view.source)
-    assert place is not None
-    found: defaultdict[int, list[LogRecord]] = defaultdict(list)
-    for number, (at, written) in enumerate(acts):
-        user = f"u{number}"
-        value = json.dumps({"tailnum": user, "dest": "ORD", "time_hour": at}).encode()
-        log = found[place(user.encode())]
-        log.append(LogRecord("flights", place(user.encode()), len(log), user.encode(), value, written))
-        for time, behind in marks:
-            if behind == number:
-                for partition in range(view.source.partitions):
-                    header = [(WATERMARK_HEADER, str(time).encode())]
-                    offset = len(found[partition])
-                    found[partition].append(LogRecord("flights", partition, offset, None, b"", written, header))
-    return Sample(dict(found), is_cut_short=False)
 
 
 def count(view: ViewPlan, sample: Sample, began_ms: int | None = None) -> Trial:
@@ -65,7 +38,9 @@ IN_TIME, LATE = (MIDNIGHT - 1, MIDNIGHT + 3_600_000 - 2000), (MIDNIGHT - 1, MIDN
 
 def test_events_are_late_that_were_written_when_the_grace_of_their_window_was_over(view: ViewPlan) -> None:
     early = [(MIDNIGHT - 1000, MIDNIGHT)] * 8
-    trial = count(view, sample_of(view, *early, *[IN_TIME] * 8, *[LATE] * 8, *[(LATE[1], LATE[1])] * 8, *[LATE] * 8))
+    trial = count(
+        view, sample_of(view.source, *early, *[IN_TIME] * 8, *[LATE] * 8, *[(LATE[1], LATE[1])] * 8, *[LATE] * 8)
+    )
     assert reasons(view, trial) == {"late": 16}
     assert trial.views[view.name].counted == 24
     assert trial.faulty(view.name) == 0
@@ -73,7 +48,7 @@ def test_events_are_late_that_were_written_when_the_grace_of_their_window_was_ov
 
 def test_a_view_that_begins_with_its_configured_start_finds_all_at_once(view: ViewPlan) -> None:
     started = replace(view, window=replace(view.window, first_ms=MIDNIGHT - DAY))
-    sample = sample_of(view, *[(NOW, NOW)] * 8, *[LATE] * 8, *[(MIDNIGHT - DAY - 1, NOW)] * 3)
+    sample = sample_of(view.source, *[(NOW, NOW)] * 8, *[LATE] * 8, *[(MIDNIGHT - DAY - 1, NOW)] * 3)
     trial = count(started, sample)
     assert trial.views[view.name].counted == 16
     assert reasons(view, trial) == {"before_start": 3}
@@ -83,14 +58,14 @@ def test_a_view_that_begins_with_its_configured_start_finds_all_at_once(view: Vi
 
 
 def test_events_ahead_of_their_records_are_a_fault(view: ViewPlan) -> None:
-    trial = count(view, sample_of(view, *[(NOW, NOW)] * 5, *[(NOW + DAY + 1000, NOW)] * 7))
+    trial = count(view, sample_of(view.source, *[(NOW, NOW)] * 5, *[(NOW + DAY + 1000, NOW)] * 7))
     assert reasons(view, trial) == {"future": 7}
     assert trial.faulty(view.name) == 7
 
 
 def test_records_ahead_of_this_machine_bear_its_time_at_most(view: ViewPlan) -> None:
     ahead = NOW + 3 * DAY
-    trial = count(view, sample_of(view, *[(ahead, ahead)] * 5))
+    trial = count(view, sample_of(view.source, *[(ahead, ahead)] * 5))
     assert reasons(view, trial) == {"future": 5}
 
 
@@ -98,8 +73,8 @@ def test_watermarks_make_events_late_and_are_no_events(view: ViewPlan) -> None:
     by_events = replace(view, window=replace(view.window, clock="event"))
     acts = [(MIDNIGHT - 1, MIDNIGHT + 2 * DAY)] * 12
     mark = (MIDNIGHT + 3_600_000, 3)
-    trial = count(by_events, sample_of(view, *acts, marks=(mark,)))
+    trial = count(by_events, sample_of(view.source, *acts, marks=(mark,)))
     assert reasons(view, trial) == {"late": 8}
     assert dict(trial.watermarks) == dict.fromkeys(range(view.source.partitions), 1)
     assert trial.events == 12
-    assert reasons(view, count(by_events, sample_of(view, *acts))) == {}
+    assert reasons(view, count(by_events, sample_of(view.source, *acts))) == {}

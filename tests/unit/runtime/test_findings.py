@@ -1,0 +1,92 @@
+"""What a sample has that somebody should mend, and how clocks agree, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+import pytest
+
+from stream_dp.config.plan import Plan
+from stream_dp.runtime.findings import clocks, findings
+from stream_dp.runtime.sampling import Sample, count_sample
+from stream_dp.windows.events import Partitioner
+from tests.support.samples import sample_of
+
+NOW = 1_790_000_000_000
+SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
+
+
+@pytest.fixture
+def plan(planned: Callable[..., Plan]) -> Plan:
+    return planned()
+
+
+def told(plan: Plan, sample: Sample) -> tuple[list[str], list[tuple[str, str]]]:
+    """What is said of clocks; path and message of every finding, but for missing watermarks."""
+    views = list(plan.views.values())
+    source = views[0].source
+    trial = count_sample(source, views, sample, {}, NOW)
+    found = [(one.path, one.message) for one in findings(source, views, trial, NOW, with_names=True)]
+    return list(clocks(source, trial, NOW)), [one for one in found if "watermark" not in one[1]]
+
+
+@pytest.mark.parametrize(
+    ("time", "written", "said"),
+    [
+        (-5 * SECOND, 0, ["mostly agree with those", "written just now"]),
+        (-20 * SECOND, -10 * SECOND, ["are mostly about 10 seconds behind those", "written about 10 seconds ago"]),
+        (-DAY, 0, ["are mostly about 1 day behind those", "written just now"]),
+        (DAY - SECOND, 0, ["are mostly about 1 day ahead of those", "written just now"]),
+        (-5 * HOUR, -3 * HOUR, ["are mostly about 2 hours behind those", "written about 3 hours ago"]),
+        (2 * DAY, 2 * DAY, ["mostly agree with those", "bears a time about 2 days ahead of this machine"]),
+    ],
+)
+def test_how_far_the_clocks_are_apart_is_told_coarsely(plan: Plan, time: int, written: int, said: list[str]) -> None:
+    source = plan.views["destinations"].source
+    words, _ = told(plan, sample_of(source, *[(NOW + time, NOW + written)] * 30))
+    assert len(words) == 2
+    for one, expected in zip(words, said, strict=True):
+        assert expected in one
+
+
+def test_records_that_are_ahead_of_this_machine_are_found(plan: Plan) -> None:
+    source = plan.views["destinations"].source
+    _, found = told(plan, sample_of(source, *[(NOW + 2 * HOUR, NOW + 2 * HOUR)] * 30))
+    assert found == [
+        ("sources.flights", "the newest record bears a time about 2 hours ahead of this machine; set the clocks")
+    ]
+
+
+def test_an_empty_sample_says_nothing(plan: Plan) -> None:
+    assert told(plan, Sample({}, is_cut_short=False)) == ([], [])
+
+
+ONE = "they do not stand where partitioner murmur2 puts their users"
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (lambda user: crc32(user) % 4, f"{ONE}, but where crc32 does; write partitioner: crc32"),
+        (lambda user: len(user) % 4, f"{ONE}, and neither murmur2 nor crc32 fits; let the producers use one of them"),
+    ],
+)
+def test_a_partitioner_that_does_not_fit_is_told_with_the_one_that_does(
+    plan: Plan, place: Partitioner, said: str
+) -> None:
+    source = plan.views["destinations"].source
+    _, found = told(plan, sample_of(source, *[(NOW, NOW)] * 120, place=place))
+    assert found == [("sources.flights.partitioner", said)]
+
+
+def test_times_in_microseconds_are_told_to_have_no_unit(plan: Plan) -> None:
+    source = plan.views["destinations"].source
+    _, found = told(plan, sample_of(source, *[(NOW * 1000, NOW)] * 30))
+    assert found == [
+        (
+            "sources.flights.time.unit",
+            "read in ms their times are many years away from those of their records, and read in microseconds they are "
+            "not; let the producers write ms; there is no unit for microseconds",
+        )
+    ]
