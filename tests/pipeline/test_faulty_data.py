@@ -81,6 +81,7 @@ async def test_a_first_start_refuses_and_nothing_is_made_or_charged(app: Applica
     assert await written(app) == before
     assert USER not in told.message
     assert ITEM not in told.message
+    assert "pages'" not in told.message, "names of fields are for a terminal"
 
 
 IN_THE_LOG = {"wrong_unit": "before_start"}

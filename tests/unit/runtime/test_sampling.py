@@ -65,8 +65,9 @@ def test_events_ahead_of_their_records_are_a_fault(view: ViewPlan) -> None:
 
 def test_records_ahead_of_this_machine_bear_its_time_at_most(view: ViewPlan) -> None:
     ahead = NOW + 3 * DAY
-    trial = count(view, sample_of(view.source, *[(ahead, ahead)] * 5))
+    trial = count(view, sample_of(view.source, *[(ahead, ahead)] * 5, *[(NOW - DAY // 2, ahead)] * 3))
     assert reasons(view, trial) == {"future": 5}
+    assert trial.views[view.name].counted == 3
 
 
 def test_watermarks_make_events_late_and_are_no_events(view: ViewPlan) -> None:
