@@ -114,7 +114,8 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
         views = [view for view in _on(source, plan) if view.name not in known]
         sample = await read_sample(client, source, within_s=START_SECONDS / len(fresh))
         if not len(sample):
-            log.info("sources.%s: topic %s has no record yet that could be looked at", source.name, source.topic)
+            why = "could not be read in time" if sample.is_cut_short else "has no record yet"
+            log.info("sources.%s: topic %s %s; its views begin unchecked", source.name, source.topic, why)
             continue
         trial = count_sample(source, views, sample, known, now_ms)
         found = list(findings(source, views, trial, now_ms, with_names=False))

@@ -16,6 +16,7 @@ import pytest
 from stream_dp.config.remedies import share_words
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import sampling, worker
+from stream_dp.runtime import survey as survey_module
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.survey import check_first_starts, survey
 from stream_dp.runtime.worker import wall_clock_ms
@@ -161,7 +162,10 @@ async def test_few_records_keep_nobody_from_beginning_but_are_told_of(
 async def test_an_empty_topic_is_no_fault_and_is_told_of(app: Application, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     await begin(app)
-    assert f"sources.visits: topic {only_view(app).source.topic} has no record yet" in caplog.text
+    assert (
+        f"sources.visits: topic {only_view(app).source.topic} has no record yet; its views begin unchecked"
+        in caplog.text
+    )
 
 
 async def test_half_of_the_records_with_a_fault_keep_nobody_from_beginning_one_more_does(app: Application) -> None:
@@ -244,3 +248,17 @@ async def test_a_sample_is_bounded_in_records_bytes_and_time(app: Application, m
     nothing = await sampling.read_sample(app.client, source, within_s=0.1)
     assert time.monotonic() - begun < 5
     assert (len(nothing), nothing.is_cut_short) == (0, True)
+
+
+async def test_a_topic_that_cannot_be_read_in_time_keeps_nobody_from_beginning(
+    app: Application, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await app.publish(expected(app, "avro")[0])
+
+    async def nothing(*_: object, **__: object) -> sampling.Sample:
+        return sampling.Sample({}, is_cut_short=True)
+
+    monkeypatch.setattr(survey_module, "read_sample", nothing)
+    await begin(app)
+    assert "could not be read in time; its views begin unchecked" in caplog.text
