@@ -8,7 +8,7 @@ nobody asked for; a grant asks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grants import Order
@@ -26,13 +26,15 @@ class Clearances:
         withheld: by audience that came later, the views with a retained window that would cost something.
     """
 
-    def __init__(self, views: Mapping[str, ViewPlan]) -> None:
+    def __init__(self, views: Mapping[str, ViewPlan], readable: Collection[str]) -> None:
         """Set up the clearances; `load` makes them ready.
 
         Args:
             views: the views, by name.
+            readable: ids of the keys that are not retired: nobody sees a window of another one finer.
         """
         self._views = views
+        self._readable = readable
         self._rows: dict[str, ClearanceRow] = {}
         self.sharpening: dict[str, deque[tuple[ViewPlan, int]]] = {}
         self.withheld: dict[str, set[str]] = {}
@@ -52,8 +54,10 @@ class Clearances:
 
     def welcome(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
         """Look whether a window was released before audiences came that have no grant to carry out."""
+        if row.refused or row.key_id not in self._readable:
+            return
         for audience in sorted(view.audiences.keys() - row.given.keys()):
-            if not row.refused and not self.of(audience).open:
+            if not self.of(audience).open:
                 if self.lacks(view, audience, row):
                     self.sharpening.setdefault(audience, deque()).append((view, start_ms))
                 else:
@@ -75,9 +79,11 @@ class Clearances:
         """Whether an audience is to see a window finer than it does.
 
         With a grant to carry out, if that was not turned down there; without one, if it sees nothing and that is free.
+        Never where the key of the window is retired: that is as if it were retained no longer.
         """
         level, grant = self.level(view, audience), self.of(audience)
-        if row.refused or (grant.open and row.turned_down.get(audience) == grant.number):
+        turned_down = grant.open and row.turned_down.get(audience) == grant.number
+        if row.refused or row.key_id not in self._readable or turned_down:
             return False
         if not grant.open:
             return audience not in row.given and level <= row.finest

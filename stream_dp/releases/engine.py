@@ -31,6 +31,7 @@ from stream_dp.records.models import Reason
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import UNPUBLISHED, Published, check_unknown, lost_costs, lost_state, lost_windows
 from stream_dp.releases.outboxes import BYTES_AT_ONCE
 from stream_dp.releases.pieces import (
@@ -56,6 +57,7 @@ from stream_dp.releases.rows import (
     WindowRow,
     charged_rows,
     merged_key,
+    sealing_keys,
     stored_window,
 )
 from stream_dp.releases.sharpening import Sharpening
@@ -85,8 +87,7 @@ class ReleaseEngine:
         starts: Mapping[str, int],
         *,
         slots: Slots,
-        prf_key: bytes,
-        key_id: bytes,
+        keys: KeyRing,
         entropy: Entropy,
         lists: Callable[[str, int], Mapping[str, KeyList]],
         topic: Callable[[str, str], str],
@@ -102,8 +103,7 @@ class ReleaseEngine:
             views: the views whose ledger lives in this partition.
             starts: start of each view's first window, ms.
             slots: when records leave.
-            prf_key: secret that coarser levels are derived from.
-            key_id: a name of that secret that does not tell it.
+            keys: the secrets that coarser levels are derived from.
             entropy: source of fresh noise.
             lists: the public lists of a view that stand in topics, by topic, as they hold for a window that closed at a
                 time, in ms.
@@ -116,24 +116,22 @@ class ReleaseEngine:
             unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
         self._views = {view.name: view for view in views}
-        self._marks = {
-            view.name: ViewRow(view.fingerprint, key_id, starts[view.name], starts[view.name]) for view in views
-        }
+        self._marks = {view.name: ViewRow(view.fingerprint, starts[view.name], starts[view.name]) for view in views}
         self._slots = slots
         self._last_slots: dict[str, int] = {}
         """By view: the slot of its last window."""
-        self._prf_key = prf_key
+        self._keys = keys
         self._entropy = entropy
         self._lists = lists
-        self._publisher = Publisher(topic, accounts, prf_key)
+        self._publisher = Publisher(topic, accounts)
         self._withdrawal = withdrawal
-        self._clearances = Clearances(self._views)
+        self._clearances = Clearances(self._views, keys.secrets)
         self._arrivals = Arrivals()
         self._recall = recall
         self._gaps = gaps
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
-        self._sharpening = Sharpening(self._accounts, self._publisher)
+        self._sharpening = Sharpening(self._accounts, self._publisher, keys.secrets)
 
     @property
     def views(self) -> Collection[ViewPlan]:
@@ -158,8 +156,9 @@ class ReleaseEngine:
             now_ms: the wall time, from which the slot of windows follows that audiences came later than.
 
         Raises:
-            ConfigError: a view or the key was changed in a way that the stored releases do not fit; or state was lost,
-                which is not accepted, or of too many windows. Nothing has been published.
+            ConfigError: a view was changed in a way that the stored releases do not fit; or the key of a retained
+                window is missing; or state was lost, which is not accepted, or of too many windows. Nothing has been
+                published.
         """
         if undone := taken_back(rows):
             yield Commit(undone)
@@ -170,6 +169,7 @@ class ReleaseEngine:
             if former is not None:
                 mark.check(name, former)
                 mark.next_ms, mark.kept_ms = former.next_ms, former.kept_ms
+            self._keys.check(name, sealing_keys(name, rows))
             if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
                 lost[name] = found
         if lost and not accept_loss:
@@ -305,16 +305,18 @@ class ReleaseEngine:
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
         counts = summed([bucket.counts for bucket in buckets])
-        noise = WindowNoise(view.noise_name(start), self._prf_key)
+        key_id, secret = self._keys.newest
+        noise = WindowNoise(view.noise_name(start), secret)
         lists = self._lists(view.name, closed_ms)
         table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
-        row = WindowRow(refused=False, slot_ms=slot, given={name: Given(1, level) for name, level in levels.items()})
+        given = {name: Given(1, level) for name, level in levels.items()}
+        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=key_id)
         cost, shares = price(view, call, table, row)
         paid = commit(reserved, str(call), cost, shares, view=view.name)
         self._accounts.keep(view, key, paid)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
-        leaving = self._publisher.releases(view, start, table, row.given, levels, -1, booking)
+        leaving = self._publisher.releases(view, start, table, noise, row.given, levels, -1, booking)
         before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
         domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
         unknown = {} if domain is None else {"events_unknown": outside(domain, counts)}

@@ -63,23 +63,22 @@ class Booking:
 class Publisher:
     """Makes the records of windows and the entries of their accounts, ready to be sent."""
 
-    def __init__(self, topic: Callable[[str, str], str], accounts: str, prf_key: bytes) -> None:
+    def __init__(self, topic: Callable[[str, str], str], accounts: str) -> None:
         """Set up the publisher.
 
         Args:
             topic: the public topic of a view and an audience.
             accounts: the operators' topic of the accounts.
-            prf_key: the secret that windows were sealed with.
         """
         self._topic = topic
         self._accounts = accounts
-        self._prf_key = prf_key
 
     def releases(
         self,
         view: ViewPlan,
         start_ms: int,
         table: SealedTable,
+        noise: WindowNoise,
         given: Mapping[str, Given],
         levels: Mapping[str, int],
         finest: int,
@@ -91,13 +90,13 @@ class Publisher:
             view: the view.
             start_ms: start of the window.
             table: its sealed table.
+            noise: what it was sealed with.
             given: what every audience has of it now, its revision among it.
             levels: the level to be published to each audience.
             finest: the finest level that anyone had before, -1 for none.
             booking: the charge.
         """
         audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
-        noise = WindowNoise(view.noise_name(start_ms), self._prf_key)
         readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
         face, records, readers = account(booking.plan, start_ms), [], []
         for audience, fields in zip(audiences, readings, strict=True):

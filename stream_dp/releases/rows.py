@@ -33,7 +33,7 @@ from stream_dp.accounting.ledger import Rational
 from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.effects import Rows
-from stream_dp.windows.keys import bucket_key, bucket_number, decode, encode, moment, moment_at, window_key
+from stream_dp.windows.keys import after, bucket_key, bucket_number, decode, encode, moment, moment_at, text, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.shape import Stretch, Tiling
 
@@ -46,30 +46,24 @@ _LEDGER_BYTES = _END_AT + len(moment(0))
 
 
 class ViewRow(msgspec.Struct, array_like=True):
-    """How far the releases of a view have come, and what they are made with."""
+    """How far the releases of a view have come, and which question they answer."""
 
     fingerprint: bytes
-    key_id: bytes
     next_ms: int
     """Start of the next window to release; windows leave in order, empty or not."""
     kept_ms: int
     """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
 
     def check(self, view: str, stored: Self) -> None:
-        """Refuse to go on with state that was made with something else.
+        """Refuse to go on with releases that answer another question.
 
         Raises:
-            ConfigError: the view or the key file was changed.
+            ConfigError: the view was changed.
         """
         if stored.fingerprint != self.fingerprint:
             raise ConfigError(
                 f"views.{view}: it was changed while releases of it are stored; give the changed view a new name, "
                 "or set it back"
-            )
-        if stored.key_id != self.key_id:
-            raise ConfigError(
-                f"key_file: it holds another key than the one that view {view} was released with; put the former key "
-                "back, since its windows cannot be sharpened without it"
             )
 
 
@@ -110,6 +104,9 @@ class WindowRow(msgspec.Struct, array_like=True):
     """Those that still have to be published, in order."""
     turned_down: dict[str, int] = msgspec.field(default_factory=dict)
     """The last grant of an audience that the ledger could not pay for: carried on, it is not refused anew."""
+    key_id: str = ""
+    """The key that its table was sealed with (`keyring`); the table counts only with this row, so it is of the same
+    draw. Empty where there is no table."""
 
     @property
     def finest(self) -> int:
@@ -294,3 +291,10 @@ def stored_window(view: str, start: int, rows: Rows) -> WindowRow | None:
     """The row of a window, None before it is released or refused."""
     stored = rows.get(window_key(WINDOW, view, start))
     return None if stored is None else decode(WindowRow, stored)
+
+
+def sealing_keys(view: str, rows: Rows) -> set[str]:
+    """The ids of the keys that the stored windows of a view were sealed with."""
+    prefix = WINDOW + text(view)
+    windows = (decode(WindowRow, value) for _, value in rows.scan(prefix, after(prefix)))
+    return {window.key_id for window in windows if not window.refused}

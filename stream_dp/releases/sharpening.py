@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stream_dp.accounting import Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
+from stream_dp.kinds.sealing import WindowNoise
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.pieces import Change, leave, stored_table
 from stream_dp.releases.pricing import difference
@@ -16,15 +19,17 @@ from stream_dp.windows.keys import encode, window_key
 class Sharpening:
     """Sharpens windows of the views of one partition, as far as their ledgers can pay."""
 
-    def __init__(self, accounts: Accounts, publisher: Publisher) -> None:
+    def __init__(self, accounts: Accounts, publisher: Publisher, secrets: Mapping[str, bytes]) -> None:
         """Set up the sharpening.
 
         Args:
             accounts: which ledger pays.
             publisher: makes the records.
+            secrets: by id, those that windows were sealed with.
         """
         self._accounts = accounts
         self._publisher = publisher
+        self._secrets = secrets
 
     def sharpened(
         self,
@@ -44,7 +49,7 @@ class Sharpening:
             level: index of the level.
             clearance: the grant that is carried out, or what stands for one.
             start: start of the window, ms.
-            row: the row of the window; changed in place.
+            row: the row of the window, whose key is not retired; changed in place.
             rows: the partition's table.
         """
         slot = clearance.slot_ms
@@ -65,6 +70,7 @@ class Sharpening:
             leaving = self._publisher.refusals(view, start, {audience: level}, revision, own, refused)
             row.turned_down[audience] = clearance.number
             return [*leave(view, start, row, slot, leaving), (at, encode(row))]
+        noise = WindowNoise(view.noise_name(start), self._secrets[row.key_id])
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares, view=view.name)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
@@ -72,6 +78,6 @@ class Sharpening:
         row.given[audience] = Given(given.revision + 1, level)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, cost, shares)
-        leaving = self._publisher.releases(view, start, table, row.given, {audience: level}, finest, booking)
+        leaving = self._publisher.releases(view, start, table, noise, row.given, {audience: level}, finest, booking)
         before += leave(view, start, row, slot, leaving)
         return [*before, (at, encode(row)), *charged_rows(key, paid)]

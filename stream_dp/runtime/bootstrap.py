@@ -37,7 +37,7 @@ class Settled:
 async def prepare(
     plan: Plan,
     client: Client,
-    key_id: bytes,
+    key_id: str,
     *,
     accept_loss: bool = False,
     backfill: bool = False,
@@ -51,7 +51,7 @@ async def prepare(
     Args:
         plan: the application.
         client: a client of its broker.
-        key_id: the name of its key, from `keys.key_id`.
+        key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that the application had was deleted. With the control topic it may have lost
             when its views began, so nothing is asked about that.
         backfill: begin views whose first windows are over already.

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds.lists import KeyList
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.lists import Lists
@@ -100,7 +101,7 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
     spare = islice(others, kind.fewest_keys)
     lists = Lists({view.name: {topic: KeyList.of([*names, *spare]) for topic in kind.topics}})
     settled = Settled(dict.fromkeys(plan.views, start), lists)
-    factory = Factory(plan, settled, prf_key=bytes(32), entropy=system_entropy)
+    factory = Factory(plan, settled, keys=KeyRing.of(bytes(32)), entropy=system_entropy)
     counts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for name in names:
         counts[bucket_of(name, view.buckets)][name] = users

@@ -13,9 +13,9 @@ from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.grants import read_order
-from stream_dp.runtime.keys import key_id
 from stream_dp.runtime.routes import Routes, dead_letter
 from stream_dp.runtime.shelves import Shelves
 from stream_dp.runtime.topics import MERGES, RELEASES, Topics, sources_of
@@ -28,18 +28,18 @@ from stream_dp.windows.views import CountedView
 class Factory:
     """Makes the pure parts of one worker; none is loaded yet."""
 
-    def __init__(self, plan: Plan, settled: Settled, *, prf_key: bytes, entropy: Entropy) -> None:
+    def __init__(self, plan: Plan, settled: Settled, *, keys: KeyRing, entropy: Entropy) -> None:
         """Set up the factory.
 
         Args:
             plan: the checked configuration.
             settled: where windows begin, and public lists, from `prepare`.
-            prf_key: the application's secret, from `load_key`.
+            keys: the application's secrets, from `load_keys`.
             entropy: where fresh noise comes from.
         """
         self._plan = plan
         self._settled = settled
-        self._prf_key = prf_key
+        self._keys = keys
         self._entropy = entropy
         self._topics = Topics.of(plan)
         self._routes = Routes(plan)
@@ -96,8 +96,7 @@ class Factory:
             views,
             self._settled.starts,
             slots=self._plan.slots,
-            prf_key=self._prf_key,
-            key_id=key_id(self._prf_key),
+            keys=self._keys,
             entropy=self._entropy,
             lists=self._settled.lists.at,
             topic=self._topics.release,

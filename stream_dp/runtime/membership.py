@@ -6,9 +6,9 @@ where its configuration has changed, and where partitions were left without an o
 self out of the group there.
 
 Workers of two configurations never share partitions: one that does not know a view would drop what the others have
-counted of it. The name of the way in which a group shares (Kafka's protocol name) tells configurations apart, and the
-broker admits no member that knows only another one. A worker whose configuration differs waits until the others are
-gone.
+counted of it, and one that lacks a key that the others seal with could not go on where they stop. The name of the way
+in which a group shares (Kafka's protocol name) tells configurations and key files apart, and the broker admits no
+member that knows only another one. A worker whose own differ waits until the others are gone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from faust.types import TP
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, StateError
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client, Group, TopicState
 from stream_dp.runtime.topics import Topics, read_by_workers, sources_of
@@ -55,13 +56,13 @@ def instance_id(plan: Plan) -> str:
     return f"{plan.id}-{socket.gethostname()}-{crc32(str(plan.data_dir.resolve()).encode()):08x}"
 
 
-def protocol(plan: Plan, settled: Settled) -> str:
-    """The name of what workers have to agree on to share partitions: topics, their lives, partitions, and questions."""
+def protocol(plan: Plan, settled: Settled, keys: KeyRing) -> str:
+    """The name of what workers agree on to share partitions: topics, their lives, partitions, questions, and keys."""
     topics = {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}
     sources = {topic: source.partitions for topic, source in sources_of(plan).items()}
     lives = {name: settled.topics[name].number for name in topics if name in settled.topics}
     views = {view.name: view.fingerprint for view in plan.views.values()}
-    agreed = msgspec.json.encode((topics, sources, lives, views, settled.uncounted), order="sorted")
+    agreed = msgspec.json.encode((topics, sources, lives, views, settled.uncounted, keys.agreed), order="sorted")
     return f"stream-dp-{hashlib.sha256(agreed).hexdigest()[:12]}"
 
 
@@ -76,13 +77,13 @@ def unowned(group: Group, places: Collection[TP]) -> set[TP]:
     return set(places).difference(*group.owned.values())
 
 
-async def admit(plan: Plan, settled: Settled, client: Client) -> None:
+async def admit(plan: Plan, settled: Settled, keys: KeyRing, client: Client) -> None:
     """Wait until this worker can join its group, having taken its former self out of it where that would be in the way.
 
     Raises:
         BrokerError: the broker did not tell about the group in time.
     """
-    own, silent_since = protocol(plan, settled), time.monotonic()
+    own, silent_since = protocol(plan, settled, keys), time.monotonic()
     dismissed, said = False, False
     while True:
         try:
@@ -99,8 +100,8 @@ async def admit(plan: Plan, settled: Settled, client: Client) -> None:
                     continue
                 if not said:
                     log.warning(
-                        "workers of %s that run with another configuration share its partitions: this one waits until "
-                        "they have ended, up to a minute longer for one that was killed",
+                        "workers of %s that run with another configuration, or another key file, share its partitions: "
+                        "this one waits until they have ended, up to a minute longer for one that was killed",
                         plan.name,
                     )
                     said = True

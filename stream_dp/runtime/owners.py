@@ -1,8 +1,8 @@
 """Whose a topic is: every application claims its topics in a topic of the cluster.
 
 Kafka does not know who made a topic, so two applications that name one alike would write to it side by side: the state,
-noise and ledger of neither would cover what readers see. An application is known by its name and its key file, which
-all its workers share. A worker that starts
+noise and ledger of neither would cover what readers see. An application is known by its name and the first key of
+its key file, which all its workers share. A worker that starts
 
 1. reads the claims, then looks which of its topics are there. One that is there and another's ends it; one that is not
    holds nobody up, since its former application may be gone;
@@ -36,7 +36,7 @@ from stream_dp.windows.sizes import MESSAGE_BYTES
 
 
 class Owner(NamedTuple):
-    """An application: its name, and the name of its key in hexadecimal."""
+    """An application: its name, and the id of its first key."""
 
     application: str
     key_id: str
@@ -76,7 +76,7 @@ class Placed(NamedTuple):
 
 
 async def create_owned(
-    plan: Plan, client: Client, key_id: bytes, *, accept_loss: bool = False, now_ms: int = 0
+    plan: Plan, client: Client, key_id: str, *, accept_loss: bool = False, now_ms: int = 0
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
@@ -86,7 +86,7 @@ async def create_owned(
     Args:
         plan: the application.
         client: a client of its broker.
-        key_id: the name of its key.
+        key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
 
@@ -101,7 +101,7 @@ async def create_owned(
     """
     topics = Topics.of(plan)
     await client.create([topics.owners])
-    owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id.hex())
+    owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
     names = {spec.name for spec in specs}
     key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
     gone: set[tuple[str, bytes]] = set()

@@ -21,7 +21,7 @@ from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.folder import locked
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.host import Agent
-from stream_dp.runtime.keys import key_id, load_key
+from stream_dp.runtime.keys import load_keys
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
 from stream_dp.runtime.refusals import not_allowed
@@ -157,19 +157,19 @@ async def running(
     """
     health = health or Health(Start())
     start = health.start
-    prf_key = load_key(plan.key_file)
+    keys = load_keys(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
     if not unchecked_data:
         now_ms = options.get("clock_ms", wall_clock_ms)
         await start.patiently(lambda: check_first_starts(plan, client, now_ms()))
     settled = await start.patiently(
-        lambda: prepare(plan, client, key_id(prf_key), accept_loss=accept_loss, backfill=backfill)
+        lambda: prepare(plan, client, keys.application, accept_loss=accept_loss, backfill=backfill)
     )
     async with reporting(plan, client, health):
         start.wait_for("the group, until workers that run with another configuration have ended")
-        await start.patiently(lambda: admit(plan, settled, client))
-        worker = Worker(plan, settled, agents, client, prf_key=prf_key, **options)
+        await start.patiently(lambda: admit(plan, settled, keys, client))
+        worker = Worker(plan, settled, agents, client, keys=keys, **options)
         health.worker = worker
         start.wait_for(worker.words)
         try:

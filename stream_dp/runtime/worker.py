@@ -10,6 +10,7 @@ from typing import Any
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
@@ -52,7 +53,7 @@ class Worker:
         agents: Mapping[str, Agent],
         client: Client,
         *,
-        prf_key: bytes,
+        keys: KeyRing,
         accept_loss: bool = False,
         log: MemoryLog | None = None,
         entropy: Entropy = system_entropy,
@@ -66,7 +67,7 @@ class Worker:
             settled: where windows begin, and public lists, from `prepare`.
             agents: the agents by name (`stream_dp.agents.AGENTS`).
             client: of the plan's broker, open for as long as the worker runs.
-            prf_key: the application's secret, from `load_key`.
+            keys: the application's secrets, from `load_keys`.
             accept_loss: charge windows at worst that were published and are not stored, and never release them again,
                 instead of ending.
             log: the embedded log, for `memory://`.
@@ -74,9 +75,9 @@ class Worker:
             clock_ms: the wall clock.
             tick_seconds: time between two ticks.
         """
-        factory = Factory(plan, settled, prf_key=prf_key, entropy=entropy)
+        factory = Factory(plan, settled, keys=keys, entropy=entropy)
         self.plan = plan
-        self.app = new_app(plan, log, protocol(plan, settled))
+        self.app = new_app(plan, log, protocol(plan, settled, keys))
         discard_former_copies(plan, settled, self.app.conf.tabledir)
         self._session_s = float(self.app.conf.broker_session_timeout)
         self.tables = new_tables(self.app, plan.partitions)

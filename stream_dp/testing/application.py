@@ -24,7 +24,7 @@ from stream_dp.releases.rows import read_ledgers
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
-from stream_dp.runtime.keys import load_key
+from stream_dp.runtime.keys import load_keys
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.running import running
 from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec, sources_of
@@ -87,8 +87,8 @@ class Application:
 
     @property
     def prf_key(self) -> bytes:
-        """The secret of the application's key file."""
-        return load_key(self.plan.key_file)
+        """The secret that the windows of workers started now are sealed with."""
+        return load_keys(self.plan.key_file).newest[1]
 
     async def start(
         self,

@@ -111,7 +111,7 @@ async def test_workers_with_the_new_configuration_wait_for_those_with_the_former
         changed, app.plan = app.plan, former
         await publish_minutes(app, 1)
         await wait_for(app, 2, first, second)
-        assert "another configuration share its partitions: this one waits" in first.said()
+        assert "another configuration, or another key file, share its partitions: this one waits" in first.said()
 
         assert second.terminate() == 0
         began = time.monotonic()

@@ -23,6 +23,7 @@ from stream_dp.records.entries import Entry
 from stream_dp.records.models import Refusal, Release
 from stream_dp.records.parts import Joiner
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.pieces import stored_table
@@ -48,7 +49,8 @@ from tests.support.machine import Machine
 from tests.support.topics import TopicReader
 
 MERGED, ACCOUNTS, RECALLS = "merged", "shop-accounts", "recalls"
-KEY, KEY_ID = bytes(range(32)), b"key one."
+KEY = bytes(range(32))
+KEYS = KeyRing.of(KEY)
 SECOND = 1000
 
 E = TypeVar("E", bound=ReleaseEngine)
@@ -212,8 +214,7 @@ class Desk:
     back: int = 0
     at_once: int = 3
     compacts: bool = False
-    key: bytes = KEY
-    key_id: bytes = KEY_ID
+    keys: KeyRing = KEYS
     audit: bool = True
     until_ms: int | None = None
     """The slot that has come; None: everything leaves as soon as it is stored."""
@@ -248,8 +249,7 @@ class Desk:
             views,
             {view.name: view.window.first_ms or 0 for view in views},
             slots=self.plan.slots,
-            prf_key=self.key,
-            key_id=self.key_id,
+            keys=self.keys,
             entropy=self.entropy,
             lists=self.lists if callable(self.lists) else partial(_always, self.lists),
             topic=release_topic,

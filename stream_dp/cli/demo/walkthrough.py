@@ -22,7 +22,7 @@ from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
-from stream_dp.runtime.keys import key_id, load_key
+from stream_dp.runtime.keys import load_keys
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import Topics, TopicSpec
 
@@ -68,7 +68,7 @@ async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float,
     source = run.view(DESTINATIONS).source
     async with connect(plan.broker, log) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
-        await prepare(plan, client, key_id(load_key(plan.key_file)), backfill=True)
+        await prepare(plan, client, load_keys(plan.key_file).application, backfill=True)
         began = time.monotonic()
         async with started_worker(run, client, log, keep_running=keep_running) as worker:
             walkthrough = _Walkthrough(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)

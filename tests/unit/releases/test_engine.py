@@ -20,6 +20,7 @@ from stream_dp.lossless.discovery import two_sided_from
 from stream_dp.records.codec import decode, topic_key
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import BUCKET, LEDGER, PROMISE, TABLE, TOTALS, VIEW, WINDOW, ledger_key, read_ledgers
 from stream_dp.windows.effects import Commit, Publish, Step
@@ -310,7 +311,7 @@ def test_a_changed_view_is_refused_at_the_start() -> None:
 def test_another_key_file_is_refused_at_the_start() -> None:
     desk = Desk(PAGES)
     desk.give("pages", 0, HOME)
-    desk.key, desk.key_id = bytes(32), b"key two."
+    desk.keys = KeyRing.of(bytes(32))
     with pytest.raises(ConfigError, match="key_file"):
         desk.reader.restart()
 

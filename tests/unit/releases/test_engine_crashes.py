@@ -17,6 +17,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import AnyRecord
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.rows import (
     BUCKET,
     LEDGER,
@@ -262,7 +263,7 @@ def test_a_change_after_a_crash_in_the_very_first_window_is_refused(changed: str
     desk = ended(0, WINDOW)
     desk.machine.watch = lambda: None
     if changed == "key":
-        desk.key, desk.key_id = bytes(32), b"key two."
+        desk.keys = KeyRing.of(bytes(32))
     with pytest.raises(ConfigError, match="key_file" if changed == "key" else r"views\.pages"):
         desk.change(desk.plan if changed == "key" else CHEAPER)
 

@@ -18,7 +18,7 @@ from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
 
-KEY_ID = b"key one."
+KEY_ID = "0" * 16
 START = ", start: 2024-01-01T00:00:00Z"
 START_MS = 1_704_067_200_000
 TWO_SOURCES = (

@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import decode_entry, encode
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import VIEW
 from stream_dp.runtime.bootstrap import Settled
@@ -49,7 +50,7 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 
 
 def factory(plan: Plan) -> Factory:
-    return Factory(plan, Settled(dict.fromkeys(plan.views, START)), prf_key=PRF_KEY, entropy=ENTROPY)
+    return Factory(plan, Settled(dict.fromkeys(plan.views, START)), keys=KeyRing.of(PRF_KEY), entropy=ENTROPY)
 
 
 def test_counter_counts_for_the_views_of_its_source_alone(plan: Plan) -> None:

@@ -15,6 +15,7 @@ from faust.types import TP
 
 from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.coalescing import Batch
@@ -62,7 +63,7 @@ def at_time(worker: Worker, now_ms: int) -> Host:
     """A host on a worker's application whose clock stands."""
     plan = worker.plan
     starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
-    factory = Factory(plan, Settled(starts), prf_key=bytes(32), entropy=keyed_entropy(b"host"))
+    factory = Factory(plan, Settled(starts), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"host"))
     assert worker.app.memory_log is not None
     client = MemoryClient(worker.app.memory_log)
     return Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=lambda: now_ms)

@@ -25,7 +25,7 @@ from stream_dp.testing import plan_from
 from tests.support.phases import PHASES
 from tests.support.releasing import plan_of
 
-KEY, OTHER_KEY = b"key one.", b"key two."
+KEY, OTHER_KEY = "0" * 16, "1" * 16
 SHOP = """\
 name: shop
 broker: memory://
@@ -82,11 +82,11 @@ def decoded(record: LogRecord) -> Claim:
     return msgspec.json.decode(record.value or b"", type=Claim)
 
 
-async def create(log: MemoryLog, plan: Plan, key_id: bytes = KEY) -> None:
+async def create(log: MemoryLog, plan: Plan, key_id: str = KEY) -> None:
     await create_owned(plan, MemoryClient(log), key_id)
 
 
-async def refused(log: MemoryLog, plan: Plan, key_id: bytes = KEY) -> tuple[Fault, ...]:
+async def refused(log: MemoryLog, plan: Plan, key_id: str = KEY) -> tuple[Fault, ...]:
     """The faults by which an application is refused; nothing was created, and its claims are withdrawn."""
     before, claims = dict(log.partitions), standing(log)
     with pytest.raises(ConfigError) as caught:
@@ -104,7 +104,7 @@ async def test_every_topic_but_the_sources_is_created_and_claimed_in_one_record(
     await create(log, SHOP_PLAN)
     assert log.partitions.keys() == names(SHOP_PLAN) | {OWNERS}
     lives = {name: Life(log.ids[name], 1) for name in sorted(names(SHOP_PLAN))}
-    assert standing(log) == [Claim("shop", KEY.hex(), lives, -1)]
+    assert standing(log) == [Claim("shop", KEY, lives, -1)]
 
 
 async def test_the_claims_of_an_application_do_not_pile_up_while_its_workers_come_and_go() -> None:
@@ -320,7 +320,7 @@ async def test_a_claim_stays_while_a_rival_that_does_not_count_because_of_it_may
     log = MemoryLog()
     await create(log, SHOP_PLAN)
     (first,) = standing(log)
-    rival = Claim("market", KEY.hex(), dict.fromkeys(SHARED, Life("id", 1)), -1)
+    rival = Claim("market", KEY, dict.fromkeys(SHARED, Life("id", 1)), -1)
     log.append(OWNERS, 0, b"rival", msgspec.json.encode(rival))
     await create(log, SHOP_PLAN)
     assert standing(log)[:2] == [first, rival]

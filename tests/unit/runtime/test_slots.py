@@ -20,6 +20,7 @@ from stream_dp.errors import BrokerError
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.releases import outboxes
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.pieces import Addressed, Change, record_rows, waiting_records
 from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.bootstrap import Settled
@@ -59,7 +60,7 @@ class Stand:
     def at(cls, worker: Worker, clock_ms: Callable[[], int]) -> Stand:
         plan = worker.plan
         starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
-        factory = Factory(plan, Settled(starts), prf_key=bytes(32), entropy=keyed_entropy(b"slots"))
+        factory = Factory(plan, Settled(starts), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"))
         assert worker.app.memory_log is not None
         client = MemoryClient(worker.app.memory_log)
         return cls(worker, Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=clock_ms))

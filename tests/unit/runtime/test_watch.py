@@ -10,6 +10,7 @@ import pytest
 from faust.types import TP
 
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError, StateError
+from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.runtime import watch
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Group, TopicState
@@ -23,6 +24,7 @@ from tests.support.releasing import plan
 SHOP = plan()
 TOPICS = Topics.of(SHOP)
 NAMES = [*(spec.name for spec in TOPICS.all(SHOP)), *sources_of(SHOP)]
+KEYS = KeyRing.of(bytes(32))
 SETTLED = Settled({}, topics={spec.name: Life(f"id of {spec.name}", 1) for spec in TOPICS.all(SHOP)})
 
 
@@ -71,7 +73,7 @@ class Cluster:
 def shared(*without: TP, by: str = "") -> Group:
     """A stable group whose one member has every partition but some."""
     places = expected(SHOP, {name: TopicState("", 1) for name in NAMES})
-    return Group("Stable", by or protocol(SHOP, SETTLED), {"w": places.difference(without)})
+    return Group("Stable", by or protocol(SHOP, SETTLED, KEYS), {"w": places.difference(without)})
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def admitted(cluster: Cluster) -> list[str]:
     """Who was taken out of the group before the worker was let in."""
     client: Any = cluster
-    await admit(SHOP, SETTLED, client)
+    await admit(SHOP, SETTLED, KEYS, client)
     return cluster.dismissed
 
 
@@ -202,7 +204,9 @@ async def test_former_self_leaves_a_group_of_another_configuration_which_then_is
     cluster.groups = [other, other, None, other, Group("PreparingRebalance", "", {}), Group("Empty", "", {})]
     assert await admitted(cluster) == [instance_id(SHOP)]
     (line,) = caplog.messages
-    assert "run with another configuration share its partitions: this one waits until they have ended" in line
+    assert (
+        "another configuration, or another key file, share its partitions: this one waits until they have ended" in line
+    )
 
 
 async def test_former_self_leaves_a_group_with_a_hole_so_that_it_is_shared_anew(cluster: Cluster) -> None:
@@ -219,17 +223,21 @@ async def test_broker_that_never_tells_about_the_group_ends_the_start(
         await admitted(cluster)
 
 
-def test_what_workers_have_to_agree_on_is_topics_partitions_questions_and_what_was_lost() -> None:
+def test_what_workers_have_to_agree_on_is_topics_partitions_questions_keys_and_what_was_lost() -> None:
     (view, *_) = SHOP.views.values()
     changed = [
         plan(("items_per_user: 1", "items_per_user: 2")),
         plan(("audiences: {partner: coarse, ", "audiences: {")),
     ]
     lives = {**SETTLED.topics, TOPICS.partials: Life("again", 2)}
-    names = {protocol(one, SETTLED) for one in [SHOP, *changed]}
-    names |= {protocol(SHOP, Settled({}, topics=lives)), protocol(SHOP, Settled({}, uncounted={view.name: 5}))}
-    assert len(names) == 5
-    assert protocol(plan(), SETTLED) == protocol(SHOP, SETTLED)
+    names = {protocol(one, SETTLED, KEYS) for one in [SHOP, *changed]}
+    others = [Settled({}, topics=lives), Settled({}, uncounted={view.name: 5})]
+    names |= {protocol(SHOP, settled, KEYS) for settled in others}
+    rotated = KeyRing.of(bytes(32), bytes(range(32)))
+    retired = KeyRing((PrfKey(KEYS.application, None), *rotated.keys[1:]))
+    names |= {protocol(SHOP, SETTLED, keys) for keys in (rotated, retired)}
+    assert len(names) == 7
+    assert protocol(plan(), SETTLED, KEYS) == protocol(SHOP, SETTLED, KEYS)
 
 
 def test_every_partition_that_is_read_has_to_be_owned() -> None:
