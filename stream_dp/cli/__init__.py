@@ -13,7 +13,7 @@ from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
 
-_COMMANDS = ("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "status", "kafka", "reproduce")
+_COMMANDS = ("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "status", "keys", "kafka", "reproduce")
 
 
 class _Commands(click.Group):
@@ -43,6 +43,8 @@ def cli() -> None:
     See what is left:      stream-dp ledger app.yaml
     See how it runs:       stream-dp status app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
+    Change the key:        stream-dp keys rotate app.yaml
+    Forget everything:     stream-dp reset app.yaml
 
     STREAM_DP_BROKER names a cluster, "host:port", and wins over the `broker` of every file; STREAM_DP_CACHE the folder
     of what can be fetched or made again, the jars of the local Kafka and the runs of the demo (~/.cache/stream-dp).

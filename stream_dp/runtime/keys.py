@@ -118,20 +118,29 @@ def retire(path: Path, key_id: str) -> None:
     Raises:
         ConfigError: the key is in use, or retired already, or this is no id; or the file cannot be read or changed.
     """
-    _change(path, lambda text, lines: _retired(path, text, lines, key_id))
+    _change(path, lambda text, lines: _retired(text, retirable(lines, key_id), key_id))
 
 
-def _retired(path: Path, text: str, lines: list[KeyLine], key_id: str) -> str:
+def retirable(lines: list[KeyLine], key_id: str) -> KeyLine | None:
+    """The line of a key that can be retired, None where it is to be written down as lost.
+
+    Raises:
+        ConfigError: the key is in use, or retired already, or this is no id.
+    """
     of = {line.key.id: line for line in lines}
-    known = of.get(key_id)
     if not re.fullmatch("[0-9a-f]{16}", key_id):
         raise ConfigError([Fault("ID", f"{key_id!r} is no id of a key; there are {', '.join(of)}")])
-    if known is None:
-        return f"{text.rstrip()}\nretired {key_id}\n"
-    if known.key.secret is None:
-        raise ConfigError([Fault("ID", f"key {key_id} is retired already")])
     if key_id == KeyRing(tuple(line.key for line in lines)).newest[0]:
         raise ConfigError([Fault("ID", f"key {key_id} is in use; `stream-dp keys rotate FILE` first")])
+    known = of.get(key_id)
+    if known is not None and known.key.secret is None:
+        raise ConfigError([Fault("ID", f"key {key_id} is retired already")])
+    return known
+
+
+def _retired(text: str, known: KeyLine | None, key_id: str) -> str:
+    if known is None:
+        return f"{text.rstrip()}\nretired {key_id}\n"
     every = text.split("\n")
     every[known.number] = f"retired {key_id}" + (f"  # made {known.made}" if known.made else "")
     return "\n".join(every)

@@ -248,10 +248,10 @@ def _check(plan: Plan, owner: Owner, held: Mapping[str, Placed]) -> None:
     """
     faults = []
     for path, topics, remedy in _places(plan):
-        theirs: dict[str, list[str]] = {}
+        theirs: dict[Owner, list[str]] = {}
         for topic in topics:
             if topic in held and held[topic].claim.owner != owner:
-                theirs.setdefault(held[topic].claim.application, []).append(topic)
+                theirs.setdefault(held[topic].claim.owner, []).append(topic)
         faults += [Fault(path, _told(plan, holder, those, remedy)) for holder, those in theirs.items()]
     if faults:
         raise ConfigError(faults)
@@ -270,10 +270,10 @@ def _places(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
         yield f"sources.{name}.dead_letter_topic", [topic], "choose another topic"
 
 
-def _told(plan: Plan, holder: str, topics: list[str], remedy: str) -> str:
-    whose = f"application {holder!r}"
-    if holder == plan.id:
-        whose += ", started with another key file"
+def _told(plan: Plan, holder: Owner, topics: list[str], remedy: str) -> str:
+    whose = f"application {holder.application!r}"
+    if holder.application == plan.id:
+        whose += f", started with another key file, whose first key is {holder.key_id}"
         remedy += ", use that key file if it is the same application"
     what = f"topic {topics[0]} belongs" if len(topics) == 1 else f"topics {', '.join(topics)} belong"
     return f"{what} to {whose}; {remedy}, or delete what is left of that one if it is gone"

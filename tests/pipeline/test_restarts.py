@@ -285,14 +285,14 @@ async def test_an_audience_that_is_added_gets_what_costs_nothing_and_the_log_say
 @in_memory
 async def test_another_key_file_is_refused_and_the_former_one_goes_on(launch: Launch) -> None:
     app, script = await after_a_release(launch)
-    key = app.plan.key_file.read_bytes()
-    app.plan.key_file.write_bytes(bytes(32))
+    key = app.plan.key_file.read_text()
+    app.plan.key_file.write_text(bytes(32).hex())
     await app.publish([mark(app, 3)])
 
     with pytest.raises(ConfigError, match="started with another key file"):
         await app.start()
 
-    app.plan.key_file.write_bytes(key)
+    app.plan.key_file.write_text(key)
     await app.start()
     await assert_released(app, [*script, mark(app, 3)], 2)
 

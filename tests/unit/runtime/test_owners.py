@@ -154,8 +154,8 @@ async def test_an_application_of_the_same_name_with_another_key_file_is_refused(
     assert (name.path, source.path) == ("name", "sources.visits.dead_letter_topic")
     assert name.message.startswith("topics shop-ticks, shop-partials, shop-merged, shop-control, shop-orders, shop-")
     assert name.message.endswith(
-        "belong to application 'shop', started with another key file; give this application another name, use that "
-        f"key file if it is the same application, {GONE}"
+        f"belong to application 'shop', started with another key file, whose first key is {KEY}; give this application "
+        f"another name, use that key file if it is the same application, {GONE}"
     )
 
 
