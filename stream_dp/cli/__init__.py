@@ -13,7 +13,10 @@ from stream_dp.version import __version__
 
 FAILED, WRONG_CONFIGURATION = 1, 2
 
-_COMMANDS = ("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "status", "keys", "kafka", "reproduce")
+_COMMANDS = (
+    *("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "status", "keys", "reset"),
+    *("kafka", "reproduce"),
+)
 
 
 class _Commands(click.Group):

@@ -8,7 +8,6 @@ import click
 
 from stream_dp.cli.command_line import short_path
 from stream_dp.config.planning import load_plan
-from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime import keys as key_files
 
 
@@ -45,8 +44,8 @@ def keys() -> None:
 @_file
 def list_keys(file: Path) -> None:
     """Show ids, when the keys were made, and which is in use; this is what `stream-dp keys FILE` does."""
-    lines = key_files.read_lines(path := load_plan(file).key_file)
-    newest = KeyRing(tuple(line.key for line in lines)).newest[0]
+    path = load_plan(file).key_file
+    lines, (newest, _) = key_files.read_lines(path), key_files.read_keys(path).newest
     click.echo(f"keys in {short_path(path)}, oldest first")
     for line in lines:
         former = "retired" if line.key.secret is None else "for the windows that were sealed with it"

@@ -16,6 +16,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
+    GroupIdNotFound,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -27,7 +28,7 @@ from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.outage import answering
 from stream_dp.runtime.refusals import lacks_right
-from stream_dp.runtime.requests import Dismissal, RightsRequest, TopicsRequest
+from stream_dp.runtime.requests import Dismissal, GroupEnd, RightsRequest, TopicsRequest
 from stream_dp.runtime.rights import Right
 from stream_dp.runtime.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
@@ -84,8 +85,14 @@ class Client(Protocol):
     async def dismiss(self, group: str, instance: str) -> None:
         """Take a static member out of its group, if it is in it."""
 
+    async def delete_group(self, name: str) -> None:
+        """Delete a group without members, and with it what it has committed; one that there is not stays away."""
+
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
+
+    async def delete(self, topics: Collection[str]) -> None:
+        """Delete topics; those that there are not stay away."""
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet."""
@@ -192,6 +199,39 @@ class KafkaClient:
                 raise BrokerError(
                     f"the cluster at {self._address} did not dismiss {instance}: {for_code(code).__name__}"
                 )
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a group without members, and with it what it has committed; one that there is not stays away.
+
+        Raises:
+            BrokerError: the cluster does not answer, or refused: the group has members.
+        """
+        with self._answering():
+            node = await self._admin.find_coordinator(name)
+            answer = await self._admin._send_request(GroupEnd(name), node)
+        for _, code in answer.results:
+            if code and for_code(code) is not GroupIdNotFound:
+                raise self._refused(f"delete group {name}", code)
+
+    async def delete(self, topics: Collection[str]) -> None:
+        """Delete topics; those that there are not stay away. Return when the cluster shows none of them.
+
+        Raises:
+            BrokerError: the cluster refused; the message names the topic and the reason.
+        """
+        with self._answering():
+            answer = await self._admin.delete_topics(list(topics))
+        for name, code in answer.topic_error_codes:
+            if code and for_code(code) is not UnknownTopicOrPartitionError:
+                raise self._refused(f"delete topic {name}", code)
+        until = time.monotonic() + _VISIBLE_SECONDS
+        while left := await self.describe(topics):
+            if time.monotonic() > until:
+                raise BrokerError(f"the cluster at {self._address} still shows topics that were deleted: {min(left)}")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _refused(self, what: str, code: int) -> BrokerError:
+        return BrokerError(f"the cluster at {self._address} did not {what}: {for_code(code).__name__}")
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet.

@@ -34,6 +34,11 @@ CLAIM = b"\x00claim"
 Row = tuple[bytes, bytes | None]
 
 
+def claims_group(changelog: str) -> str:
+    """The group without members in which `Writer.renew` commits for the partitions of a changelog."""
+    return f"{changelog}-claims"
+
+
 class PartitionLostError(StreamDPError):
     """A partition was given to another worker while this one wrote to it; its local copy must not be touched."""
 

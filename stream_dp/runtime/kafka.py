@@ -16,7 +16,7 @@ from faust.types import TP
 
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.coalescing import CoalescingConsumer
-from stream_dp.runtime.fence import Row, lost
+from stream_dp.runtime.fence import Row, claims_group, lost
 from stream_dp.runtime.outage import answering
 from stream_dp.runtime.producers import PatientProducer
 from stream_dp.windows.effects import Message
@@ -166,7 +166,7 @@ class KafkaWriter:
         at = TopicPartition(self._tp.topic, self._tp.partition)
         try:
             async with _started(owner, self._cluster), owner.transaction():
-                await owner.send_offsets_to_transaction({at: 0}, f"{self._tp.topic}-claims")
+                await owner.send_offsets_to_transaction({at: 0}, claims_group(self._tp.topic))
         except _FENCED as error:
             raise lost(self._tp) from error
 

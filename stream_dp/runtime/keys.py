@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -50,14 +50,27 @@ def load_keys(path: Path) -> KeyRing:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return KeyRing(tuple(line.key for line in read_lines(path)))
+        return read_keys(path)
     except OSError as error:
         raise _fault(f"cannot make {path}: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as file:
         file.write(_HEAD + _fresh())
         file.flush()
         os.fsync(descriptor)
-    return load_keys(path)
+    return read_keys(path)
+
+
+def read_keys(path: Path) -> KeyRing:
+    """Read the key file.
+
+    Raises:
+        ConfigError: as for `load_keys`, or there is none.
+    """
+    return _ring(read_lines(path))
+
+
+def _ring(lines: Iterable[KeyLine]) -> KeyRing:
+    return KeyRing(tuple(line.key for line in lines))
 
 
 def read_lines(path: Path) -> list[KeyLine]:
@@ -130,7 +143,7 @@ def retirable(lines: list[KeyLine], key_id: str) -> KeyLine | None:
     of = {line.key.id: line for line in lines}
     if not re.fullmatch("[0-9a-f]{16}", key_id):
         raise ConfigError([Fault("ID", f"{key_id!r} is no id of a key; there are {', '.join(of)}")])
-    if key_id == KeyRing(tuple(line.key for line in lines)).newest[0]:
+    if key_id == _ring(lines).newest[0]:
         raise ConfigError([Fault("ID", f"key {key_id} is in use; `stream-dp keys rotate FILE` first")])
     known = of.get(key_id)
     if known is not None and known.key.secret is None:

@@ -33,6 +33,15 @@ class MemoryClient:
     async def dismiss(self, group: str, instance: str) -> None:
         """Nothing: nobody is a member."""
 
+    async def delete_group(self, name: str) -> None:
+        """Forget what was committed."""
+        self._log.committed.clear()
+
+    async def delete(self, topics: Collection[str]) -> None:
+        """Delete topics; those that there are not stay away."""
+        for topic in self._log.partitions.keys() & {*topics}:
+            self._log.delete(topic)
+
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
         return self._log.partitions.get(topic)

@@ -149,6 +149,37 @@ async def create_owned(
         await _withdraw(owners, client, [key])
 
 
+async def claimed(owner: Owner, client: Client) -> Mapping[str, Life]:
+    """The topics that claims of an application count for, whether they are still there or not.
+
+    Raises:
+        ConfigError: it has none, and an application of its name that was started with another key file has some.
+        StateError: the topic of the claims holds something else.
+    """
+    if await client.partitions(OWNERS.name) is None:
+        return {}
+    held = _holders((await _read(client))[0])
+    found = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
+    others = sorted({o.key_id for one in held.values() if (o := one.claim.owner).application == owner.application})
+    if others and not found:
+        raise ConfigError(
+            [
+                Fault(
+                    "key_file",
+                    f"the topics of application {owner.application!r} are claimed with another key file, whose first "
+                    f"key is {others[0]}; use that one",
+                )
+            ]
+        )
+    return found
+
+
+async def disclaim(owner: Owner, client: Client) -> None:
+    """Withdraw every claim of an application; its topics are nobody's then."""
+    log, _ = await _read(client)
+    await _withdraw(client, [one.key for one in log if one.claim.owner == owner])
+
+
 def _number(former: Life | None, anew: bool) -> int:
     return 1 if former is None else former.number + anew
 

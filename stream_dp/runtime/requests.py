@@ -1,4 +1,4 @@
-"""Requests that aiokafka does not know as they are needed: the ids of topics, a member's dismissal, several rights."""
+"""Requests that aiokafka does not know as they are needed: topic ids, dismissals, ends of groups, several rights."""
 
 from __future__ import annotations
 
@@ -177,3 +177,37 @@ class RightsRequest(Request[CreateAclsRequest_v1]):
                 for right in self._rights
             ]
         )
+
+
+class _GroupsEndResponse(Response):
+    API_KEY = 42
+    API_VERSION = 0
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("results", Array(("group", String("utf-8")), ("error_code", Int16))),
+    )
+
+
+class _GroupsEnd(RequestStruct):
+    API_KEY = 42
+    API_VERSION = 0
+    RESPONSE_TYPE = _GroupsEndResponse
+    SCHEMA = Schema(("groups", Array(String("utf-8"))))
+
+
+class GroupEnd(Request[_GroupsEnd]):
+    """Delete a group without members, and what it has committed: DeleteGroups, version 0 (Kafka 1.1)."""
+
+    API_KEY: ClassVar[int] = 42
+
+    def __init__(self, group: str) -> None:
+        """Set up the request.
+
+        Args:
+            group: the group.
+        """
+        self._group = group
+
+    def build(self, request_struct_class: type[_GroupsEnd]) -> _GroupsEnd:
+        """The request as it is sent."""
+        return request_struct_class([self._group])

@@ -157,6 +157,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
         "tail",
         "ledger",
         "status",
+        "reset",
     ):  # the modules; the package's attributes of these names may be the commands
         monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=shared))
     return shared

@@ -20,6 +20,7 @@ from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.entries import Entry
 from stream_dp.records.statement import Period, Statement, periods_of, read_statements
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import Topics
 
@@ -83,9 +84,14 @@ async def _entries(plan: Plan, name: str | None) -> list[tuple[int, Entry]]:
     async with connect(plan.broker) as client:
         if await client.partitions(topic) is None:
             raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
-        found = [record async for record in client.follow([topic], until_end=True) if record.value is not None]
-    entries = [(record.timestamp, decode_entry(record.value)) for record in found]
+        entries = await read_entries(topic, client)
     return [(time_ms, entry) for time_ms, entry in entries if entry.ledger.name in wanted]
+
+
+async def read_entries(topic: str, client: Client) -> list[tuple[int, Entry]]:
+    """Every entry of a topic of accounts, with the time it was published."""
+    found = [record async for record in client.follow([topic], until_end=True) if record.value is not None]
+    return [(record.timestamp, decode_entry(record.value)) for record in found]
 
 
 def _of_period(statements: dict[Period, Statement], at_ms: int) -> dict[Period, Statement]:

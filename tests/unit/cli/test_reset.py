@@ -1,0 +1,90 @@
+"""The command that makes an application forget: what it shows first, and what it takes to go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.accounting import Cost, Ledger
+from stream_dp.config.plan import Plan
+from stream_dp.records.codec import encode, entry_key
+from stream_dp.releases.publication import Booking, entry_record, reader
+from stream_dp.runtime.keys import load_keys
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.owners import create_owned
+from stream_dp.runtime.topics import Topics
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def running(log: MemoryLog, visits: Plan) -> dict[str, str]:
+    """An application that has released a day; its topics, and the sources."""
+    keys = load_keys(visits.key_file)
+    log.create("visits", 2)
+    asyncio.run(create_owned(visits, MemoryClient(log), keys.application))
+    view = visits.views["pages"]
+    cost = view.cost(1)
+    booking = Booking(view.ledger, Ledger(view.ledger.budget), view.ledger.budget - cost, cost)
+    entry = entry_record(view, 0, "charge", [reader(view, "staff", 1, 1, cost, Cost.ZERO)], booking)
+    log.append(Topics.of(visits).accounts, 0, entry_key(entry), encode(entry))
+    return dict(log.ids)
+
+
+def test_what_goes_and_what_the_ledgers_forget_is_shown_and_goes(
+    call: Make, visits_file: Path, log: MemoryLog, running: dict[str, str]
+) -> None:
+    said = call("reset", visits_file, "--yes", "visits")
+    assert (said.code, said.err) == (0, "")
+    own = running.keys() - {"visits", "stream-dp-owners"}
+    assert own <= {*said.out.split()}
+    assert "Its ledgers forget that they have spent" in said.out
+    assert "visitors, about visitors of the site, 1970-01-01 to 1970-01-11: epsilon 1 of 30, delta" in said.out
+    assert "Delete the data folders of its workers" in said.out
+    assert log.partitions.keys() == {"visits", "stream-dp-owners"}
+
+
+@pytest.mark.parametrize("answer", ["visit\n", "y\n", ""])
+def test_without_its_name_nothing_is_deleted(
+    call: Make,
+    visits_file: Path,
+    log: MemoryLog,
+    running: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO(answer))
+    assert call("reset", visits_file).code == 1
+    assert log.ids == running
+
+
+def test_the_name_that_is_typed_lets_it_go_on(
+    call: Make, visits_file: Path, log: MemoryLog, running: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO("visits\n"))
+    assert call("reset", visits_file).code == 0
+    assert log.partitions.keys() == {"visits", "stream-dp-owners"}
+
+
+def test_the_name_of_another_application_is_wrong_usage(
+    call: Make, visits_file: Path, log: MemoryLog, running: dict[str, str]
+) -> None:
+    said = call("reset", visits_file, "--yes", "sales")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.strip().endswith("is 'visits', not 'sales'")
+    assert log.ids == running
+
+
+def test_an_application_that_has_nothing_is_told_so(
+    call: Make, visits_file: Path, visits: Plan, log: MemoryLog
+) -> None:
+    assert call("reset", visits_file, "--yes", "visits").code == 2  # no worker has made a key file
+    load_keys(visits.key_file)
+    said = call("reset", visits_file, "--yes", "visits")
+    assert (said.code, said.out.strip()) == (0, "Application visits has nothing at memory://.")
