@@ -32,6 +32,7 @@ from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
 from stream_dp.runtime.topics import COUNTS, Topics, sources_of
+from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.sizes import MESSAGE_BYTES
 
 
@@ -60,6 +61,8 @@ class Claim(msgspec.Struct, frozen=True):
     """By name: the topic of each source, and its id. They belong to nobody."""
     uncounted: dict[str, int] = {}
     """By view, where exact counts of it were lost: when that was accepted, in ms. What had begun then is not known."""
+    form: int = STATE_FORM
+    """Of what its workers store."""
 
     @property
     def owner(self) -> Owner:
@@ -95,7 +98,7 @@ async def create_owned(
 
     Raises:
         ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
-            one claim.
+            one claim. Or another version of stream-dp has stored state in another form.
         BrokerError: the cluster refused something.
         StateError: the topic of the claims holds something else.
     """
@@ -112,6 +115,7 @@ async def create_owned(
         former = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
         own = [one.claim for one in log if one.claim.owner == owner]
         last = own[-1] if own else Claim(*owner, {}, -1)
+        _check_form(last)
         present = await client.describe(list(names))
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
@@ -178,6 +182,20 @@ async def disclaim(owner: Owner, client: Client) -> None:
     """Withdraw every claim of an application; its topics are nobody's then."""
     log, _ = await _read(client)
     await _withdraw(client, [one.key for one in log if one.claim.owner == owner])
+
+
+def _check_form(claim: Claim) -> None:
+    """Make sure that what is stored can be read.
+
+    Raises:
+        ConfigError: a version of another form has stored it.
+    """
+    if claim.form != STATE_FORM:
+        raise ConfigError(
+            f"the state of application {claim.application!r} is stored in form {claim.form}, and this version of "
+            f"stream-dp ({__version__}) stores form {STATE_FORM}; go on with the version that wrote it, or "
+            "`stream-dp reset FILE` with this one"
+        )
 
 
 def _number(former: Life | None, anew: bool) -> int:

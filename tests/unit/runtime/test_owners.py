@@ -429,3 +429,36 @@ async def test_a_source_that_was_made_again_is_refused_whatever_is_accepted_unti
             await create_owned(SHOP_PLAN, MemoryClient(log), KEY, accept_loss=accept_loss)
     renamed = SHOP.replace("  visits: {topic", "  calls: {topic").replace("source: visits", "source: calls")
     await create(log, plan_of(renamed.replace("  pages:\n", "  sheets:\n")))
+
+
+async def test_a_copy_of_everything_on_another_cluster_is_noticed_and_its_source_not_accepted() -> None:
+    """There topics have other ids, and records other offsets."""
+    log, other = shop(), MemoryLog()
+    await create(log, SHOP_PLAN)
+    for topic, partitions in log.partitions.items():
+        other.create(topic, partitions)
+    for record in claim_records(log):
+        other.append(OWNERS.name, 0, record.key, record.value)
+    with pytest.raises(ConfigError) as caught:
+        await create(other, SHOP_PLAN)
+    said = {fault.path: fault.message for fault in caught.value.faults if fault.path}
+    assert said.keys() == {f"topic {name}" for name in [*names(SHOP_PLAN), "visits"]}
+    assert all("deleted and made again" in message for message in said.values())
+    with pytest.raises(ConfigError, match="topic visits: the source was deleted and made again"):
+        await create_owned(SHOP_PLAN, MemoryClient(other), KEY, accept_loss=True)
+
+
+# -- other versions -------------------------------------------------------------------------------------------------
+
+
+async def test_state_that_a_version_of_another_form_has_stored_is_refused_and_that_of_others_is_theirs() -> None:
+    log = shop()
+    await create(log, SHOP_PLAN)
+    (claim,) = standing(log)
+    later = msgspec.structs.replace(claim, form=2, seen=0)
+    log.append(OWNERS.name, 0, b"of a later version", msgspec.json.encode(later))
+    (fault,) = await refused(log, SHOP_PLAN)
+    assert str(fault).startswith("the state of application 'shop' is stored in form 2, and this version of stream-dp (")
+    assert "stores form 1; go on with the version that wrote it, or `stream-dp reset FILE` with this one" in str(fault)
+    another = SHOP.replace("pages", "sites").replace("partitions: 1}", "partitions: 1, dead_letter_topic: letters}")
+    await create(log, plan_of(another.replace("name: shop", "name: market")))

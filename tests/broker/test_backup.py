@@ -1,0 +1,68 @@
+"""The records of a changelog and the worker's folder are lost: a copy of the folder brings the state back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from faust.types import TP
+
+from stream_dp.runtime.client import kafka_address
+from stream_dp.runtime.topics import RELEASES, SIZE, Topics
+from stream_dp.testing import Application, application
+from tests.support.losing import publish_minutes
+from tests.support.views import only_view
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+async def cut_off(app: Application, topic: str) -> None:
+    """Delete all records of a changelog, as a wrong policy does; the topic and its offsets stay."""
+    wrong = {**Topics.of(app.plan).erasing, **SIZE, "cleanup.policy": "compact,delete"}
+    ends = await app.client.ends([TP(topic, partition) for partition in range(app.plan.partitions)])
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_address(app.plan.broker))
+    await admin.start()
+    try:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, wrong)])
+        await admin.delete_records(
+            {TopicPartition(*tp): RecordsToDelete(before_offset=end) for tp, end in ends.items()}
+        )
+    finally:
+        await admin.close()
+
+
+async def test_a_copy_of_the_folder_brings_back_what_its_changelog_has_lost(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        view = only_view(app)
+        worker = spawn(app, "worker")
+        worker.start()
+        await publish_minutes(app, 0, 1)
+        await app.wait_for_releases(view.name, 2)
+        before = await app.published(view.name)
+        assert worker.terminate() == 0
+        copy = worker.data_dir.with_name("copy")
+        shutil.copytree(worker.data_dir, copy)
+        await cut_off(app, Topics.of(app.plan).changelog(RELEASES))
+        shutil.rmtree(worker.data_dir)
+        worker.start()
+        assert worker.wait(60) == 2
+        assert "stored state was lost: of 2 windows or more" in worker.said()
+
+        shutil.rmtree(worker.data_dir)
+        copy.rename(worker.data_dir)
+        worker.start()
+        await publish_minutes(app, 2)
+        await app.wait_for_releases(view.name, 3)
+        after = await app.published(view.name)
+        assert {audience: records[:2] for audience, records in after.items()} == before
+        (ledger,) = (await app.ledgers()).values()
+        assert ledger.spent == view.cost(1) * 3
+        assert worker.terminate() == 0
