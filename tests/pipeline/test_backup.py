@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Awaitable, Callable
 
 import pytest
-from faust.types import TP
 
 from stream_dp.errors import ConfigError
 from stream_dp.records.codec import encode
@@ -78,7 +77,7 @@ async def test_records_that_readers_kept_tell_a_cluster_that_was_brought_back_wh
     log.committed.update(older[1])
     shutil.rmtree(app.plan.data_dir)
     for tp, record in kept.items():
-        log.append(*tp, record.key, record.value)
+        log.append(tp.topic, tp.partition, record.key, record.value)
     worker = await app.start()
     await worker.crashed()
     reason = worker.crash_reason()
@@ -90,6 +89,6 @@ async def test_records_that_readers_kept_tell_a_cluster_that_was_brought_back_wh
     await app.start(accept_loss=True)
     await publish_minutes(app, 1, 2)
     await app.wait_for_releases(view.name, 3)
-    assert {tp: log.records[TP(*tp)][1].value for tp in kept} == {tp: record.value for tp, record in kept.items()}
+    assert {tp: log.records[tp][1].value for tp in kept} == {tp: record.value for tp, record in kept.items()}
     (ledger,) = (await app.ledgers()).values()
     assert ledger.spent == view.cost(1) * 2 + view.cost(2)

@@ -126,7 +126,7 @@ def test_rotation_through_a_link_changes_the_file_and_leaves_the_link(tmp_path: 
     assert len(load_keys(path).keys) == 2
 
 
-@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])
 def test_rotation_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -136,7 +136,7 @@ def test_rotation_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*((os, "fsync") if failing == "fsync" else (Path, "replace")), fail)
+    monkeypatch.setattr(failing, fail)
     with pytest.raises(ConfigError, match="No space left on device"):
         rotate(path)
     assert path.read_bytes() == before

@@ -367,7 +367,7 @@ async def test_an_application_that_had_more_topics_than_a_claim_can_name_is_told
     monkeypatch.setattr(owners, "MESSAGE_BYTES", 300)
     client = MemoryClient(MemoryLog())
     with pytest.raises(ConfigError, match=r"has had \d+ topics, more than one claim can name; give it another name"):
-        await create_owned(plan, client, b"key one.")
+        await create_owned(plan, client, KEY)
     assert not [record async for record in client.follow([OWNERS], until_end=True)]
 
 
