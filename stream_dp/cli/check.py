@@ -59,8 +59,8 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
     Who is protected against what, how large the noise is at each level, what one window costs and how many windows
     the ledgers afford; when releases leave, how many keys this machine computes until then and how many windows a
     second it releases, which is measured, in a temporary folder, but for the time that the broker takes. Nothing is
-    started, and nothing that was written stays. Without --sample nothing is connected to either: which passwords, tokens
-    and certificates this machine lacks is said, and is no fault.
+    started, and nothing that was written stays. Without --sample nothing is connected to either: which passwords,
+    tokens and certificates this machine lacks is said, and is no fault.
 
     With --sample it looks at the data, too, for at most 10 s: a topic that is not there, or has other partitions, is a
     fault of the file; what the records need is a warning. Nothing is written, and no consumer group is joined.

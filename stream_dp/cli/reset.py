@@ -16,7 +16,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.records.statement import Statement, read_statements
-from stream_dp.runtime.client import Client, kafka_address
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.keys import read_keys
 from stream_dp.runtime.reset import Holdings, holdings
@@ -48,8 +48,8 @@ def reset(file: Path, name: str | None) -> None:
     """
     hush_libraries()
     plan = load_plan(file)
-    if name not in (None, plan.name):
-        raise ConfigError([Fault("--yes", f"the application that {file} describes is {plan.name!r}, not {name!r}")])
+    if name not in (None, plan.id):
+        raise ConfigError([Fault("--yes", f"the application that {file} describes is {plan.id!r}, not {name!r}")])
     asyncio.run(_reset(plan, file, asked=name is None))
 
 
@@ -58,20 +58,20 @@ async def _reset(plan: Plan, file: Path, *, asked: bool) -> None:
     async with connect(plan.broker) as client:
         found = await holdings(plan, client, keys)
         if not any(found):
-            click.echo(f"Application {plan.name} has nothing at {kafka_address(plan.broker)}.")
+            click.echo(f"Application {plan.id} has nothing at {plan.broker.address}.")
             return
         for line in [*_topics(plan, found), *await _spent(plan, client)]:
             click.echo(line)
-        if asked and click.prompt("Type the name of the application to delete them") != plan.name:
+        if asked and click.prompt("Type the name of the application to delete them") != plan.id:
             click.echo("That is not its name. Nothing was deleted.")
             raise click.Abort
         await forget(plan, client, keys, found)
-    click.echo(f"Application {plan.name} is forgotten. Delete the data folders of its workers; to begin anew:")
+    click.echo(f"Application {plan.id} is forgotten. Delete the data folders of its workers; to begin anew:")
     click.echo(f"  {command_line('worker', file)}")
 
 
 def _topics(plan: Plan, found: Holdings) -> Iterator[str]:
-    yield f"At {kafka_address(plan.broker)} application {plan.name} has"
+    yield f"At {plan.broker.address} application {plan.id} has"
     for topic in found.own:
         yield f"  {topic}"
     yield f"  {len(found.own)} topics, what its workers have committed of the sources, and its claims."

@@ -102,7 +102,7 @@ async def admit(plan: Plan, settled: Settled, keys: KeyRing, client: Client) -> 
                     log.warning(
                         "workers of %s that run with another configuration, or another key file, share its partitions: "
                         "this one waits until they have ended, up to a minute longer for one that was killed",
-                        plan.name,
+                        plan.id,
                     )
                     said = True
             silent_since = time.monotonic()

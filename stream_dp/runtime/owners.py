@@ -78,9 +78,7 @@ class Placed(NamedTuple):
     claim: Claim
 
 
-async def create_owned(
-    plan: Plan, client: Client, key_id: str, *, accept_loss: bool = False, now_ms: int = 0
-) -> Claim:
+async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: bool = False, now_ms: int = 0) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
     Safe to run by any number of workers at once. Of applications that name a topic alike, no two get through while the
@@ -153,16 +151,21 @@ async def create_owned(
         await _withdraw(owners, client, [key])
 
 
-async def claimed(owner: Owner, client: Client) -> Mapping[str, Life]:
+async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Life]:
     """The topics that claims of an application count for, whether they are still there or not.
+
+    Args:
+        owners: the topic of the claims.
+        owner: the application.
+        client: a client of its broker.
 
     Raises:
         ConfigError: it has none, and an application of its name that was started with another key file has some.
         StateError: the topic of the claims holds something else.
     """
-    if await client.partitions(OWNERS.name) is None:
+    if await client.partitions(owners) is None:
         return {}
-    held = _holders((await _read(client))[0])
+    held = _holders((await _read(owners, client))[0])
     found = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
     others = sorted({o.key_id for one in held.values() if (o := one.claim.owner).application == owner.application})
     if others and not found:
@@ -178,10 +181,10 @@ async def claimed(owner: Owner, client: Client) -> Mapping[str, Life]:
     return found
 
 
-async def disclaim(owner: Owner, client: Client) -> None:
+async def disclaim(owners: str, owner: Owner, client: Client) -> None:
     """Withdraw every claim of an application; its topics are nobody's then."""
-    log, _ = await _read(client)
-    await _withdraw(client, [one.key for one in log if one.claim.owner == owner])
+    log, _ = await _read(owners, client)
+    await _withdraw(owners, client, [one.key for one in log if one.claim.owner == owner])
 
 
 def _check_form(claim: Claim) -> None:

@@ -36,7 +36,7 @@ async def holdings(plan: Plan, client: Client, keys: KeyRing) -> Holdings:
         StateError: workers run.
     """
     await _check_idle(plan, client)
-    lives = await claimed(Owner(plan.name, keys.application), client)
+    lives = await claimed(Topics.of(plan).owners.name, Owner(plan.id, keys.application), client)
     present = await client.describe(list(lives))
     own = [topic for topic, life in lives.items() if topic in present and present[topic].id == life.id]
     return Holdings(
@@ -54,14 +54,14 @@ async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> N
     await _check_idle(plan, client)
     topics = Topics.of(plan)
     await client.delete(found.own)
-    for group in (plan.name, *(claims_group(topics.changelog(table)) for table in (COUNTS, MERGES, RELEASES))):
+    for group in (plan.id, *(claims_group(topics.changelog(table)) for table in (COUNTS, MERGES, RELEASES))):
         await client.delete_group(group)
-    await disclaim(Owner(plan.name, keys.application), client)
+    await disclaim(topics.owners.name, Owner(plan.id, keys.application), client)
 
 
 async def _check_idle(plan: Plan, client: Client) -> None:
-    if (await client.group(plan.name)).state not in EMPTY:
+    if (await client.group(plan.id)).state not in EMPTY:
         raise StateError(
-            f"workers of {plan.name} run, or have ended less than a minute ago, which the group cannot tell: stop them "
+            f"workers of {plan.id} run, or have ended less than a minute ago, which the group cannot tell: stop them "
             "all and try again in a minute"
         )

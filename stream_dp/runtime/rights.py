@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import Literal, NamedTuple
 
-from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 
 Resource = Literal["topic", "group", "transactional-id"]
-Operation = Literal["Read", "Write", "Create", "DescribeConfigs"]
+Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
 
 
 class Right(NamedTuple):
@@ -35,8 +34,7 @@ class Right(NamedTuple):
 def worker_rights(plan: Plan, principal: str) -> list[Right]:
     """What every worker of an application needs.
 
-    `Create` is for the first start alone. Where a view has no `start`, workers write into the control topic where its
-    windows began.
+    `Create` is for the first start alone. Workers write into the control topic when a view first begins.
 
     Args:
         plan: the application.
@@ -44,15 +42,14 @@ def worker_rights(plan: Plan, principal: str) -> list[Right]:
     """
     topics = Topics.of(plan)
     changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
-    read_only = set() if any(view.window.first_ms is None for view in plan.views.values()) else {topics.control}
-    written_only = {topics.accounts, *(source.dead_letter_topic for source in sources_of(plan).values())}
+    written_only = {topics.accounts, topics.status, *(source.dead_letter_topic for source in sources_of(plan).values())}
     lists = [topic for view in plan.views.values() for topic in view.kind.topics]
     rights = [Right(principal, "topic", topic, "Read") for topic in [*sources_of(plan), *lists]]
-    for name in [OWNERS_TOPIC, *(spec.name for spec in topics.all(plan))]:
-        operations: dict[Operation, bool] = {"Read": name not in written_only, "Write": name not in read_only}
-        operations |= {"Create": True, "DescribeConfigs": True}
-        rights += [Right(principal, "topic", name, operation) for operation, needed in operations.items() if needed]
-    rights.append(Right(principal, "group", plan.name, "Read"))
+    for name in [topics.owners.name, *(spec.name for spec in topics.all(plan))]:
+        operations: list[Operation] = [] if name in written_only else ["Read"]
+        operations += ["Write", "Create", "DescribeConfigs"]
+        rights += [Right(principal, "topic", name, operation) for operation in operations]
+    rights.append(Right(principal, "group", plan.id, "Read"))
     for changelog in changelogs:
         rights.append(Right(principal, "group", f"{changelog}-claims", "Read"))
         rights.append(Right(principal, "transactional-id", f"{changelog}-", "Write", prefixed=True))
@@ -67,29 +64,31 @@ def reader_rights(plan: Plan, audience: str, principal: str) -> list[Right]:
         audience: one of its audiences.
         principal: the account of the readers.
     """
+    topics = Topics.of(plan)
     views = [view.name for view in plan.views.values() if audience in view.audiences]
-    rights = [Right(principal, "topic", Topics.release(view, audience), "Read") for view in views]
+    rights = [Right(principal, "topic", topics.release(view, audience), "Read") for view in views]
     return [*rights, Right(principal, "group", reader_groups(plan, audience), "Read", prefixed=True)]
 
 
 def reader_groups(plan: Plan, audience: str) -> str:
     """What the names of the consumer groups of an audience's readers begin with."""
-    return f"{plan.name}.{audience}."
+    return f"{plan.id}.{audience}."
 
 
 def operator_rights(plan: Plan, principal: str) -> list[Right]:
-    """What `grant`, `ledger` and `tail` need, for any audience.
+    """What `grant`, `ledger`, `status` and `tail` need, for any audience.
 
     Args:
         plan: the application.
         principal: the account of the operators.
     """
     topics = Topics.of(plan)
-    released = [Topics.release(view.name, audience) for view in plan.views.values() for audience in view.audiences]
-    read = [topics.control, topics.accounts, *released]
+    released = [topics.release(view.name, audience) for view in plan.views.values() for audience in view.audiences]
+    read = [topics.control, topics.accounts, topics.status, *released]
     return [
         *(Right(principal, "topic", name, "Read") for name in read),
         Right(principal, "topic", topics.control, "Write"),
+        Right(principal, "group", plan.id, "Describe"),
     ]
 
 

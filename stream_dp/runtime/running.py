@@ -89,20 +89,20 @@ async def run_worker(
                 await crash
             await worker.loaded()
             watch.cancel()
-            log.info("worker of %s is running: %d views on %s%s", plan.name, len(plan.views), plan.broker, worker.share)
+            log.info("worker of %s is running: %d views on %s%s", plan.id, len(plan.views), plan.broker, worker.share)
             while not stop.given:
                 await _first(stop.wait(), asyncio.sleep(REPORT_SECONDS))
                 if not worker.is_recovering:
                     counters.write(worker.totals())
         crash.cancel()
-    log.info("worker of %s stopped", plan.name)
+    log.info("worker of %s stopped", plan.id)
 
 
 async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:
     """End the process where it is told to stop, or waits too long: there is nothing at hand to finish."""
     await _first(stop.wait(), start.overdue())
     if stop.given:
-        leave(0, f"worker of {plan.name} stopped while it waited for {start.waits_for}")
+        leave(0, f"worker of {plan.id} stopped while it waited for {start.waits_for}")
     within = format_duration(round(start.within_s * 1000))
     leave(1, f"error: the worker did not start: for {within} it waited for {start.waits_for}")
 
@@ -114,7 +114,7 @@ async def _end_on_crash(worker: Worker, stop: Stop) -> None:
     if reason is not None and not isinstance(reason, StreamDPError):
         reason = not_allowed(worker.plan.broker.address, reason) or reason
     if stop.given:
-        leave(0, f"worker of {worker.plan.name} stopped; what it had at hand is read again by the next start")
+        leave(0, f"worker of {worker.plan.id} stopped; what it had at hand is read again by the next start")
     if isinstance(reason, ConfigError | ParameterError):
         leave(2, f"error: {reason}")
     if isinstance(reason, PartitionLostError | BrokerError | KafkaError) and worker.was_cut_off:
@@ -160,7 +160,7 @@ async def running(
     keys = load_keys(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
-    if not unchecked_data:
+    if not unchecked_data and not accept_loss:
         now_ms = options.get("clock_ms", wall_clock_ms)
         await start.patiently(lambda: check_first_starts(plan, client, now_ms()))
     settled = await start.patiently(

@@ -13,7 +13,6 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from faust.types import TP
 
-from stream_dp.runtime.client import kafka_address
 from stream_dp.runtime.topics import RELEASES, SIZE, Topics
 from stream_dp.testing import Application, application
 from tests.support.losing import publish_minutes
@@ -26,7 +25,7 @@ async def cut_off(app: Application, topic: str) -> None:
     """Delete all records of a changelog, as a wrong policy does; the topic and its offsets stay."""
     wrong = {**Topics.of(app.plan).erasing, **SIZE, "cleanup.policy": "compact,delete"}
     ends = await app.client.ends([TP(topic, partition) for partition in range(app.plan.partitions)])
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_address(app.plan.broker))
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.plan.broker.address)
     await admin.start()
     try:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, wrong)])

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from stream_dp.cli.check import check
-from stream_dp.runtime.owners import OWNERS
 from stream_dp.runtime.topics import Topics
 from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.testing import application
@@ -42,7 +41,11 @@ async def test_a_first_start_on_users_in_wrong_partitions_ends_with_code_2_befor
         assert words in said
         made = await app.client.describe([spec.name for spec in Topics.of(app.plan).all(app.plan)])
         assert not made
-        assert not [key for key, _ in await app.read(OWNERS.name) if (key or b"").startswith(app.plan.name.encode())]
+        assert not [
+            key
+            for key, _ in await app.read(Topics.of(app.plan).owners.name)
+            if (key or b"").startswith(app.plan.name.encode())
+        ]
 
         def sampled() -> str:
             env = {"STREAM_DP_BROKER": kafka, "COLUMNS": "200"}

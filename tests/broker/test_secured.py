@@ -170,7 +170,7 @@ async def check_producer(here: Site, start_ms: int) -> None:
 async def check_reader(here: Site, call: Call, groups: str) -> None:
     """An audience's account reads its topics, in groups of its own; nothing else, and it writes nowhere."""
     plan, view = here.admin.plan, f"{here.admin.plan.name}-pages"
-    own, file = Topics.release(view, "partner"), here.file("partner")
+    own, file = Topics.of(plan).release(view, "partner"), here.file("partner")
     said = await asyncio.to_thread(call, "tail", file, view, "partner", "--until-end", "--json")
     assert (said.code, said.err, len(said.out.splitlines())) == (0, "", 1)
     assert await group_reads(here, "partner", f"{groups}site", own)
@@ -186,7 +186,7 @@ async def check_reader(here: Site, call: Call, groups: str) -> None:
             assert f"use topic {topic};" in await refused(reader.publish([Outgoing(topic, 0, b"key", b"value")]))
     said = await asyncio.to_thread(call, "tail", file, view, "public", "--until-end")
     assert said.code == 1
-    assert f"does not let this account use topic {Topics.release(view, 'public')};" in said.err
+    assert f"does not let this account use topic {Topics.of(plan).release(view, 'public')};" in said.err
     said = await asyncio.to_thread(call, "grant", file, "partner", "--level", "detailed")
     assert (said.code, f"use topic {Topics.of(plan).control};" in said.err) == (1, True)
 

@@ -194,7 +194,7 @@ async def test_a_view_that_has_begun_is_not_kept_from_going_on(app: Application)
     await app.publish(expected(app, "avro")[0])
     with pytest.raises(ConfigError):
         await begin(app)
-    await prepare(app.plan, app.client, b"key one.")
+    await prepare(app.plan, app.client, "key one")
     await begin(app)
 
 

@@ -52,7 +52,7 @@ async def test_two_applications_with_the_same_views_of_one_source_release_side_b
     start = start_of(view)
     await app.start()
     text = (key.parent / "application.yaml").read_text().replace("name: ", "name: other-", 1)
-    other = Application(plan_from(text, key.parent / "other", app.plan.broker), app.client, app.log, app.entropy)
+    other = Application(plan_from(text, key.parent / "other", str(app.plan.broker)), app.client, app.log, app.entropy)
     other.plan = replace(other.plan, key_file=key)
     await other.start()
     try:

@@ -111,7 +111,7 @@ async def look(plan: Plan, client: Client) -> Reports:
                 stopped.discard(one.instance)
     statements = await _statements(plan, client) if topics.accounts in present else []
     now_ms = time.time_ns() // 1_000_000
-    group = await client.group(plan.name)
+    group = await client.group(plan.id)
     return Reports(now_ms, said, partitions, frozenset(stopped), group, statements)
 
 

@@ -23,7 +23,7 @@ def page(plan: Plan, found: Summary) -> RenderableType:
         plan: the application.
         found: how it is.
     """
-    head = Text.assemble((plan.name, "bold"), f" at {_second(found.reports.now_ms)}: ")
+    head = Text.assemble((plan.id, "bold"), f" at {_second(found.reports.now_ms)}: ")
     head.append(*(("needs attention", "bold red") if found.faults else ("all is well", "bold green")))
     parts: list[RenderableType] = [Text(f"! {fault}", "red", overflow="fold") for fault in found.faults]
     parts += [table for table in _tables(found) if table.row_count]

@@ -181,7 +181,7 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
         elif worker.waits_for:
             yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
     if running and members > len(running):
-        yield f"of {members} members of the group {plan.name} only {len(running)} have said how they are"
+        yield f"of {members} members of the group {plan.id} only {len(running)} have said how they are"
     if reports.group.state not in (STABLE, *EMPTY):
         yield "the workers are sharing the partitions anew"
     for name, view in views.items():

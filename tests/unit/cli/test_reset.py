@@ -31,7 +31,9 @@ def running(log: MemoryLog, visits: Plan) -> dict[str, str]:
     asyncio.run(create_owned(visits, MemoryClient(log), keys.application))
     view = visits.views["pages"]
     cost = view.cost(1)
-    booking = Booking(view.ledger, Ledger(view.ledger.budget), view.ledger.budget - cost, cost)
+    booking = Booking(
+        view.ledger, Ledger(view.ledger.budget), view.ledger.budget - cost, view.ledger.budget - cost, cost
+    )
     entry = entry_record(view, 0, "charge", [reader(view, "staff", 1, 1, cost, Cost.ZERO)], booking)
     log.append(Topics.of(visits).accounts, 0, entry_key(entry), encode(entry))
     return dict(log.ids)

@@ -55,7 +55,7 @@ class Watched:
         """An entry of a window leaves, behind which so much of the budget is left."""
         total = view.ledger.total
         left = Cost(total.epsilon * share, total.delta * share)
-        booking = Booking(view.ledger, Ledger(left), left, view.cost(0))
+        booking = Booking(view.ledger, Ledger(left), left, left, view.cost(0))
         readers = [reader(view, "public", 0, revision, Cost.ZERO, Cost.ZERO)]
         made: Entry = entry_record(view, start_ms, kind, readers, booking)  # type: ignore[arg-type]
         self.balances.take([Message("flights-accounts", entry_key(made), encode(made))])

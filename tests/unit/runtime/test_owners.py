@@ -438,7 +438,7 @@ async def test_a_copy_of_everything_on_another_cluster_is_noticed_and_its_source
     for topic, partitions in log.partitions.items():
         other.create(topic, partitions)
     for record in claim_records(log):
-        other.append(OWNERS.name, 0, record.key, record.value)
+        other.append(OWNERS, 0, record.key, record.value)
     with pytest.raises(ConfigError) as caught:
         await create(other, SHOP_PLAN)
     said = {fault.path: fault.message for fault in caught.value.faults if fault.path}
@@ -456,7 +456,7 @@ async def test_state_that_a_version_of_another_form_has_stored_is_refused_and_th
     await create(log, SHOP_PLAN)
     (claim,) = standing(log)
     later = msgspec.structs.replace(claim, form=2, seen=0)
-    log.append(OWNERS.name, 0, b"of a later version", msgspec.json.encode(later))
+    log.append(OWNERS, 0, b"of a later version", msgspec.json.encode(later))
     (fault,) = await refused(log, SHOP_PLAN)
     assert str(fault).startswith("the state of application 'shop' is stored in form 2, and this version of stream-dp (")
     assert "stores form 1; go on with the version that wrote it, or `stream-dp reset FILE` with this one" in str(fault)

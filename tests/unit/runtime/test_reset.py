@@ -13,7 +13,7 @@ from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.client import Group
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.owners import OWNERS, Owner, claimed, create_owned
+from stream_dp.runtime.owners import Owner, claimed, create_owned
 from stream_dp.runtime.reset import holdings, reset
 from stream_dp.runtime.topics import Topics, sources_of
 from tests.support.releasing import SHOP as TEXT
@@ -22,6 +22,7 @@ from tests.support.releasing import plan, plan_of
 SHOP = plan()
 OTHER_TEXT = TEXT.replace("name: shop", "name: market").replace("pages:", "sites:").replace("tops:", "firsts:")
 MARKET = plan_of(OTHER_TEXT.replace("partitions: 1}", "partitions: 1, dead_letter_topic: letters}"))
+OWNERS = Topics.of(SHOP).owners.name
 KEYS, OTHER = KeyRing.of(bytes(32)), KeyRing.of(bytes(range(32)))
 
 
@@ -48,12 +49,12 @@ async def forget(log: MemoryLog, keys: KeyRing = KEYS, client: type[MemoryClient
 async def test_topics_and_claims_of_the_application_go_and_all_others_stay(log: MemoryLog) -> None:
     others = {topic: identity for topic, identity in log.ids.items() if topic not in names(SHOP)}
     await forget(log)
-    assert log.partitions.keys() == {*names(MARKET), *sources_of(SHOP), OWNERS.name}
+    assert log.partitions.keys() == {*names(MARKET), *sources_of(SHOP), OWNERS}
     assert {topic: log.ids[topic] for topic in others} == others
     assert not log.committed
     client = MemoryClient(log)
-    assert await claimed(Owner("shop", KEYS.application), client) == {}
-    assert {*await claimed(Owner("market", KEYS.application), client)} == names(MARKET)
+    assert await claimed(OWNERS, Owner("shop", KEYS.application), client) == {}
+    assert {*await claimed(OWNERS, Owner("market", KEYS.application), client)} == names(MARKET)
 
     await create_owned(SHOP, client, OTHER.application)  # even under another key it begins anew
 
