@@ -153,7 +153,8 @@ class Advice:
 
     def _remedies(self, reason: str) -> str:
         """The remedy of records that are no event; which of several sources has them is not counted."""
-        return "; ".join(dict.fromkeys(remedy(reason, one, self._views[one.name]) for one in self._sources))
+        words = dict.fromkeys(remedy(reason, one, self._views[one.name]) for one in self._sources)
+        return f"{'; '.join(words)} (`stream-dp check FILE --sample` says what they look like)"
 
     # -- windows and budgets ----------------------------------------------------------------------------------
 

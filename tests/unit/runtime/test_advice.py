@@ -76,7 +76,7 @@ async def test_records_that_are_no_event_are_told_of_at_the_next_look_with_share
     watched.count("events_refused", 40, reason="null_key", view="")
     assert await watched.look() == [
         "sources.flights: null_key (about 40 % of the records): they have no key, and the key of a record is its user; "
-        "let the producers write it"
+        "let the producers write it (`stream-dp check FILE --sample` says what they look like)"
     ]
 
 
