@@ -108,10 +108,11 @@ def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequ
         views: the views.
         only: names of the entries of the budget that count.
     """
+    costs = [(view.cost(view.start_level), view.window.shape) for view in views]
 
     def fits(time_ms: int) -> bool:
-        whole = sum((asked(view, time_ms) for view in views), Cost.ZERO)
-        return all(getattr(whole, name) <= getattr(budget, name) for name in only)
+        whole = sum((cost * shape.most_in(time_ms) for cost, shape in costs), Cost.ZERO)
+        return whole <= budget or all(getattr(whole, name) <= getattr(budget, name) for name in only)
 
     low, high = 0, period_ms
     if fits(high):

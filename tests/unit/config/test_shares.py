@@ -77,7 +77,7 @@ CALLS = st.lists(
 """Of each: the view, the level, which part of the worst case it comes to, and whether it stays open."""
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(sharings(), CALLS)
 def test_caps_hold_and_no_view_starves_another_whoever_comes_first(
     sharing: tuple[Cost, list[ViewPlan]], calls: Sequence[tuple[int, int, int, bool]]
@@ -104,7 +104,7 @@ def test_caps_hold_and_no_view_starves_another_whoever_comes_first(
             assert taken[view.name] <= budget * view.share, "no more than its share"
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(derandomize=True, max_examples=50, deadline=None)
 @given(sharings(), st.permutations([name for name, size in SIZES.items() for _ in range(PERIOD_MS // size)]))
 def test_the_windows_that_are_paid_for_are_admitted_in_any_order_of_their_coming(
     sharing: tuple[Cost, list[ViewPlan]], order: Sequence[str]
@@ -126,7 +126,7 @@ def test_the_windows_that_are_paid_for_are_admitted_in_any_order_of_their_coming
         assert lasts_ms(shares, PERIOD_MS, view) == min(PERIOD_MS, paid * SIZES[view.name])
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(derandomize=True, max_examples=50, deadline=None)
 @given(sharings(), st.lists(st.integers(0, 14), min_size=3, max_size=3))
 def test_what_is_covered_together_is_admitted_one_by_one_in_any_order(
     sharing: tuple[Cost, list[ViewPlan]], counts: list[int]
@@ -225,7 +225,7 @@ def test_shares_that_leave_a_view_without_one_no_window_are_refused() -> None:
     ]
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(sharings())
 def test_shares_that_are_advised_last_the_whole_period_and_where_none_are_none_would(
     sharing: tuple[Cost, list[ViewPlan]],

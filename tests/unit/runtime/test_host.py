@@ -266,12 +266,13 @@ class Waiting:
         self._app = app
         self._rebalances_after = rebalances_after
         self.steps = 0
+        self.withheld: dict[str, set[str]] = {}
 
     @property
     def waits(self) -> bool:
         return self.steps < 3
 
-    def load(self, _rows: PartitionRows, _published: Published, *, accept_loss: bool) -> Step:
+    def load(self, _rows: PartitionRows, _published: Published, *, accept_loss: bool, now_ms: int) -> Step:
         assert not accept_loss
         return iter(())
 
