@@ -80,8 +80,12 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
             found = parsed((await get(port, "/metrics"))[1])
             # A page may be ten seconds old, and the first ones have neither.
             ready = found["stream_dp_ready", ()], found.get(("stream_dp_partitions_owned", ()))
-            counts = {found.get(("stream_dp_windows_released_total", (("view", view),))) for view in app.plan.views}
-            return (ready, counts) == ((1, app.plan.partitions), {stream.windows})
+            counts = {
+                dict(labels)["view"]: amount
+                for (name, labels), amount in found.items()
+                if name == "stream_dp_windows_released_total"
+            }
+            return (ready, counts) == ((1, app.plan.partitions), dict.fromkeys(app.plan.views, stream.windows))
 
         await app.eventually(released, within_s=30)
         _, half = await asyncio.open_connection(LOOPBACK, port)  # it delays no end
