@@ -100,7 +100,8 @@ def worker(
 
     A broker that does not answer is waited for: at the start as long as --start-within says, afterwards as long as it
     takes. One that refuses the login, a certificate or a right is not: the worker ends and says so (`stream-dp acl`
-    prints the rights). What the worker waits for stands in its log. SIGINT and SIGTERM end it within 10 s, a second one at once.
+    prints the rights). What the worker waits for stands in its log. SIGINT and SIGTERM end it within 10 s, a second one
+    at once.
 
     Before views begin that were never started, the newest records of their sources are looked at, as `stream-dp check
     FILE --sample` does. Where most would be refused (no key, no JSON, a missing field, another partitioner, another

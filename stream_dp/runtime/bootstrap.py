@@ -11,7 +11,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.lists import Lists, read_lists
-from stream_dp.runtime.origins import begin, begun
+from stream_dp.runtime.origins import begin, begun, changed
 from stream_dp.runtime.owners import Life, create_owned
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.sizes import BROKER_BYTES
@@ -62,8 +62,8 @@ async def prepare(
 
     Raises:
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
-            cannot be used, a view has not begun and windows of it are over, or topics belong to another application,
-            were deleted, or do not take what is written to them.
+            cannot be used, a view was changed since it began, or has not begun and windows of it are over, or topics
+            belong to another application, were deleted, or do not take what is written to them.
         BrokerError: the cluster refused something.
     """
     topics = Topics.of(plan)
@@ -76,6 +76,8 @@ async def prepare(
         raise ConfigError(faults)
     claim = await create_owned(plan, client, key_id, accept_loss=accept_loss, now_ms=now)
     await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(plan))], client)
+    if not accept_loss and (faults := await changed(plan, client)):
+        raise ConfigError(faults)
     starts = await begin(plan, client, now)
     return Settled(starts, lists, claim.topics, claim.uncounted)
 

@@ -1,17 +1,19 @@
 """When the views of an application began: the first start of each stands in the control topic, for ever.
 
-A view is a name and what is asked under it (its fingerprint): changed under the same name, it is another question that
-has not begun. Whether it may take the place of the former one is decided where the state of that one is read.
+A view is a name and what is asked under it (its fingerprint): changed under the same name, it is another question, and
+does not take the place of the former one as long as that has a beginning here.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
 
 from stream_dp.config.plan import Plan
+from stream_dp.errors import Fault
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.topics import Topics
 
@@ -37,16 +39,39 @@ async def begun(plan: Plan, client: Client) -> Mapping[str, int]:
     Raises:
         BrokerError: the cluster does not answer.
     """
+    found = await _origins(plan, client)
+    own = {name: view.fingerprint.hex() for name, view in plan.views.items()}
+    return {name: found[name][asked] for name, asked in own.items() if asked in found[name]}
+
+
+async def changed(plan: Plan, client: Client) -> list[Fault]:
+    """The views that began as other questions under their names, and not as these.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    found = await _origins(plan, client)
+    return [
+        Fault(
+            f"views.{name}",
+            "its source, item field, window, bounds, kind, ladder or thresholds were changed since it first began; give the "
+            "changed view a new name, or set it back",
+        )
+        for name, view in plan.views.items()
+        if found[name] and view.fingerprint.hex() not in found[name]
+    ]
+
+
+async def _origins(plan: Plan, client: Client) -> Mapping[str, dict[str, int]]:
+    """By view and fingerprint, where the first window begins."""
     control = Topics.of(plan).control
+    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     if not await client.describe([control]):
-        return {}
-    found: dict[str, int] = {}
+        return found
     async for record in client.follow([control], until_end=True):
         if record.key is not None and record.key.startswith(ORIGIN) and record.value is not None:
             origin = msgspec.json.decode(record.value, type=Origin)
-            view = plan.views.get(origin.view)
-            if view is not None and origin.fingerprint == view.fingerprint.hex():
-                found.setdefault(origin.view, origin.start_ms)
+            found[origin.view].setdefault(origin.fingerprint, origin.start_ms)
     return found
 
 

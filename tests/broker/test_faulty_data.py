@@ -1,4 +1,4 @@
-"""On a real cluster: a first start that could count little ends before it makes anything, and `check --sample` says the same."""
+"""On a real cluster: a first start that could count little ends before it makes anything; `check --sample` agrees."""
 
 from __future__ import annotations
 

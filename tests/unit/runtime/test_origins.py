@@ -11,6 +11,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.origins import begin, begun
+from stream_dp.runtime.origins import changed as faults_of
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
 
@@ -61,6 +62,9 @@ async def test_a_view_that_asks_something_else_under_its_name_has_not_begun_and_
     first = await begin(former, client, NOW_MS)
 
     assert await begun(changed, client) == {}
+    (fault,) = await faults_of(changed, client)
+    assert fault.message.endswith("give the changed view a new name, or set it back")
+    assert await faults_of(former, client) == []
     assert await begin(changed, client, NOW_MS) == dict.fromkeys(changed.views, NOW_MS // 3_600_000 * 3_600_000)
     assert await begun(former, client) == first
 
