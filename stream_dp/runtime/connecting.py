@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,9 @@ from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.producers import PatientProducer
 from stream_dp.runtime.refusals import diagnose, not_allowed
 from stream_dp.windows.sizes import BATCH_BYTES
+
+CONNECT_SECONDS = 10.0
+"""How long an impatient client waits for a broker that takes its connection and says nothing."""
 
 
 @asynccontextmanager
@@ -52,14 +56,16 @@ async def connect(broker: Broker, log: MemoryLog | None = None, *, patient: bool
     idle = AIOKafkaConsumer(**cluster.options, group_id=None, enable_auto_commit=False)
     try:
         try:
-            await producer.start()
-            await admin.start()
-            await idle.start()
+            async with asyncio.timeout(None if patient else CONNECT_SECONDS):
+                await producer.start()
+                await admin.start()
+                await idle.start()
         except (KafkaError, OSError) as error:
             refused = not_allowed(cluster.address, error) or await diagnose(cluster)
             if refused is not None:
                 raise refused from None
-            words = f"no Kafka answers at {cluster.address}: {error}; is it up? `stream-dp kafka status`"
+            why = f"{error}" if f"{error}" else f"nothing came for {CONNECT_SECONDS:g} s"
+            words = f"no Kafka answers at {cluster.address}: {why}; is it up? `stream-dp kafka status`"
             raise OutageError(words) from None
         yield KafkaClient(cluster, producer, admin, idle, None if patient else PUBLISH_SECONDS)
     finally:

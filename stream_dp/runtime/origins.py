@@ -54,8 +54,8 @@ async def changed(plan: Plan, client: Client) -> list[Fault]:
     return [
         Fault(
             f"views.{name}",
-            "its source, item field, window, bounds, kind, ladder or thresholds were changed since it first began; give the "
-            "changed view a new name, or set it back",
+            "its source, item field, window, bounds, kind, ladder or thresholds were changed since it first began; "
+            "give the changed view a new name, or set it back",
         )
         for name, view in plan.views.items()
         if found[name] and view.fingerprint.hex() not in found[name]
