@@ -24,6 +24,16 @@ class Connection(conn.AIOKafkaConnection):
         return closed
 
 
+class Protocol(conn.AIOKafkaProtocol):
+    """The end of a connection, of which its user knows already: nobody is told again when it is forgotten."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `StreamReaderProtocol`."""
+        super().connection_lost(exc)
+        if self._closed.done() and not self._closed.cancelled():
+            self._closed.exception()
+
+
 class TokenLogin(conn.OAuthAuthenticator):
     """A login with a token that knows a refusal: the client's own takes the broker's reason for its consent."""
 
@@ -40,4 +50,5 @@ class TokenLogin(conn.OAuthAuthenticator):
 
 
 conn.AIOKafkaConnection = Connection
+conn.AIOKafkaProtocol = Protocol
 conn.OAuthAuthenticator = TokenLogin

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import ssl
 from dataclasses import replace
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import conn
 from aiokafka.errors import SaslAuthenticationFailed
 from faust.types.auth import AuthProtocol
 
@@ -108,6 +111,20 @@ async def test_refusal_of_a_token_is_not_taken_for_consent(folder: Path) -> None
     with pytest.raises(SaslAuthenticationFailed):
         await refused.step(b'{"status":"invalid_token"}')
     assert await taken.step(b"") is None
+
+
+async def test_connection_that_was_reset_is_not_told_of_when_it_is_forgotten() -> None:
+    """The client keeps what it closes in a cycle, where Python may find the error before the one who has seen it."""
+    told: list[Any] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    protocol = conn.AIOKafkaProtocol(loop.create_future(), asyncio.StreamReader(), loop=loop)
+    protocol.connection_lost(ConnectionResetError())
+    closed = protocol._closed
+    protocol._closed = loop.create_future()
+    del closed
+    gc.collect()
+    assert told == []
 
 
 def test_everything_that_cannot_be_read_is_told_at_once(folder: Path) -> None:
