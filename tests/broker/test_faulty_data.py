@@ -1,4 +1,4 @@
-"""On a real cluster: a first start that could count little ends before it makes anything; `check --sample` agrees."""
+"""On a real cluster: a first start that could count little makes nothing, and `check --sample` says the same."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from stream_dp.runtime import survey as survey_module
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.survey import check_first_starts, survey
 from stream_dp.runtime.worker import wall_clock_ms
-from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application
+from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application, plan_from
 from tests.support.faults import FAULTS, ITEM, USER, visits
 from tests.support.views import only_view, start_of
 
@@ -196,6 +196,18 @@ async def test_a_view_that_has_begun_is_not_kept_from_going_on(app: Application)
         await begin(app)
     await prepare(app.plan, app.client, "key one")
     await begin(app)
+
+
+async def test_a_further_view_needs_events_that_have_the_fields_of_the_others_too(
+    app: Application, tmp_path: Path
+) -> None:
+    await prepare(app.plan, app.client, b"key one.")
+    await app.publish(visits(app, wall_clock_ms(), page=None, shop=ITEM))
+    text = (tmp_path / "application.yaml").read_text()
+    _, head, view = text.partition(f"  {app.plan.name}-pages:")
+    further = f"{text}{head.replace('pages', 'shops')}{view.replace('item: page', 'item: shop')}"
+    with pytest.raises(ConfigError, match=r"field 'page' \(views.*-pages.item\) is not there"):
+        await check_first_starts(plan_from(further, tmp_path / "further"), app.client, wall_clock_ms())
 
 
 async def test_missing_watermarks_are_told_of(app: Application) -> None:
