@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy
+from stream_dp.runtime.diagnosis import Fields, fits, fitting, most_common_form
 from stream_dp.runtime.factory import event_format, partitioner
 from stream_dp.runtime.sampling import Trial
-from stream_dp.windows.diagnosis import Fields, fits, fitting, most_common_form
 from stream_dp.windows.durations import format_duration
 
 CLIPPED_PERCENT = 20

@@ -19,9 +19,9 @@ from faust.types import TP
 
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.diagnosis import other_unit
 from stream_dp.runtime.factory import counted_view, event_format, partitioner
 from stream_dp.windows.bounding import bound_chunk
-from stream_dp.windows.diagnosis import other_unit
 from stream_dp.windows.events import Decoded, EventDecoder, Record
 from stream_dp.windows.open_windows import OpenWindow
 
