@@ -58,6 +58,7 @@ from stream_dp.releases.rows import (
     charged_rows,
     merged_key,
     sealing_keys,
+    stored_view,
     stored_window,
 )
 from stream_dp.releases.sharpening import Sharpening
@@ -164,8 +165,7 @@ class ReleaseEngine:
             yield Commit(undone)
         lost: dict[str, list[int]] = {}
         for name, mark in self._marks.items():
-            stored = rows.get(VIEW + text(name))
-            former = None if stored is None else decode(ViewRow, stored)
+            former = stored_view(name, rows)
             if former is not None:
                 mark.check(name, former)
                 mark.next_ms, mark.kept_ms = former.next_ms, former.kept_ms
@@ -217,8 +217,8 @@ class ReleaseEngine:
             departures += [(start, departure) for departure in row.outbox]
             self._clearances.welcome(view, start, row)
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
-        if counted := [(key, None) for key, _ in rows.scan(buckets, due)]:
-            yield Commit([self._view_row(view.name), *counted])
+        if over := [(key, None) for key, _ in rows.scan(buckets, due)]:
+            yield Commit([self._view_row(view.name), *over])
         if left := leftovers(view.name, mark.next_ms, departures, rows):
             yield Commit(left)
             for kind in (TABLE, OUTBOX):
@@ -256,18 +256,17 @@ class ReleaseEngine:
     def due(self, rows: Rows) -> Step:
         """Release windows that are complete and whose turn it is, or sharpen some if there are none.
 
-        It is `RELEASED_AT_ONCE` windows at most, in the order of their ends whatever view they are of, or
-        `SHARPENED_AT_ONCE`.
+        It is `RELEASED_AT_ONCE` at most, in the order of their ends whatever view they are of, or `SHARPENED_AT_ONCE`.
         """
-        counted: list[bytes] = []
-        while len(counted) < RELEASED_AT_ONCE and (waiting := [*filter(self._is_due, self._views.values())]):
+        over: list[bytes] = []
+        while len(over) < RELEASED_AT_ONCE and (waiting := [*filter(self._is_due, self._views.values())]):
             view = min(waiting, key=self._turn)
             start = self._marks[view.name].next_ms
             yield from self._release(view, start, rows)
-            counted.append(window_key(BUCKET, view.name, start))
-        if not counted:
+            over.append(window_key(BUCKET, view.name, start))
+        if not over:
             yield from self._sharpen(rows)
-        for prefix in counted:  # all of them at once: to forget them in the files takes longer than the rest
+        for prefix in over:  # all of them at once: to forget them in the files takes longer than the rest
             yield Erase(prefix, after(prefix))
 
     def _is_due(self, view: ViewPlan) -> bool:
@@ -290,17 +289,15 @@ class ReleaseEngine:
         is_lost = self._is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
         buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
         closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
-        slot = self._slots.after(closed_ms)
-        slot = max(slot, self._last_slots.get(view.name, slot))  # windows leave in order, though a clock was set back
+        slot = max(self._slots.after(closed_ms), self._last_slots.get(view.name, 0))  # in order, though clocks go back
         if is_lost or isinstance(reserved, Overdraft):
             reason: Reason = "lost" if is_lost else "budget"
             asked = Cost.ZERO if is_lost else view.cost(finest)
             row = WindowRow(refused=True, slot_ms=slot)
             refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
             leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
-            counter = "windows_lost" if is_lost else "windows_refused"
-            before = leave(view, start, row, slot, leaving)
-            yield from self._store(view, start, row, before, [], rows, **{counter: 1})
+            became = {"windows_lost" if is_lost else "windows_refused": 1}
+            yield from self._store(view, start, row, leave(view, start, row, slot, leaving), [], rows, **became)
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
@@ -377,8 +374,7 @@ class ReleaseEngine:
         audience, windows = next(iter(self._clearances.sharpening.items()))
         clearance = self._clearances.of(audience)
         changed: list[Change] = []
-        leaving: list[Leave] = []
-        those: list[Counted] = []
+        leaving, those = list[Leave](), list[Counted]()
         left, room = SHARPENED_AT_ONCE, BYTES_AT_ONCE
         while windows and left and room > 0:
             view, start = windows.popleft()
@@ -387,13 +383,12 @@ class ReleaseEngine:
             if row is None or not self._clearances.lacks(view, audience, row):
                 continue  # it is no longer retained
             level = self._clearances.level(view, audience)
-            sharpened = self._sharpening.sharpened(view, audience, level, clearance, start, row, rows)
+            changed += (sharpened := self._sharpening.sharpened(view, audience, level, clearance, start, row, rows))
             room -= sum(len(value or b"") for _, value in sharpened)
-            changed += sharpened
-            refused = row.turned_down.get(audience) == clearance.number
             leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
-            counter = "sharpenings_refused" if refused else "windows_sharpened"
-            those.append(Counted(counter, view.name, 1, start, row.departures))
+            refused = row.turned_down.get(audience) == clearance.number
+            became = "sharpenings_refused" if refused else "windows_sharpened"
+            those.append(Counted(became, view.name, 1, start, row.departures))
         if not windows:
             changed += self._clearances.finish(audience)
         yield Commit([counted(those, rows), *changed])

@@ -287,6 +287,12 @@ def clearance_audience(key: bytes) -> str:
     return key[2:].decode()
 
 
+def stored_view(view: str, rows: Rows) -> ViewRow | None:
+    """The row of a view, None before it began."""
+    stored = rows.get(VIEW + text(view))
+    return None if stored is None else decode(ViewRow, stored)
+
+
 def stored_window(view: str, start: int, rows: Rows) -> WindowRow | None:
     """The row of a window, None before it is released or refused."""
     stored = rows.get(window_key(WINDOW, view, start))

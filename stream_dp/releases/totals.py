@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.rows import TOTALS, VIEW, ViewRow, stored_window
+from stream_dp.releases.rows import TOTALS, stored_view, stored_window
 from stream_dp.windows.effects import Increment, Rows
-from stream_dp.windows.keys import decode, encode, text
+from stream_dp.windows.keys import decode, encode
 
 LATE = "releases_late"
 
@@ -38,8 +38,8 @@ class Counted(msgspec.Struct, array_like=True):
     def is_stored(self, rows: Rows) -> bool:
         """Whether that which was counted stands in the table, or has left it."""
         if not self.departure:
-            stored = rows.get(VIEW + text(self.view))
-            return stored is not None and decode(ViewRow, stored).next_ms > self.start_ms
+            stored = stored_view(self.view, rows)
+            return stored is not None and stored.next_ms > self.start_ms
         row = stored_window(self.view, self.start_ms, rows)
         if self.counter == LATE:
             return row is None or all(departure.number > self.departure for departure in row.outbox)

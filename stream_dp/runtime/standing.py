@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StorageError
-from stream_dp.releases.rows import VIEW, ViewRow
+from stream_dp.releases.rows import stored_view
 from stream_dp.releases.totals import LATE, stored_totals
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.metrics import Counters
@@ -78,9 +78,8 @@ def _read_releases(plan: Plan, partition: int, rows: Rows, into: Standing) -> No
     topics = Topics.of(plan)
     here = [view.name for view in plan.views.values() if topics.ledger_partition(view.ledger) == partition]
     for name in here:
-        stored = rows.get(VIEW + text(name))
-        if stored is not None:
-            into.released[name] = decode(ViewRow, stored).next_ms
+        if (stored := stored_view(name, rows)) is not None:
+            into.released[name] = stored.next_ms
         into.totals.take(_zeros(name, SETTLED))
     into.totals.take(one for one in stored_totals(rows) if dict(one.labels)["view"] in here)
 
