@@ -70,14 +70,15 @@ async def prepare(
     now = now_ms() if now_ms else int(time.time() * 1000)
     lists, faults = await read_lists(plan, client)
     faults = [*await wrong_sources(plan, client), *faults]
+    altered = {} if accept_loss else await changed(plan, client)
     if not backfill and not accept_loss:
-        faults += backlog_faults(plan, plan.views.keys() - (await begun(plan, client)).keys(), now)
+        faults += backlog_faults(plan, plan.views.keys() - (await begun(plan, client)).keys() - altered.keys(), now)
     if faults:
         raise ConfigError(faults)
     claim = await create_owned(plan, client, key_id, accept_loss=accept_loss, now_ms=now)
     await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(plan))], client)
-    if not accept_loss and (faults := await changed(plan, client)):
-        raise ConfigError(faults)
+    if altered:  # whose topics these are was asked first
+        raise ConfigError([*altered.values()])
     starts = await begin(plan, client, now)
     return Settled(starts, lists, claim.topics, claim.uncounted)
 

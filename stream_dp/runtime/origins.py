@@ -44,22 +44,22 @@ async def begun(plan: Plan, client: Client) -> Mapping[str, int]:
     return {name: found[name][asked] for name, asked in own.items() if asked in found[name]}
 
 
-async def changed(plan: Plan, client: Client) -> list[Fault]:
-    """The views that began as other questions under their names, and not as these.
+async def changed(plan: Plan, client: Client) -> Mapping[str, Fault]:
+    """By view, what is wrong with those that began as other questions under their names, and not as these.
 
     Raises:
         BrokerError: the cluster does not answer.
     """
     found = await _origins(plan, client)
-    return [
-        Fault(
+    return {
+        name: Fault(
             f"views.{name}",
             "its source, item field, window, bounds, kind, ladder or thresholds were changed since it first began; "
             "give the changed view a new name, or set it back",
         )
         for name, view in plan.views.items()
         if found[name] and view.fingerprint.hex() not in found[name]
-    ]
+    }
 
 
 async def _origins(plan: Plan, client: Client) -> Mapping[str, dict[str, int]]:

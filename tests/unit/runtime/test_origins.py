@@ -62,9 +62,9 @@ async def test_a_view_that_asks_something_else_under_its_name_has_not_begun_and_
     first = await begin(former, client, NOW_MS)
 
     assert await begun(changed, client) == {}
-    (fault,) = await faults_of(changed, client)
+    (fault,) = (await faults_of(changed, client)).values()
     assert fault.message.endswith("give the changed view a new name, or set it back")
-    assert await faults_of(former, client) == []
+    assert await faults_of(former, client) == {}
     assert await begin(changed, client, NOW_MS) == dict.fromkeys(changed.views, NOW_MS // 3_600_000 * 3_600_000)
     assert await begun(former, client) == first
 
