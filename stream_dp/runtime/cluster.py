@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ class Cluster:
         if faults:
             raise ConfigError(faults)
         for warning in open_secrets(broker):
-            log.warning("%s", warning)
+            _warn(warning)
         return cls(broker, options)
 
     @property
@@ -112,6 +113,12 @@ class Cluster:
             mechanism=self.options["sasl_mechanism"],
             ssl_context=context,
         )
+
+
+@cache
+def _warn(words: str) -> None:
+    """Say it once, however often a cluster is connected to."""
+    log.warning("%s", words)
 
 
 def read_secret(secret: Secret, environ: Mapping[str, str] | None = None) -> str:
