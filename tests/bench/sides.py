@@ -155,7 +155,7 @@ async def start_worker(plan: Plan, make: Callable[..., TimedHost]) -> TimedHost:
         return made.result()
 
     replace(worker, "Host", host)
-    life = asyncio.create_task(run_worker(plan, AGENTS))
+    life = asyncio.create_task(run_worker(plan, AGENTS, backfill=True))
     waiting: list[asyncio.Future[Any]] = [life, made]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if life.done():

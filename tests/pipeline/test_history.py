@@ -62,5 +62,3 @@ async def test_history_is_fed_then_asked_about_then_released_as_the_file_has_it(
     assert {audience: list(map(encode, records)) for audience, records in found.items()} == {
         audience: list(map(encode, records)) for audience, records in expected.items()
     }
-    await app.stop()
-    await app.start(backfill=False)
