@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -23,7 +23,7 @@ def page(plan: Plan, found: Summary) -> RenderableType:
         plan: the application.
         found: how it is.
     """
-    head = Text.assemble((plan.id, "bold"), f" at {_second(found.reports.now_ms)}: ")
+    head = Text.assemble((plan.id, "bold"), f" at {moment(_second(found.reports.now_ms))}: ")
     head.append(*(("needs attention", "bold red") if found.faults else ("all is well", "bold green")))
     parts: list[RenderableType] = [Text(f"! {fault}", "red", overflow="fold") for fault in found.faults]
     parts += [table for table in _tables(found) if table.row_count]
@@ -32,11 +32,18 @@ def page(plan: Plan, found: Summary) -> RenderableType:
 
 def _tables(found: Summary) -> Iterator[Table]:
     reports = found.reports
+
+    def at(time_ms: int) -> str:
+        """To the second; of today only the time, for many columns stand side by side."""
+        words = moment(_second(time_ms))
+        day, _, time = words.partition("T")
+        return time if time and moment(reports.now_ms).startswith(day) else words
+
     workers = _table("worker", "since", "version", "partitions", "")
     for one in reports.workers:
         state = "silent" if reports.is_silent(one) else f"waits for {one.waits_for}" if one.waits_for else "ready"
         owned = ", ".join(map(str, sorted(one.partitions))) or "none"
-        workers.add_row(one.instance, _second(one.since_ms), one.code_version, owned, state)
+        workers.add_row(one.instance, at(one.since_ms), one.code_version, owned, state)
     yield workers
     sources = _table("source", "records to be counted", "most in partition")
     for name, lags in found.lag.items():
@@ -48,10 +55,10 @@ def _tables(found: Summary) -> Iterator[Table]:
         windows = UNKNOWN
         if view.open is not None:
             number, stretch = view.open
-            windows = f"{number}, {moment(stretch.start_ms)} to {moment(stretch.end_ms)}" if number else "none"
-        due = UNKNOWN if view.next_due is None else _second(view.next_due)
-        released = UNKNOWN if view.released_to is None else moment(view.released_to)
-        views.add_row(name, _clocks(view.clocks), windows, released, due)
+            windows = f"{number}, {at(stretch.start_ms)} to {at(stretch.end_ms)}" if number else "none"
+        due = UNKNOWN if view.next_due is None else at(view.next_due)
+        released = UNKNOWN if view.released_to is None else at(view.released_to)
+        views.add_row(name, _clocks(view.clocks, at), windows, released, due)
     yield views
     budgets = _table("ledger", "")
     for ledger, words in found.budgets.items():
@@ -63,18 +70,18 @@ def _tables(found: Summary) -> Iterator[Table]:
     yield totals
 
 
-def _clocks(clocks: Mapping[int, int]) -> str:
+def _clocks(clocks: Mapping[int, int], at: Callable[[int], str]) -> str:
     """What the clock of a view shows in the partition that is furthest behind, and where that is."""
     if not clocks:
         return UNKNOWN
     behind = min(clocks, key=clocks.__getitem__)
     ahead = max(clocks.values())
     where = f" in partition {behind}" if _second(clocks[behind]) != _second(ahead) else ""
-    return f"{_second(clocks[behind])}{where}"
+    return f"{at(clocks[behind])}{where}"
 
 
-def _second(time_ms: int) -> str:
-    return moment(time_ms // 1000 * 1000)
+def _second(time_ms: int) -> int:
+    return time_ms // 1000 * 1000
 
 
 def _table(*headings: str) -> Table:

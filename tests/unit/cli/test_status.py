@@ -83,7 +83,7 @@ def test_two_workers_that_share_all_partitions_are_well_and_add_up(visits: Plan)
     lines = [line.split() for line in text.splitlines()]
     assert ["one", "1970-01-20", "0.1.0", "0", "ready"] in lines
     assert ["visits", "5", "0:", "5"] in lines
-    clock = ["1970-01-21T00:59:55Z", "in", "partition", "1"]
+    clock = ["00:59:55Z", "in", "partition", "1"]
     assert ["pages", *clock, "1,", "1970-01-21", "to", "1970-01-22", "1970-01-21", "1970-01-22T00:05:02Z"] in lines
     assert ["events_consumed", "17"] in lines
 
