@@ -14,8 +14,7 @@ from stream_dp.windows.durations import format_duration, format_time
 def closed(view: ViewPlan, now_ms: int) -> int:
     """How many windows of a view with a configured start are over, their grace too; 0 for a view without."""
     window = view.window
-    last_ms = now_ms - window.grace_ms - window.shape.length_ms
-    return 0 if window.first_ms is None else window.shape.begun(window.first_ms, last_ms + 1)
+    return 0 if window.first_ms is None else window.shape.ended(window.first_ms, now_ms - window.grace_ms)
 
 
 def covered(view: ViewPlan, count: int) -> int:
@@ -27,8 +26,9 @@ def covered(view: ViewPlan, count: int) -> int:
     first_ms = view.window.first_ms or 0
     affords = view.ledger.budget.fits(view.cost(max(view.audiences.values())))
     in_first = min(count, shape.begun(first_ms, periods.end(periods.start_of(first_ms))))
-    full, in_last = divmod(count - in_first, periods.length_ms // shape.length_ms)
-    return min(in_first, affords) + full * min(periods.length_ms // shape.length_ms, affords) + min(in_last, affords)
+    each = shape.most_in(periods.length_ms)
+    full, in_last = divmod(count - in_first, each)
+    return min(in_first, affords) + full * min(each, affords) + min(in_last, affords)
 
 
 def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int) -> Iterator[Fault]:

@@ -69,6 +69,10 @@ class Tiling:
         """How many stretches begin from `first_ms`, a start, up to and without a time; 0 if the time is earlier."""
         return max(0, -((first_ms - until_ms) // self.length_ms))
 
+    def ended(self, first_ms: int, until_ms: int) -> int:
+        """How many stretches from `first_ms`, a start, on have ended at a time; 0 if none has."""
+        return max(0, (until_ms - first_ms) // self.length_ms)
+
     @property
     def per_second(self) -> Fraction:
         """How many begin in a second."""

@@ -194,14 +194,14 @@ async def test_a_view_that_has_begun_is_not_kept_from_going_on(app: Application)
     await app.publish(expected(app, "avro")[0])
     with pytest.raises(ConfigError):
         await begin(app)
-    await prepare(app.plan, app.client, "key one")
+    await prepare(app.plan, app.client, "key one", backfill=True)
     await begin(app)
 
 
 async def test_a_further_view_needs_events_that_have_the_fields_of_the_others_too(
     app: Application, tmp_path: Path
 ) -> None:
-    await prepare(app.plan, app.client, "key one")
+    await prepare(app.plan, app.client, "key one", backfill=True)
     await app.publish(visits(app, wall_clock_ms(), page=None, shop=ITEM))
     text = (tmp_path / "application.yaml").read_text()
     _, head, view = text.partition(f"  {app.plan.name}-pages:")

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from stream_dp.runtime.serving import LOOPBACK
+from stream_dp.runtime.worker import Worker
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def loaded(worker: Worker) -> Worker:
+    """A worker whose timers keep still, after one tick: its parts have read what is stored."""
+    await worker._timers.tick()
+    async with asyncio.timeout(10):
+        await worker.loaded()
+    return worker
 
 
 def free_port() -> int:

@@ -15,16 +15,16 @@ def test_table_and_commands_name_everybody(call: Call, visits_file: Path) -> Non
     assert said.code == 0
     table, _, calls = said.out.partition("With Kafka's own tool")
     rows = [line.split() for line in table.splitlines()]
-    assert ["User:site", "topic", "releases.pages.public", "Read"] in rows
+    assert ["User:site", "topic", "visits.releases.pages.public", "Read"] in rows
     assert ["User:site", "group", "visits.public.*", "Read"] in rows
     assert ["User:ops", "topic", "visits-control", "Read,", "Write"] in rows
-    assert "--allow-principal User:site --operation Read --topic releases.pages.public\n" in calls
+    assert "--allow-principal User:site --operation Read --topic visits.releases.pages.public\n" in calls
     machine = json.loads(call("acl", visits_file, "--reader", "public=User:site", "--json").out)
     assert (machine["applied"], machine["reader_groups"]) == (False, {"public": "visits.public."})
     assert machine["rights"][0] == {
         "principal": "User:site",
         "resource": "topic",
-        "name": "releases.pages.public",
+        "name": "visits.releases.pages.public",
         "operation": "Read",
         "prefixed": False,
     }

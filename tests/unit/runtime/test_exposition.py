@@ -24,7 +24,7 @@ from stream_dp.windows.count_rows import MARKER, Marker, ViewMark
 from stream_dp.windows.effects import ROWS_LOADED, Increment
 from stream_dp.windows.keys import encode, text
 from tests.support.operating import METRICS
-from tests.support.probes import Samples, parsed
+from tests.support.probes import Samples, loaded, parsed
 
 SOURCES = [path for path in Path(stream_dp.__file__).parent.rglob("*.py") if path != Path(exposition.__file__)]
 
@@ -36,6 +36,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture
+async def worker(worker: Worker) -> Worker:
+    """One that is ready."""
+    return await loaded(worker)
 
 
 def health_of(worker: Worker) -> Health:
@@ -58,8 +64,8 @@ def counted_in_the_package() -> set[str]:
 
 def test_every_counter_of_the_package_is_described_and_nothing_else() -> None:
     """Those of a total whose name is a variable, and of one of several, are named here."""
-    found = counted_in_the_package() - {"name", "counter", "reason", "self.counter", "ROWS_LOADED", "LATE"}
-    found |= {"windows_sharpened", "sharpenings_refused", ROWS_LOADED, LATE}
+    found = counted_in_the_package() - {"name", "counter", "became", "reason", "self.counter", "ROWS_LOADED", "LATE"}
+    found |= {"windows_refused", "windows_sharpened", "sharpenings_refused", ROWS_LOADED, LATE}
     assert found == COUNTERS.keys()
     assert {*COUNTED, *SETTLED, "events_consumed", "watermarks_read", "events_refused"} | OF_A_PROCESS == {
         *COUNTERS,

@@ -9,6 +9,13 @@ from stream_dp.runtime.health import Health
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.stopping import Stop
 from stream_dp.runtime.worker import Worker
+from tests.support.probes import loaded
+
+
+@pytest.fixture
+async def worker(worker: Worker) -> Worker:
+    """One that is ready."""
+    return await loaded(worker)
 
 
 @pytest.fixture
@@ -33,6 +40,9 @@ async def test_a_worker_that_was_left_out_of_the_group_waits_for_it(health: Heal
     await worker.app.on_partitions_revoked.send(set())
     assert health.waits_for == "the group: the session of a worker that died may last up to 60 s"
     await worker.app.on_partitions_assigned.send(set())
+    assert health.waits_for == "the stored state of 3 partitions, which is read and checked"
+    await worker._timers.tick()
+    await worker.loaded()
     assert health.waits_for == ""
 
 

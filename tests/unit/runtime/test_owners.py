@@ -460,5 +460,5 @@ async def test_state_that_a_version_of_another_form_has_stored_is_refused_and_th
     (fault,) = await refused(log, SHOP_PLAN)
     assert str(fault).startswith("the state of application 'shop' is stored in form 2, and this version of stream-dp (")
     assert "stores form 1; go on with the version that wrote it, or `stream-dp reset FILE` with this one" in str(fault)
-    another = SHOP.replace("pages", "sites").replace("partitions: 1}", "partitions: 1, dead_letter_topic: letters}")
+    another = SHOP.replace("pages", "sites").replace("letters", "notes")
     await create(log, plan_of(another.replace("name: shop", "name: market")))

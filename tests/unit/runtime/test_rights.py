@@ -16,7 +16,9 @@ from tests.support.releasing import plan
 
 SHOP = plan()
 CHANGELOGS = [f"shop-{table}-changelog" for table in ("counts", "merges", "releases")]
-RELEASED = [f"releases.{view}.{audience}" for view in ("pages", "tops") for audience in ("partner", "public", "staff")]
+RELEASED = [
+    f"shop.releases.{view}.{audience}" for view in ("pages", "tops") for audience in ("partner", "public", "staff")
+]
 MAKES = ("Create", "DescribeConfigs")
 
 
@@ -30,22 +32,25 @@ def listed(rights: list[Right]) -> dict[tuple[str, str], tuple[str, ...]]:
 
 def test_worker_may_do_what_it_does_and_nothing_to_the_cluster() -> None:
     rights = worker_rights(SHOP, "User:w")
-    both = ["stream-dp-owners", "shop-ticks", "shop-partials", "shop-merged", "shop-orders", *CHANGELOGS, *RELEASED]
+    both = [
+        "stream-dp-owners",
+        "shop-ticks",
+        "shop-partials",
+        "shop-merged",
+        "shop-control",
+        "shop-orders",
+        *CHANGELOGS,
+        *RELEASED,
+    ]
     assert {right.principal for right in rights} == {"User:w"}
     assert listed(rights) == {
         ("topic", "visits"): ("Read",),
         **{("topic", name): ("Read", "Write", *MAKES) for name in both},
-        ("topic", "shop-control"): ("Read", *MAKES),
-        **{("topic", name): ("Write", *MAKES) for name in ("shop-accounts", "visits.dlq")},
+        **{("topic", name): ("Write", *MAKES) for name in ("shop-accounts", "shop-status", "shop.dead-letters.visits")},
         ("group", "shop"): ("Read",),
         **{("group", f"{name}-claims"): ("Read",) for name in CHANGELOGS},
         **{("transactional-id", f"{name}-*"): ("Write",) for name in CHANGELOGS},
     }
-
-
-def test_worker_of_a_view_without_a_start_writes_down_where_its_windows_began() -> None:
-    open_plan = plan(("start: 1970-01-01T00:00:00Z, ", ""))
-    assert Right("User:w", "topic", "shop-control", "Write") in worker_rights(open_plan, "User:w")
 
 
 def test_worker_reads_lists_that_stand_in_topics() -> None:
@@ -56,16 +61,17 @@ def test_worker_reads_lists_that_stand_in_topics() -> None:
 
 def test_reader_has_the_topics_of_the_audience_and_groups_that_nobody_else_has() -> None:
     assert listed(reader_rights(SHOP, "staff", "User:r")) == {
-        ("topic", "releases.pages.staff"): ("Read",),
-        ("topic", "releases.tops.staff"): ("Read",),
+        ("topic", "shop.releases.pages.staff"): ("Read",),
+        ("topic", "shop.releases.tops.staff"): ("Read",),
         ("group", "shop.staff.*"): ("Read",),
     }
 
 
 def test_operator_grants_and_reads_what_is_charged_and_released() -> None:
-    read = ["shop-accounts", *RELEASED]
+    read = ["shop-accounts", "shop-status", *RELEASED]
     assert listed(operator_rights(SHOP, "User:o")) == {
         ("topic", "shop-control"): ("Read", "Write"),
+        ("group", "shop"): ("Describe",),
         **{("topic", name): ("Read",) for name in read},
     }
 

@@ -14,9 +14,15 @@ from stream_dp.runtime.health import Health
 from stream_dp.runtime.serving import LOOPBACK, Address, serving
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.worker import Worker
-from tests.support.probes import free_port, get, parsed
+from tests.support.probes import free_port, get, loaded, parsed
 
 FREE = Address(LOOPBACK, 0)
+
+
+@pytest.fixture
+async def worker(worker: Worker) -> Worker:
+    """One that is ready."""
+    return await loaded(worker)
 
 
 async def test_probes_are_answered_before_there_is_a_worker_while_it_runs_and_when_it_has_crashed(
