@@ -166,13 +166,13 @@ class Advice:
                 self._refusing.add(period)
                 log.warning(
                     "ledger %s: windows are refused from that of view %s on that begins %s: it asks for %s, and %s is "
-                    "left until %s; for the next period raise the budget (ledgers.%s), or make windows longer or "
-                    "levels coarser; `stream-dp ledger FILE` says who spent it",
+                    "left for it until %s; for the next period raise the budget (ledgers.%s), or make windows longer "
+                    "or levels coarser; `stream-dp ledger FILE` says who spent it",
                     period.ledger,
                     entry.view,
                     format_time(entry.window.start_ms),
                     price_words(entry.asked),
-                    price_words(entry.left),
+                    price_words(entry.left_for_view),
                     format_time(period.end_ms),
                     period.ledger,
                 )

@@ -146,9 +146,9 @@ async def test_the_first_refused_window_of_a_period_is_told_of_with_what_it_need
     first, *_ = await watched.look()
     assert first == (
         "ledger aircraft: windows are refused from that of view destinations on that begins 2013-01-01T00:00:00Z: it "
-        "asks for epsilon 0.25 and delta 1e-6, and epsilon 0.1 and delta 1e-7 is left until 2014-01-07T00:00:00Z; for "
-        "the next period raise the budget (ledgers.aircraft), or make windows longer or levels coarser; `stream-dp "
-        "ledger FILE` says who spent it"
+        "asks for epsilon 0.25 and delta 1e-6, and epsilon 0.1 and delta 1e-7 is left for it until "
+        "2014-01-07T00:00:00Z; for the next period raise the budget (ledgers.aircraft), or make windows longer or "
+        "levels coarser; `stream-dp ledger FILE` says who spent it"
     )
     watched.left(view, START + WEEK, Fraction(1, 1000), "refusal")
     assert not [said for said in await watched.look() if "windows are refused from that" in said]
