@@ -49,6 +49,18 @@ def broker(request: pytest.FixtureRequest) -> str:
     return address
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the tests of a file that start workers on both logs one does on Kafka ordinarily, the others are slow."""
+    seen: set[Path] = set()
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        if spec is not None and spec.params.get("broker") == "kafka" and "launch" in getattr(item, "fixturenames", ()):
+            if item.path in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(item.path)
+
+
 @pytest.fixture
 def visits() -> Callable[..., str]:
     """The configuration of an application about visits of pages, with some of its text replaced.

@@ -90,6 +90,7 @@ async def test_claim_that_is_renewed_is_not_forgotten_and_one_that_is_not_fences
     await asyncio.gather(former.close(), successor.close(), third.close())
 
 
+@pytest.mark.slow
 async def test_transaction_that_a_dead_owner_left_open_holds_up_nobody(servers: str) -> None:
     """A renewal that was cut short by a crash."""
     writer = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)

@@ -48,6 +48,7 @@ async def outcome(app: Application, count: int) -> list[str]:
     return [record.reason if isinstance(record, Refusal) else "released" for record in records]
 
 
+@pytest.mark.slow
 async def test_counts_that_were_lost_with_their_topic_are_a_refusal_and_later_windows_are_released(
     kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
 ) -> None:

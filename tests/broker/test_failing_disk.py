@@ -76,5 +76,6 @@ async def test_worker_on_a_failing_disk_ends_with_one_sentence_and_goes_on_exact
             await assert_ended_by_the_disk()
             harm.undone(disk)
             worker.start()
+            await stream.go_on()
             await stream.assert_released()
             assert await asyncio.to_thread(worker.terminate) == 0

@@ -88,6 +88,7 @@ def test_start_twice_gives_one_broker_and_down_is_idempotent(folder: Path) -> No
     assert not localkafka.stop(folder)
 
 
+@pytest.mark.slow
 async def test_killed_broker_is_not_running_and_comes_back_with_its_topics(folder: Path) -> None:
     address, pid = started(folder)
     await write(address, "kept", [b"one", b"two"])
@@ -119,6 +120,7 @@ async def test_settings_are_in_force_and_its_limits_are_those_that_brokers_come_
     assert settings["message.max.bytes"] == str(BROKER_BYTES)
 
 
+@pytest.mark.slow
 def test_broker_without_memory_says_why_it_did_not_start(folder: Path) -> None:
     with pytest.raises(BrokerError, match="OutOfMemoryError"):
         localkafka.start(folder, heap="16m")

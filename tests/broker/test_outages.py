@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ FINEST = {"public": "detailed", "partner": "detailed", "internal": "detailed"}
 GONE, BACK, RUNS = "does not answer; the worker waits for it", "answers again, after", "is running"
 LONGER = SESSION_SECONDS + 3
 """Longer than the group waits for a silent worker."""
+ADVICE = re.compile(r" stream_dp\.worker: (ledger|views\.|sources|windows of)")
 SILENT = 7
 """Longer than a worker waits before it says that the broker does not answer."""
 
@@ -42,8 +44,9 @@ def own(tmp_path: Path) -> Iterator[Broker]:
 
 
 def said_since(worker: WorkerProcess, before: int) -> list[str]:
-    """The lines that a worker has logged but for so many."""
-    return worker.log.read_text().splitlines()[before:]
+    """The lines that a worker has logged but for so many, and but for its advice."""
+    lines = [line for line in worker.log.read_text().splitlines() if not ADVICE.search(line)]
+    return lines[before:]
 
 
 async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_itself_and_exactly(

@@ -112,6 +112,7 @@ async def test_worker_that_stood_still_while_the_other_took_over_changes_nothing
         assert first.terminate() == 0
 
 
+@pytest.mark.slow
 async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(pair: Pair) -> None:
     """Five windows are paid for; two before the first worker is killed, and the sixth is refused by the second."""
     async with pair(('epsilon: "100"', 'epsilon: "10"')) as (stream, first, second):

@@ -190,6 +190,7 @@ def test_the_installed_program_checks_the_configuration_of_the_documents(program
     assert program("stream-dp", "check", "flights.yaml").stdout.startswith("flights: 2 views, 4 partitions, broker ")
 
 
+@pytest.mark.slow
 def test_the_installed_demo_releases_a_year_on_the_embedded_log(program: Program, tmp_path: Path) -> None:
     told = json.loads(program("stream-dp", "demo", "--pace", "0", "--json").stdout)
 

@@ -1,4 +1,4 @@
-"""A second application of the same name is not started; one of another name runs beside the first, whatever it asks."""
+"""A second application of the same name is not started; a second worker of the same one is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import application
-from stream_dp.runtime.topics import Topics
-from stream_dp.testing import Application, Event, Watermark, plan_from
+from stream_dp.testing import Application, Event, Watermark
 from tests.support.processes import SESSION_SECONDS
 from tests.support.views import only_view, start_of
 
@@ -43,28 +42,6 @@ async def test_a_second_application_of_the_name_is_told_whose_the_topics_are(lau
         [*(Event(f"u{number}", "/", start + number) for number in range(50)), Watermark(start + 2 * MINUTE)]
     )
     await app.wait_for_releases(view.name, 1)
-
-
-async def test_two_applications_with_the_same_views_of_one_source_release_side_by_side(launch: Launch) -> None:
-    """Also with the same key file: what each shows is its own, noise and all."""
-    app = await launch()
-    view, key = only_view(app), app.plan.key_file
-    start = start_of(view)
-    await app.start()
-    text = (key.parent / "application.yaml").read_text().replace("name: ", "name: other-", 1)
-    other = Application(plan_from(text, key.parent / "other", str(app.plan.broker)), app.client, app.log, app.entropy)
-    other.plan = replace(other.plan, key_file=key)
-    await other.start()
-    try:
-        crowd = [Event(f"u{number}", "/", start + number) for number in range(50)]
-        await app.publish([*crowd, Watermark(start + 2 * MINUTE)])
-        ours, theirs = await app.wait_for_releases(view.name, 1), await other.wait_for_releases(view.name, 1)
-    finally:
-        await other.stop()
-
-    made = [{spec.name for spec in Topics.of(plan).all(plan)} for plan in (app.plan, other.plan)]
-    assert made[0].isdisjoint(made[1])
-    assert [record.type for record in (ours["public"][0], theirs["public"][0])] == ["release", "release"]
 
 
 async def test_a_second_worker_of_the_same_application_is_welcome(

@@ -51,6 +51,12 @@ class Reports:
         running = [one for name, one in sorted(self.said.items()) if name not in self.stopped]
         return [one for one in running if self.now_ms - one.at_ms <= GONE_MS]
 
+    @property
+    def members(self) -> int:
+        """How many members the group has that have not stopped: who stops stays one for another minute, by its name."""
+        stopped = tuple(f"{name}-" for name in self.stopped)
+        return sum(not member.startswith(stopped) for member in self.group.owned)
+
     def is_silent(self, worker: WorkerStatus) -> bool:
         """Whether a worker has not said how it is for too long."""
         return self.now_ms - worker.at_ms > SILENT_MS
@@ -165,7 +171,7 @@ def summary(plan: Plan, reports: Reports) -> Summary:
 
 def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unowned: Sequence[int]) -> Iterator[str]:
     running = [one for one in reports.workers if not reports.is_silent(one)]
-    members = len(reports.group.owned)
+    members = reports.members
     if not running and not members:
         yield "no worker runs: start one with `stream-dp worker`"
     elif unowned:

@@ -175,13 +175,13 @@ def acts(*, parted: bool) -> st.SearchStrategy[list[Act]]:
 
 
 @given(found=acts(parted=False))
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(derandomize=True, max_examples=50, deadline=None)
 def test_every_period_that_began_keeps_its_promise_however_the_shape_is_changed(found: list[Act]) -> None:
     run(found)
 
 
 @given(found=acts(parted=True))
-@settings(derandomize=True, max_examples=40, deadline=None)
+@settings(derandomize=True, max_examples=25, deadline=None)
 def test_every_part_of_every_period_that_began_keeps_its_promise(found: list[Act]) -> None:
     run(found, parted=True)
 
