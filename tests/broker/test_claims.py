@@ -73,6 +73,7 @@ async def wait(renewing: KafkaWriter | None) -> None:
             await renewing.renew()
 
 
+@pytest.mark.slow
 async def test_claim_that_is_renewed_is_not_forgotten_and_one_that_is_not_fences_nobody(servers: str) -> None:
     """The second half is why there is a renewal; were it to fail, the renewal could go."""
     former = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)

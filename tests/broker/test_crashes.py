@@ -34,7 +34,6 @@ DEATHS = [
     ("fresh_folder", "deaths", "kills"),
     [
         pytest.param(False, DEATHS[::4], 1, id="same folder"),
-        pytest.param(True, DEATHS[2::6], 1, id="fresh folder"),
         pytest.param(False, DEATHS, 3, id="same folder, all", marks=pytest.mark.slow),
         pytest.param(True, DEATHS, 3, id="fresh folder, all", marks=pytest.mark.slow),
     ],
@@ -94,7 +93,7 @@ DEATHS_OF_A_RELEASE = [*(f"commit releases:{number}" for number in range(1, 10))
 @pytest.mark.parametrize(
     "deaths",
     [
-        pytest.param(DEATHS_OF_A_RELEASE[1::3], id="every third moment"),
+        pytest.param(DEATHS_OF_A_RELEASE[1::4], id="every fourth moment"),
         pytest.param(DEATHS_OF_A_RELEASE, id="every moment", marks=pytest.mark.slow),
     ],
 )

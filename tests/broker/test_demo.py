@@ -132,6 +132,7 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
         assert time.monotonic() < until, "the grant was not carried out"
 
 
+@pytest.mark.slow
 def test_interrupted_demo_stops_its_worker(environment: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "stream_dp.cli", "demo"]
     with subprocess.Popen(

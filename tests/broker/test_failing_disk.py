@@ -43,7 +43,7 @@ MORE_PLACES = ["commit counts:3", "commit merges:2", "commit releases:2", "commi
 @pytest.mark.parametrize(
     ("harm", "places"),
     [
-        pytest.param(FULL, [CLOSING], id="full at closing"),
+        pytest.param(FULL, [CLOSING], id="full at closing", marks=pytest.mark.slow),
         pytest.param(READ_ONLY, [COUNTING], id="read-only in mid-count"),
         pytest.param(FULL, MORE_PLACES, id="full elsewhere", marks=pytest.mark.slow),
         pytest.param(READ_ONLY, [CLOSING, *MORE_PLACES], id="read-only elsewhere", marks=pytest.mark.slow),

@@ -17,6 +17,7 @@ from tests.support.views import only_view
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.slow
 async def test_worker_that_lost_its_state_ends_and_releases_no_window_a_second_time(
     kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
 ) -> None:

@@ -50,7 +50,8 @@ def configuration(name: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("deaths", [DEATHS, pytest.param(MORE_DEATHS, marks=pytest.mark.slow)], ids=["one", "more"])
+@pytest.mark.slow
+@pytest.mark.parametrize("deaths", [DEATHS, MORE_DEATHS], ids=["one", "more"])
 async def test_the_views_of_the_document_survive_crashes_replays_and_a_grant(
     kafka: str, tmp_path: Path, spawn: Any, deaths: list[str]
 ) -> None:
