@@ -114,7 +114,7 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
             assert revisions == expected | ({(3, "refusal"): WINDOWS} if audience == "internal" else {})
             newest = {record.window.start_ms: record for record in records if not isinstance(record, Refusal)}
             held[audience] += epsilon(newest[sorted(newest)[-2]].held)
-            if view.startswith("destinations"):
+            if view == "destinations":
                 shown[audience] += [len(record.items) for record in records if not isinstance(record, Refusal)]
     spent = ledger.budget.epsilon - epsilon(told["ledger"][-1]["left"])
     assert held["internal"] == spent, "the finest readers have all that was paid for"

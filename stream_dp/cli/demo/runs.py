@@ -14,8 +14,10 @@ from stream_dp.runtime.localkafka import cache_folder
 
 TEMPLATE = "flights.yaml"
 RUN_BYTES = 3
-APPLICATION, DESTINATIONS, CARRIERS, LEADERS = "flights", "destinations", "carriers", "leaders"
-"""The names of the template that a run makes its own."""
+APPLICATION = "flights"
+"""The name of the template that a run makes its own."""
+DESTINATIONS, CARRIERS, LEADERS = "destinations", "carriers", "leaders"
+"""Its views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,15 @@ class DemoRun:
         return self.folder / "worker.log"
 
     def view(self, name: str) -> ViewPlan:
-        """The view that the template calls `name`."""
-        return self.plan.views[f"{name}-{self.folder.name}"]
+        """A view by its name."""
+        return self.plan.views[name]
 
 
 def new_run(broker: str) -> DemoRun:
     """Make the folder of a run, readable by its owner only, and write its configuration.
 
-    A release topic belongs to the views of one application for ever: its state, its noise and its ledger are one. So
-    each run names its application, its source topic and its views anew.
+    A release topic belongs to one application for ever: its state, its noise and its ledger are one. So each run names
+    its application anew, and with it every topic, and its source topic.
 
     Args:
         broker: the broker, as a configuration names it.
@@ -75,7 +77,6 @@ def configuration(name: str, broker: str) -> str:
         (f"\nname: {APPLICATION}\n", f"\nname: {APPLICATION}-{name}\n"),
         ("\nbroker: kafka://127.0.0.1:9092\n", f"\nbroker: {broker}\n"),
         (f"{{topic: {APPLICATION},", f"{{topic: {APPLICATION}-{name},"),
-        *((f"\n  {view}:\n    kind:", f"\n  {view}-{name}:\n    kind:") for view in (DESTINATIONS, CARRIERS, LEADERS)),
     ]
     for old, new in changes:
         if text.count(old) != 1:

@@ -34,7 +34,8 @@ def test_copy_keeps_the_comments_and_names_the_broker() -> None:
     text = configuration("abc", "kafka://a:1,b:2")
     assert "\nbroker: kafka://a:1,b:2\n" in text
     assert "# Who is protected: what one aircraft does in four weeks." in text
-    assert "\n  destinations-abc:\n" in text
+    assert "\nname: flights-abc\n" in text
+    assert "{topic: flights-abc," in text
 
 
 def test_broker_that_is_none_is_a_wrong_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
