@@ -215,7 +215,7 @@ class UnfencedWriter:
         sent = [await self._producer.send(self._tp.topic, value, key, self._tp.partition) for key, value in rows]
         return max(int(record.offset) for record in await asyncio.gather(*sent))
 
-    async def publish(self, messages: Sequence[Message], timestamp_ms: int) -> None:
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
         """Send the records and wait for every acknowledgement."""
         assert self._producer is not None
         sent = [await self._producer.send(m.topic, m.value, m.key, m.partition, timestamp_ms) for m in messages]
