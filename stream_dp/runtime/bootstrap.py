@@ -11,7 +11,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.lists import Lists, read_lists
-from stream_dp.runtime.origins import begin, begun, changed
+from stream_dp.runtime.origins import begin, read_origins
 from stream_dp.runtime.owners import Life, create_owned
 from stream_dp.runtime.topics import Topics
 from stream_dp.windows.sizes import BROKER_BYTES
@@ -70,16 +70,17 @@ async def prepare(
     now = now_ms() if now_ms else int(time.time() * 1000)
     lists, faults = await read_lists(plan, client)
     faults = [*await wrong_sources(plan, client), *faults]
-    altered = {} if accept_loss else await changed(plan, client)
+    origins = await read_origins(plan, client)
+    altered = {} if accept_loss else origins.changed
     if not backfill and not accept_loss:
-        faults += backlog_faults(plan, plan.views.keys() - (await begun(plan, client)).keys() - altered.keys(), now)
+        faults += backlog_faults(plan, plan.views.keys() - origins.begun.keys() - altered.keys(), now)
     if faults:
         raise ConfigError(faults)
     claim = await create_owned(plan, client, key_id, accept_loss=accept_loss, now_ms=now)
     await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(plan))], client)
     if altered:  # whose topics these are was asked first
         raise ConfigError([*altered.values()])
-    starts = await begin(plan, client, now)
+    starts = await begin(plan, client, now, origins.begun)
     return Settled(starts, lists, claim.topics, claim.uncounted)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -29,8 +30,21 @@ class Origin(msgspec.Struct, tag_field="type", tag="origin"):
     start_ms: int
 
 
-async def begun(plan: Plan, client: Client) -> Mapping[str, int]:
-    """The views of an application that were started before, and the start of the first window of each, in ms.
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """What the control topic tells of the beginnings of an application's views.
+
+    Attributes:
+        begun: by view that was started before, the start of its first window, in ms.
+        changed: by view, what is wrong with those that began as other questions under their names, and not as these.
+    """
+
+    begun: Mapping[str, int]
+    changed: Mapping[str, Fault]
+
+
+async def read_origins(plan: Plan, client: Client) -> Origins:
+    """Read when the views of an application began.
 
     Args:
         plan: the application. Its control topic need not be there yet: none of its views has begun then.
@@ -39,43 +53,29 @@ async def begun(plan: Plan, client: Client) -> Mapping[str, int]:
     Raises:
         BrokerError: the cluster does not answer.
     """
-    found = await _origins(plan, client)
+    control = Topics.of(plan).control
+    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    """By view and fingerprint, where the first window begins."""
+    if await client.describe([control]):
+        async for record in client.follow([control], until_end=True):
+            if record.key is not None and record.key.startswith(ORIGIN) and record.value is not None:
+                origin = msgspec.json.decode(record.value, type=Origin)
+                found[origin.view].setdefault(origin.fingerprint, origin.start_ms)
     own = {name: view.fingerprint.hex() for name, view in plan.views.items()}
-    return {name: found[name][asked] for name, asked in own.items() if asked in found[name]}
-
-
-async def changed(plan: Plan, client: Client) -> Mapping[str, Fault]:
-    """By view, what is wrong with those that began as other questions under their names, and not as these.
-
-    Raises:
-        BrokerError: the cluster does not answer.
-    """
-    found = await _origins(plan, client)
-    return {
+    begun = {name: found[name][asked] for name, asked in own.items() if asked in found[name]}
+    changed = {
         name: Fault(
             f"views.{name}",
             "its source, item field, window, bounds, kind, ladder or thresholds were changed since it first began; "
             "give the changed view a new name, or set it back",
         )
-        for name, view in plan.views.items()
-        if found[name] and view.fingerprint.hex() not in found[name]
+        for name, asked in own.items()
+        if found[name] and asked not in found[name]
     }
+    return Origins(begun, changed)
 
 
-async def _origins(plan: Plan, client: Client) -> Mapping[str, dict[str, int]]:
-    """By view and fingerprint, where the first window begins."""
-    control = Topics.of(plan).control
-    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    if not await client.describe([control]):
-        return found
-    async for record in client.follow([control], until_end=True):
-        if record.key is not None and record.key.startswith(ORIGIN) and record.value is not None:
-            origin = msgspec.json.decode(record.value, type=Origin)
-            found[origin.view].setdefault(origin.fingerprint, origin.start_ms)
-    return found
-
-
-async def begin(plan: Plan, client: Client, now_ms: int) -> Mapping[str, int]:
+async def begin(plan: Plan, client: Client, now_ms: int, known: Mapping[str, int]) -> Mapping[str, int]:
     """Record the first start of every view that has not begun; the control topic is there.
 
     Safe to run by any number of workers at once: all of them get the same.
@@ -84,6 +84,7 @@ async def begin(plan: Plan, client: Client, now_ms: int) -> Mapping[str, int]:
         plan: the application.
         client: a client of its broker.
         now_ms: the wall clock; a view without a configured start begins with the window that it is in.
+        known: those that have begun.
 
     Returns:
         The start of the first window of every view, in ms.
@@ -91,7 +92,6 @@ async def begin(plan: Plan, client: Client, now_ms: int) -> Mapping[str, int]:
     Raises:
         BrokerError: the cluster does not answer.
     """
-    known = await begun(plan, client)
     records = []
     for view in plan.views.values():
         if view.name not in known:
@@ -103,4 +103,4 @@ async def begin(plan: Plan, client: Client, now_ms: int) -> Mapping[str, int]:
     if not records:
         return known
     await client.publish(records)
-    return await begun(plan, client)
+    return (await read_origins(plan, client)).begun

@@ -12,7 +12,7 @@ from stream_dp.config.remedies import share_words
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.findings import Finding, clocks, findings, other_partitioner, placed
-from stream_dp.runtime.origins import begun
+from stream_dp.runtime.origins import read_origins
 from stream_dp.runtime.sampling import SAMPLE_RECORDS, SAMPLE_SECONDS, Trial, count_sample, read_sample
 from stream_dp.runtime.topics import sources_of
 
@@ -74,7 +74,7 @@ async def survey(
     Raises:
         BrokerError: the cluster does not answer, or refuses.
     """
-    known = await begun(plan, client)
+    known = (await read_origins(plan, client)).begun
     found = []
     for source in sources_of(plan).values():
         views = _on(source, plan)
@@ -99,7 +99,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
             another partitioner. Late records, and those from before the first window, are no fault.
         BrokerError: the cluster does not answer, or refuses.
     """
-    known = await begun(plan, client)
+    known = (await read_origins(plan, client)).begun
     sources = sources_of(plan)
     present = await client.describe(list(sources))
     fresh = {

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from stream_dp.config.plan import Plan
+from stream_dp.errors import Fault
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.origins import begin, begun
-from stream_dp.runtime.origins import changed as faults_of
+from stream_dp.runtime.origins import begin as begin_from
+from stream_dp.runtime.origins import read_origins
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
 
@@ -28,6 +29,18 @@ def log() -> MemoryLog:
 def with_control(log: MemoryLog, plan: Plan) -> MemoryClient:
     log.create(Topics.of(plan).control, 1)
     return MemoryClient(log)
+
+
+async def begun(plan: Plan, client: MemoryClient) -> Mapping[str, int]:
+    return (await read_origins(plan, client)).begun
+
+
+async def faults_of(plan: Plan, client: MemoryClient) -> Mapping[str, Fault]:
+    return (await read_origins(plan, client)).changed
+
+
+async def begin(plan: Plan, client: MemoryClient, now_ms: int) -> Mapping[str, int]:
+    return await begin_from(plan, client, now_ms, await begun(plan, client))
 
 
 async def test_no_view_has_begun_where_the_control_topic_is_not_there_yet(
