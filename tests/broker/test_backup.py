@@ -15,7 +15,7 @@ from faust.types import TP
 
 from stream_dp.runtime.topics import RELEASES, SIZE, Topics
 from stream_dp.testing import Application, application
-from tests.support.losing import publish_minutes
+from tests.support.losing import publish_minutes, two_released
 from tests.support.views import only_view
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -42,11 +42,7 @@ async def test_a_copy_of_the_folder_brings_back_what_its_changelog_has_lost(
     async with application(visits(), tmp_path, broker=kafka) as app:
         view = only_view(app)
         worker = spawn(app, "worker")
-        worker.start()
-        await publish_minutes(app, 0, 1)
-        await app.wait_for_releases(view.name, 2)
-        before = await app.published(view.name)
-        assert worker.terminate() == 0
+        before = await two_released(app, worker)
         copy = worker.data_dir.with_name("copy")
         shutil.copytree(worker.data_dir, copy)
         await cut_off(app, Topics.of(app.plan).changelog(RELEASES))

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.testing import application
-from tests.support.losing import empty, publish_minutes
+from tests.support.losing import empty, publish_minutes, two_released
 from tests.support.views import only_view
 
 pytestmark = pytest.mark.broker
@@ -24,11 +24,7 @@ async def test_worker_that_lost_its_state_ends_and_releases_no_window_a_second_t
     async with application(visits(), tmp_path, broker=kafka) as app:
         view = only_view(app)
         worker = spawn(app, "worker")
-        worker.start()
-        await publish_minutes(app, 0, 1)
-        await app.wait_for_releases(view.name, 2)
-        before = await app.published(view.name)
-        assert worker.terminate() == 0
+        before = await two_released(app, worker)
         await empty(app, Topics.of(app.plan).changelog(RELEASES))
         shutil.rmtree(worker.data_dir)
 

@@ -6,6 +6,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from stream_dp.runtime.client import Outgoing
 from stream_dp.testing import Application, Event, Watermark
+from tests.support.processes import WorkerProcess
 from tests.support.views import only_view, start_of
 
 MINUTE = 60_000
@@ -18,6 +19,17 @@ async def publish_minutes(app: Application, *minutes: int) -> None:
         at = start + minute * MINUTE
         await app.publish([Event(f"u{number}", f"/{number % 5}", at + number) for number in range(300)])
     await app.publish([Watermark(start + (minutes[-1] + 2) * MINUTE)])
+
+
+async def two_released(app: Application, worker: WorkerProcess) -> dict[str, list[bytes]]:
+    """Let a worker release two windows and stop; what was published."""
+    view = only_view(app)
+    worker.start()
+    await publish_minutes(app, 0, 1)
+    await app.wait_for_releases(view.name, 2)
+    before = await app.published(view.name)
+    assert worker.terminate() == 0
+    return before
 
 
 async def empty(app: Application, topic: str) -> None:
