@@ -21,13 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from stream_dp.accounting import Cost, Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import Sealing, WindowNoise
-from stream_dp.records.models import Reason
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
@@ -37,25 +34,18 @@ from stream_dp.releases.outboxes import BYTES_AT_ONCE
 from stream_dp.releases.pieces import (
     Change,
     forgotten_window,
-    leave,
     leftovers,
-    outdated,
-    stored_buckets,
-    table_rows,
 )
-from stream_dp.releases.pricing import price
-from stream_dp.releases.publication import Booking, Publisher
+from stream_dp.releases.publication import Publisher
+from stream_dp.releases.releasing import Releasing
 from stream_dp.releases.rows import (
     BUCKET,
     OUTBOX,
     TABLE,
     VIEW,
     WINDOW,
-    Call,
-    Given,
     ViewRow,
     WindowRow,
-    charged_rows,
     merged_key,
     sealing_keys,
     stored_view,
@@ -66,7 +56,7 @@ from stream_dp.releases.totals import Counted, counted, taken_back
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
-from stream_dp.windows.merging import drop_except, outside, summed
+from stream_dp.windows.merging import drop_except
 from stream_dp.windows.slots import Slots
 
 RELEASED_AT_ONCE = 8
@@ -119,12 +109,7 @@ class ReleaseEngine:
         self._views = {view.name: view for view in views}
         self._marks = {view.name: ViewRow(view.fingerprint, starts[view.name], starts[view.name]) for view in views}
         self._slots = slots
-        self._last_slots: dict[str, int] = {}
-        """By view: the slot of its last window."""
         self._keys = keys
-        self._entropy = entropy
-        self._lists = lists
-        self._publisher = Publisher(topic, accounts)
         self._withdrawal = withdrawal
         self._clearances = Clearances(self._views, keys.secrets)
         self._arrivals = Arrivals()
@@ -132,7 +117,20 @@ class ReleaseEngine:
         self._gaps = gaps
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
-        self._sharpening = Sharpening(self._accounts, self._publisher, keys.secrets)
+        publisher = Publisher(topic, accounts)
+        self._sharpening = Sharpening(self._accounts, publisher, keys.secrets)
+        self._releasing = Releasing(
+            self._marks,
+            self._accounts,
+            self._clearances,
+            self._arrivals,
+            publisher,
+            slots=slots,
+            keys=keys,
+            entropy=entropy,
+            lists=lists,
+            unknown_before=unknown_before,
+        )
 
     @property
     def views(self) -> Collection[ViewPlan]:
@@ -213,7 +211,7 @@ class ReleaseEngine:
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
             mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
-            self._last_slots[view.name] = max(row.slot_ms, self._last_slots.get(view.name, row.slot_ms))
+            self._releasing.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
             self._clearances.welcome(view, start, row)
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
@@ -262,7 +260,7 @@ class ReleaseEngine:
         while len(over) < RELEASED_AT_ONCE and (waiting := [*filter(self._is_due, self._views.values())]):
             view = min(waiting, key=self._turn)
             start = self._marks[view.name].next_ms
-            yield from self._release(view, start, rows)
+            yield from self._releasing.release(view, start, rows)
             over.append(window_key(BUCKET, view.name, start))
         if not over:
             yield from self._sharpen(rows)
@@ -271,85 +269,10 @@ class ReleaseEngine:
 
     def _is_due(self, view: ViewPlan) -> bool:
         start = self._marks[view.name].next_ms
-        return self._is_unknown(view, start) or self._arrivals.complete(view.name, start) == view.buckets
+        return self._releasing.is_unknown(view, start) or self._arrivals.complete(view.name, start) == view.buckets
 
     def _turn(self, view: ViewPlan) -> tuple[int, str]:
         return view.window.shape.end(self._marks[view.name].next_ms), view.name
-
-    def _is_unknown(self, view: ViewPlan, start: int) -> bool:
-        return start < self._unknown_before.get(view.name, start)
-
-    def _release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
-        levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
-        finest = max(levels.values())
-        key, ledger = self._accounts.of(view, start)
-        call = Call(view.name, start)
-        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
-        reserved = reserve(ledger, str(call), view.cost(finest), room)
-        is_lost = self._is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
-        buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
-        closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
-        slot = max(self._slots.after(closed_ms), self._last_slots.get(view.name, 0))  # in order, though clocks go back
-        if is_lost or isinstance(reserved, Overdraft):
-            reason: Reason = "lost" if is_lost else "budget"
-            asked = Cost.ZERO if is_lost else view.cost(finest)
-            row = WindowRow(refused=True, slot_ms=slot)
-            refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
-            leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
-            became = {"windows_lost" if is_lost else "windows_refused": 1}
-            yield from self._store(view, start, row, leave(view, start, row, slot, leaving), [], rows, **became)
-            return
-        yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
-        self._accounts.keep(view, key, reserved)
-        counts = summed([bucket.counts for bucket in buckets])
-        key_id, secret = self._keys.newest
-        noise = WindowNoise(view.noise_name(start), secret)
-        lists = self._lists(view.name, closed_ms)
-        table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
-        given = {name: Given(1, level) for name, level in levels.items()}
-        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=key_id)
-        cost, shares = price(view, call, table, row)
-        paid = commit(reserved, str(call), cost, shares, view=view.name)
-        self._accounts.keep(view, key, paid)
-        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
-        booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
-        leaving = self._publisher.releases(view, start, table, noise, row.given, levels, -1, booking)
-        before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
-        domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
-        unknown = {} if domain is None else {"events_unknown": outside(domain, counts)}
-        yield from self._store(view, start, row, before, charged_rows(key, paid), rows, windows_released=1, **unknown)
-
-    def _store(
-        self,
-        view: ViewPlan,
-        start: int,
-        row: WindowRow,
-        before: Sequence[Change],
-        behind: Sequence[Change],
-        rows: Rows,
-        **amounts: int,
-    ) -> Iterator[Effect]:
-        """Store a window and let it leave; forget its counts in the table, and count what became of it."""
-        mark = self._marks[view.name]
-        mark.next_ms = view.window.shape.next(start)
-        mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
-        self._last_slots[view.name] = row.slot_ms
-        self._arrivals.forget(view.name, start)
-        counts = window_key(BUCKET, view.name, start)
-        those = [Counted(name, view.name, amount, start, 1) for name, amount in amounts.items()]
-        yield Commit(
-            [
-                counted(those, rows),
-                *before,
-                (window_key(WINDOW, view.name, start), encode(row)),
-                *behind,
-                self._view_row(view.name),
-                *((key, None) for key, _ in rows.scan(counts, after(counts))),
-                *outdated(view, start, rows),
-            ]
-        )
-        yield Leave(view.name, start, row.slot_ms)
-        yield from (one.increment for one in those)
 
     # -- sharpening -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,157 @@
+"""The first release of a window: reserve, draw, store; or the refusal that stands in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from stream_dp.accounting import Cost, Overdraft, commit, reserve
+from stream_dp.config.plan import ViewPlan
+from stream_dp.exact.bits import Entropy
+from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.sealing import Sealing, WindowNoise
+from stream_dp.records.models import Reason
+from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.arrivals import Arrivals
+from stream_dp.releases.clearances import Clearances
+from stream_dp.releases.keyring import KeyRing
+from stream_dp.releases.pieces import Change, leave, outdated, stored_buckets, table_rows
+from stream_dp.releases.pricing import price
+from stream_dp.releases.publication import Booking, Publisher
+from stream_dp.releases.rows import BUCKET, VIEW, WINDOW, Call, Given, ViewRow, WindowRow, charged_rows
+from stream_dp.releases.totals import Counted, counted
+from stream_dp.windows.effects import Commit, Effect, Leave, Rows
+from stream_dp.windows.keys import after, encode, text, window_key
+from stream_dp.windows.merging import outside, summed
+from stream_dp.windows.slots import Slots
+
+
+class Releasing:
+    """Releases the windows of the views of one partition, each once, in their order."""
+
+    def __init__(
+        self,
+        marks: Mapping[str, ViewRow],
+        accounts: Accounts,
+        clearances: Clearances,
+        arrivals: Arrivals,
+        publisher: Publisher,
+        *,
+        slots: Slots,
+        keys: KeyRing,
+        entropy: Entropy,
+        lists: Callable[[str, int], Mapping[str, KeyList]],
+        unknown_before: Mapping[str, int],
+    ) -> None:
+        """Set up the releasing.
+
+        Args:
+            marks: by view, how far its releases have come; it goes on with them.
+            accounts: which ledger pays.
+            clearances: who may see what.
+            arrivals: what has come of the windows that wait.
+            publisher: makes the records.
+            slots: when they leave.
+            keys: the secrets that coarser levels are derived from.
+            entropy: source of fresh noise.
+            lists: as `ReleaseEngine` has them.
+            unknown_before: by view, the start of the first window whose counts were not lost with their counters.
+        """
+        self._marks = marks
+        self._accounts = accounts
+        self._clearances = clearances
+        self._arrivals = arrivals
+        self._publisher = publisher
+        self._slots = slots
+        self._keys = keys
+        self._entropy = entropy
+        self._lists = lists
+        self._unknown_before = unknown_before
+        self._last_slots: dict[str, int] = {}
+        """By view: the slot of its last window."""
+
+    def passed(self, view: ViewPlan, row: WindowRow) -> None:
+        """Take note of a window that was released before."""
+        self._last_slots[view.name] = max(row.slot_ms, self._last_slots.get(view.name, row.slot_ms))
+
+    def is_unknown(self, view: ViewPlan, start: int) -> bool:
+        """Whether counts of a window were lost with their counters."""
+        return start < self._unknown_before.get(view.name, start)
+
+    def release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
+        """Release a window that is complete, or refuse it.
+
+        Args:
+            view: the view.
+            start: start of the window, ms.
+            rows: the partition's table.
+        """
+        levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
+        finest = max(levels.values())
+        key, ledger = self._accounts.of(view, start)
+        call = Call(view.name, start)
+        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
+        reserved = reserve(ledger, str(call), view.cost(finest), room)
+        is_lost = self.is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
+        buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
+        closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
+        slot = max(self._slots.after(closed_ms), self._last_slots.get(view.name, 0))  # in order, though clocks go back
+        if is_lost or isinstance(reserved, Overdraft):
+            reason: Reason = "lost" if is_lost else "budget"
+            asked = Cost.ZERO if is_lost else view.cost(finest)
+            row = WindowRow(refused=True, slot_ms=slot)
+            refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
+            leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
+            became = {"windows_lost" if is_lost else "windows_refused": 1}
+            yield from self._store(view, start, row, leave(view, start, row, slot, leaving), [], rows, **became)
+            return
+        yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
+        self._accounts.keep(view, key, reserved)
+        counts = summed([bucket.counts for bucket in buckets])
+        key_id, secret = self._keys.newest
+        noise = WindowNoise(view.noise_name(start), secret)
+        lists = self._lists(view.name, closed_ms)
+        table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
+        given = {name: Given(1, level) for name, level in levels.items()}
+        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=key_id)
+        cost, shares = price(view, call, table, row)
+        paid = commit(reserved, str(call), cost, shares, view=view.name)
+        self._accounts.keep(view, key, paid)
+        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
+        booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
+        leaving = self._publisher.releases(view, start, table, noise, row.given, levels, -1, booking)
+        before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
+        domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
+        unknown = {} if domain is None else {"events_unknown": outside(domain, counts)}
+        yield from self._store(view, start, row, before, charged_rows(key, paid), rows, windows_released=1, **unknown)
+
+    def _store(
+        self,
+        view: ViewPlan,
+        start: int,
+        row: WindowRow,
+        before: Sequence[Change],
+        behind: Sequence[Change],
+        rows: Rows,
+        **amounts: int,
+    ) -> Iterator[Effect]:
+        """Store a window and let it leave; forget its counts in the table, and count what became of it."""
+        mark = self._marks[view.name]
+        mark.next_ms = view.window.shape.next(start)
+        mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
+        self._last_slots[view.name] = row.slot_ms
+        self._arrivals.forget(view.name, start)
+        counts = window_key(BUCKET, view.name, start)
+        those = [Counted(name, view.name, amount, start, 1) for name, amount in amounts.items()]
+        yield Commit(
+            [
+                counted(those, rows),
+                *before,
+                (window_key(WINDOW, view.name, start), encode(row)),
+                *behind,
+                (VIEW + text(view.name), encode(mark)),
+                *((key, None) for key, _ in rows.scan(counts, after(counts))),
+                *outdated(view, start, rows),
+            ]
+        )
+        yield Leave(view.name, start, row.slot_ms)
+        yield from (one.increment for one in those)
