@@ -55,13 +55,14 @@ def _table(sample: SourceSurvey) -> Table:
     for heading in ("view", "records", "share", "what becomes of them"):
         table.add_column(heading, justify="right" if heading in ("records", "share") else "left")
 
-    def row(view: str, records: int, what: str) -> None:
-        table.add_row(view, f"{records:,}", f"{100 * records / max(1, events):.3g} %", what)
+    def row(view: str, records: int, what: str, of: int = events) -> None:
+        table.add_row(view, f"{records:,}", f"{100 * records / max(1, of):.3g} %", what)
 
     for reason, records in sample.refused.items():
         row("(any)", records, f"refused: {reason}")
     for view in sample.views:
-        row(view.view, view.counted, "counted")
+        of = max(events, view.counted + sum(view.refused.values()))  # an event may have several items
+        row(view.view, view.counted, "counted", of)
         for reason, records in view.refused.items():
-            row(view.view, records, f"not counted: {reason}")
+            row(view.view, records, f"not counted: {reason}", of)
     return table

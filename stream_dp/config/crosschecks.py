@@ -15,6 +15,7 @@ from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
 from stream_dp.kinds.settings import check_topic
 from stream_dp.windows.durations import format_duration, format_time
+from stream_dp.windows.paths import clash
 from stream_dp.windows.shape import Tiling
 
 PUBLIC, DEAD_LETTERS = "releases", "dead-letters"
@@ -34,7 +35,14 @@ def cross_check(sections: Sections) -> list[Fault]:
     References are checked even of entries that are wrong elsewhere; a reference to an entry that is there but
     wrong is no fault of its own.
     """
-    faults = [*_sources(sections), *_populations(sections), *_many(sections), *_copies(sections), *_shares(sections)]
+    faults = [
+        *_sources(sections),
+        *_fields(sections),
+        *_populations(sections),
+        *_many(sections),
+        *_copies(sections),
+        *_shares(sections),
+    ]
     if sections.broker is not None:
         faults += access_faults(sections.broker)
     for name, ladder in sections.ladders.items():
@@ -44,6 +52,7 @@ def cross_check(sections: Sections) -> list[Fault]:
         if isinstance(raw, dict):
             faults += _references(sections, join("views", name), raw)
             faults += _clearances(sections, join("views", name), raw)
+            faults += _item(join("views", name), raw)
     for name, view in sections.views.items():
         if view.ledger in sections.ledgers:
             faults += _straddling(join("views", name), view, sections.ledgers[view.ledger])
@@ -106,6 +115,20 @@ def _sources(sections: Sections) -> Iterator[Fault]:
                 "makes does: whose it is would be looked for in vain",
             )
         yield from _reserved(sections, path, letters)
+
+
+def _fields(sections: Sections) -> Iterator[Fault]:
+    """Fields of one source of which no event can have all."""
+    for name, source in sections.sources.items():
+        views = {view: config for view, config in sections.views.items() if config.source == name}
+        found = [(config.field, config.items is not None) for config in views.values()]
+        found += [(field, False) for field in (source.user, source.time.field if source.time else None) if field]
+        if both := clash(found):
+            yield Fault(
+                join("sources", name),
+                f"no event can have both of the fields {both[0]!r} and {both[1]!r} that the source and its views read: "
+                "what is a text has no fields in it, and is no list",
+            )
 
 
 def _populations(sections: Sections) -> Iterator[Fault]:
@@ -207,6 +230,15 @@ def _references(sections: Sections, path: str, view: Mapping[str, Data]) -> Iter
             yield Fault(where, f"no audience is named {audience!r}; {unknown(audience, names)}")
         elif audience in audiences[:index]:
             yield Fault(where, f"audience {audience!r} stands twice")
+
+
+def _item(path: str, view: Mapping[str, Data]) -> Iterator[Fault]:
+    words = "a field with one item of an event; or items, a field that is a list of them"
+    item, items = (view.get(key) is not None for key in ("item", "items"))
+    if item and items:
+        yield Fault(f"{path}.items", f"stands beside item, and a view has one of the two: item, {words}")
+    elif not item and not items:
+        yield Fault(f"{path}.item", f"is required: {words}")
 
 
 def _clearances(sections: Sections, path: str, view: Mapping[str, Data]) -> Iterator[Fault]:

@@ -17,6 +17,7 @@ from stream_dp.exact.rationals import decimal_up, exact_text
 from stream_dp.kinds.base import Explanation
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_duration, format_time
+from stream_dp.windows.paths import path_of
 from stream_dp.windows.sizes import format_size
 
 DISPLAY_DIGITS = 3
@@ -41,7 +42,8 @@ class ViewDescription(BaseModel):
     name: str
     kind: str
     topic: str
-    item_field: str
+    item_field: str = Field(description="A name, or a path that begins with $.")
+    has_lists: bool = Field(description="Whether the field is a list of items, each counted by itself.")
     window: str
     first_window: str | None = Field(description="Null: the first window is recorded when the worker first runs.")
     grace: str
@@ -163,6 +165,7 @@ def _view(view: ViewPlan) -> ViewDescription:
         kind=view.kind.name,
         topic=view.source.topic,
         item_field=view.item_field,
+        has_lists=view.has_lists,
         window=format_duration(window.shape.length_ms),
         first_window=None if window.first_ms is None else format_time(window.first_ms),
         grace=format_duration(window.grace_ms),
@@ -297,9 +300,9 @@ def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
     ]
     warnings += [
         f"{place}: {field!r} is the name of one field, its dot included; where a field inside another one is meant, "
-        "every event is refused: put it at the top of the event"
+        f"every event is refused: write {path_of(tuple(field.split('.')))}"
         for place, field in _fields(plan)
-        if "." in field
+        if "." in field and not field.startswith("$")
     ]
     unchecked = {view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}
     warnings += [
@@ -361,7 +364,7 @@ def _fields(plan: Plan) -> Iterator[tuple[str, str]]:
             for key, field in (("user", source.user_field), ("time.field", source.time_field))
             if field is not None
         )
-    yield from ((f"views.{view.name}.item", view.item_field) for view in plan.views.values())
+    yield from ((view.item_path, view.item_field) for view in plan.views.values())
 
 
 def price_words(price: Price) -> str:

@@ -20,6 +20,7 @@ from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.settings import Delta, Epsilon, Exact, Section, Text, Topic
 from stream_dp.windows.durations import parse_duration, parse_time
 from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.paths import names_of
 from stream_dp.windows.sizes import parse_size
 from stream_dp.windows.views import Clock
 
@@ -128,10 +129,17 @@ def _prefix(value: str) -> str:
     return value
 
 
+def _place(value: str) -> str:
+    names_of(value)
+    return value
+
+
 Duration = Annotated[int, PlainValidator(_duration)]
 Lasting = Annotated[Duration, AfterValidator(_one_second)]
 Moment = Annotated[int, PlainValidator(_time)]
 Name = Annotated[str, AfterValidator(check_name)]
+Place = Annotated[Text, AfterValidator(_place)]
+"""Of a field in an event: its name, or a path."""
 
 
 class ReleaseConfig(Section):
@@ -152,7 +160,7 @@ class TopicsConfig(Section):
 class TimeConfig(Section):
     """Where the event time stands: a field, and its unit."""
 
-    field: Text
+    field: Place
     unit: TimeUnit = "ms"
 
 
@@ -161,7 +169,7 @@ class SourceConfig(Section):
 
     topic: Topic
     partitions: Annotated[int, Field(ge=1, le=10_000)]
-    user: Text | None = None
+    user: Place | None = None
     time: TimeConfig | None = None
     dead_letter_topic: Topic | None = None
     partitioner: PartitionerName = "murmur2"
@@ -215,7 +223,8 @@ class ViewConfig(Section):
 
     kind: str
     source: str
-    item: Text
+    item: Place | None = None
+    items: Place | None = None
     items_per_user: Annotated[int, Field(ge=1, le=10_000)]
     window: WindowConfig
     ledger: str
@@ -225,6 +234,11 @@ class ViewConfig(Section):
     retention: Duration = 30 * 86_400_000
     buckets: Annotated[int, Field(ge=1, le=4096)] = 16
     noise: Annotated[str, PlainValidator(_noise)] = RELEASED_NOISE
+
+    @property
+    def field(self) -> str:
+        """The field that is counted, whether it holds one item or a list of them."""
+        return self.item or self.items or ""
 
 
 def _view_model(kind: Kind) -> type[ViewConfig]:

@@ -38,7 +38,8 @@ class SourcePlan:
         name: the source's name in the configuration.
         topic: the Kafka topic; the record key is the user.
         partitions: number of partitions, the same for every source of an application.
-        user_field: field that must repeat the record key, None when the value does not carry the user.
+        user_field: field that must repeat the record key, None when the value does not carry the user. Fields are
+            names, or paths (`windows.paths`).
         time_field: field of the event time, None for the record's own timestamp.
         time_unit: unit of `time_field`: integer milliseconds, integer seconds, or RFC 3339 text.
         dead_letter_topic: where the metadata of refused records goes.
@@ -147,7 +148,7 @@ class ViewPlan:
     Attributes:
         name: the view's name.
         source: where its events come from.
-        item_field: the field that is counted.
+        item_field: the field that is counted, a name or a path.
         window: its windows.
         items_per_user: number of distinct items of one user that are counted in one window.
         buckets: number of rows its counts are spread over.
@@ -157,6 +158,7 @@ class ViewPlan:
         fingerprint: 8 bytes over everything that may not change while state of this view exists.
         share: the part of its ledger's budget that it may take, and that is kept for it; None: it has what it needs of
             the rest (`stream_dp.config.shares`).
+        has_lists: whether the field is a list of items, each a contribution of its own.
     """
 
     name: str
@@ -170,6 +172,12 @@ class ViewPlan:
     kind: KindPlan
     fingerprint: bytes
     share: Fraction | None = None
+    has_lists: bool = False
+
+    @property
+    def item_path(self) -> str:
+        """Where the configuration names the field."""
+        return f"views.{self.name}.{'items' if self.has_lists else 'item'}"
 
     @property
     def start_level(self) -> int:
@@ -274,7 +282,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         application,
         view.kind.name,
         [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
-        view.item_field,
+        [view.item_field] if view.has_lists else view.item_field,
         [shape.length_ms, view.window.first_ms],
         [view.items_per_user, view.buckets],
         [[level.name, str(level.epsilon), level.threshold] for level in view.levels],

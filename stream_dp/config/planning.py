@@ -169,7 +169,7 @@ def plan_view(
     planned = ViewPlan(
         name=name,
         source=source,
-        item_field=view.item,
+        item_field=view.field,
         window=_window(view.window, view.retention),
         items_per_user=view.items_per_user,
         buckets=view.buckets,
@@ -178,6 +178,7 @@ def plan_view(
         kind=KINDS[view.kind].plan(view, ViewBasis(levels, view.items_per_user, folder)),
         fingerprint=b"",
         share=view.share,
+        has_lists=view.items is not None,
     )
     return replace(planned, fingerprint=fingerprint(planned, application))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES
+from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_ITEMS
 
 NO_FAULTS = frozenset({"duplicate", "clipped"})
 """Reasons that are none of the data: the bounds of a view at work."""
@@ -41,12 +41,17 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
 def _fields(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
     named = [f"{source.user_field!r} (sources.{source.name}.user)"] if source.user_field is not None else []
     named += [f"{source.time_field!r} (sources.{source.name}.time.field)"] if source.time_field is not None else []
-    return ", ".join([*named, *(f"{view.item_field!r} (views.{view.name}.item)" for view in views)])
+    return ", ".join([*named, *(f"{view.item_field!r} ({view.item_path})" for view in views)])
 
 
 def _types(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
-    texts = dict.fromkeys(filter(None, [source.user_field, *(view.item_field for view in views)]))
-    said = f"{', '.join(map(repr, texts))} are texts or whole numbers"
+    items = [view.item_field for view in views if not view.has_lists]
+    texts = dict.fromkeys(field for field in [source.user_field, *items] if field is not None)
+    lists = dict.fromkeys(view.item_field for view in views if view.has_lists)
+    said = ", ".join(
+        [f"{', '.join(map(repr, texts))} are texts or whole numbers"] * bool(texts)
+        + [f"{', '.join(map(repr, lists))} are lists of them"] * bool(lists)
+    )
     if source.time_field is not None and source.time_field not in texts:
         form = "RFC 3339 text" if source.time_unit == "iso" else f"a whole number of {source.time_unit}"
         said += f", {source.time_field!r} is {form} (sources.{source.name}.time.unit)"
@@ -101,7 +106,10 @@ _REMEDIES: Mapping[str, Remedy] = {
     "malformed_json": lambda *_: "their value is no JSON; let the producers write one JSON object a record",
     "missing_field": lambda source, views: f"they lack a field; every event needs {_fields(source, views)}",
     "wrong_type": lambda source, views: f"a field is not of its type; {_types(source, views)}",
-    "item_too_long": lambda *_: f"their item is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",
+    "item_too_long": lambda *_: f"an item of theirs is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",
+    "too_many_items": lambda *_: (
+        f"their list has more than {MOST_ITEMS:,} items; let the producers write several events"
+    ),
     "bad_watermark": lambda *_: "the header of a watermark holds no number; it is a time in ms, as text",
     "wrong_partition": _wrong_partition,
     "before_start": _before_start,

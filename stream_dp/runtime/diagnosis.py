@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from stream_dp.windows.events import EventFormat, Partitioner, Record
+from stream_dp.windows.paths import ABSENT, find, names_of, path_of
 
 LEAST_USERS = 10
 """Fewer have no form in common that could be told, and no partitioner that could be known by them."""
@@ -103,23 +104,39 @@ class Fields:
         return sorted(name for name, users in found.items() if 2 * users > len(objects))[:MOST_NAMES]
 
     def missing(self, wanted: Iterable[str]) -> list[str]:
-        """Those of some fields that most objects lack."""
-        return [name for name in dict.fromkeys(wanted) if 2 * sum(name not in one for one in self.objects) > len(self)]
-
-    def around(self, wanted: Iterable[str]) -> list[str]:
-        """The fields that hold some of these fields: an envelope, as change data capture puts around a row."""
-        names = set(wanted)
+        """Those of some fields, plain or paths, that most objects lack."""
         return [
-            outer
-            for outer in self.names
-            if 2 * sum(isinstance(one.get(outer), dict) and not names.isdisjoint(one[outer]) for one in self.objects)
-            > len(self)
+            field
+            for field in dict.fromkeys(wanted)
+            if 2 * sum(find(one, names_of(field)) is ABSENT for one in self.objects) > len(self)
         ]
 
-    def types(self, name: str) -> str:
+    def around(self, field: str) -> str:
+        """The path of a field that most objects have inside another one, an envelope as of change data capture."""
+        *outside, name = names_of(field)
+        inner = [] if outside else [(outer, name) for outer in self.names]
+        return next((path_of(names) for names in inner if 2 * len(self._values(names)) > len(self)), "")
+
+    def beside(self, field: str) -> list[str]:
+        """The fields that most users have where a field was looked for, or as far in as most have anything."""
+        names = names_of(field)[:-1]
+        while names and 2 * sum(isinstance(one, dict) for one in self._values(names)) <= len(self):
+            names = names[:-1]
+        around = self._values(names)
+        return [path_of((*names, name)) for name in self._common([one for one in around if isinstance(one, dict)])]
+
+    def types(self, field: str) -> str:
         """Of which type a field mostly is; nothing if it is not there."""
-        found = Counter(_type(one[name]) for one in self.objects if name in one)
-        return found.most_common(1)[0][0] if found else ""
+        return _most(map(_type, self._values(names_of(field))))
+
+    def types_inside(self, field: str) -> str:
+        """Of which type the elements of a list mostly are that are neither texts nor whole numbers."""
+        lists = (value for value in self._values(names_of(field)) if isinstance(value, list))
+        return _most(kind for value in lists for kind in map(_type, value) if kind not in ITEM_TYPES)
+
+    def _values(self, names: Sequence[str]) -> list[object]:
+        found = (find(one, names) for one in self.objects)
+        return [value for value in found if value is not ABSENT]
 
     def no_objects(self) -> str:
         """Of which type the values mostly are, where most are no objects; nothing otherwise."""
@@ -141,12 +158,17 @@ class Fields:
             name: of the field.
             written_ms: when the records were written.
         """
-        values = [one[name] for one in self.objects if name in one]
+        values = self._values(names_of(name))
         fitting = {unit: sum(fits(value, written_ms) for value in values) for unit, fits in _UNITS.items()}
         return next((unit for unit, count in fitting.items() if 2 * count > len(values)), "")
 
     def __len__(self) -> int:
         return len(self.objects)
+
+
+def _most(words: Iterable[str]) -> str:
+    found = Counter(words)
+    return found.most_common(1)[0][0] if found else ""
 
 
 def _is_key(value: object, key: bytes) -> bool:
@@ -162,6 +184,9 @@ _TYPES: Mapping[type, str] = {
     list: "a list",
     dict: "an object",
 }
+
+
+ITEM_TYPES = (_TYPES[str], _TYPES[int])
 
 
 def _type(value: object) -> str:

@@ -124,7 +124,8 @@ def on_the_way(topics: Topics) -> list[str]:
 def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
     """How a source's events are read for the views on it, in their order."""
     items = tuple(view.item_field for view in views)
-    return EventFormat(items, source.user_field, source.time_field, source.time_unit)
+    lists = frozenset(view.item_field for view in views if view.has_lists)
+    return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists)
 
 
 def counted_view(view: ViewPlan, start_ms: int) -> CountedView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import BaseModel, Field
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy
-from stream_dp.runtime.diagnosis import Fields, fits, fitting, most_common_form
+from stream_dp.runtime.diagnosis import ITEM_TYPES, Fields, fits, fitting, most_common_form
 from stream_dp.runtime.factory import event_format, partitioner
 from stream_dp.runtime.sampling import Trial
 from stream_dp.windows.durations import format_duration
@@ -81,14 +81,15 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
         return f"their value is no JSON; {most_common_form(record.value for record in records)}"
     fields = Fields(records)
     form = event_format(source, views)
-    paths = {name: f"views.{view.name}.item" for view in views for name in [view.item_field]}
+    paths = {view.item_field: view.item_path for view in views}
     paths |= {form.time: f"sources.{source.name}.time.field"} if form.time is not None else {}
     paths |= {form.user: f"sources.{source.name}.user"} if form.user is not None else {}
     match reason:
         case "missing_field":
             return _missing(fields, paths, with_names=with_names)
         case "wrong_type":
-            return _mistyped(fields, paths, source, max((record.timestamp for record in records), default=0))
+            written_ms = max((record.timestamp for record in records), default=0)
+            return _mistyped(fields, paths, form.lists, source, written_ms)
         case "key_mismatch" if with_names and (same := fields.like_keys()):
             return f"their key is what field {same[0]!r} says; write sources.{source.name}.user: {same[0]}"
     return ""
@@ -101,26 +102,41 @@ def _missing(fields: Fields, paths: Mapping[str, str], *, with_names: bool) -> s
     said = " and ".join(f"field {name!r} ({paths[name]}) is not there" for name in missing)
     if not with_names:
         return said
-    if around := fields.around(paths):
-        return f"{said}; it is inside {around[0]!r}: put it at the top of the event"
-    names = fields.names
+    if inside := {paths[name]: path for name in missing if (path := fields.around(name))}:
+        return f"{said}; write {' and '.join(f'{where}: {path}' for where, path in inside.items())}"
+    beside = {name: fields.beside(name) for name in missing}
+    names = list(dict.fromkeys(name for found in beside.values() for name in found))
     if not names:
         return said
-    near = [guess for name in missing if (guess := unknown(name, names)).startswith("did you mean")]
+    near = [guess for name in missing if (guess := unknown(name, beside[name])).startswith("did you mean")]
     return f"{said}; there are {', '.join(map(repr, names))}{'; ' + near[0] if near else ''}"
 
 
-def _mistyped(fields: Fields, paths: Mapping[str, str], source: SourcePlan, written_ms: int) -> str:
+def _mistyped(
+    fields: Fields, paths: Mapping[str, str], lists: Collection[str], source: SourcePlan, written_ms: int
+) -> str:
     """What is not of its type: the values themselves, the time, or a text."""
     if what := fields.no_objects():
         return f"their value is {what}; let the producers write one JSON object a record"
     time = source.time_field
     for name, path in paths.items():
-        found, wanted = fields.types(name), ["a text", "a whole number"]
+        found, wanted = fields.types(name), list(ITEM_TYPES)
         if name == time:
             wanted.remove("a whole number" if source.time_unit == "iso" else "a text")
+        if name in lists and found == "a list":
+            if inside := fields.types_inside(name):
+                return f"field {name!r} ({path}) holds {inside}, and an item is {' or '.join(ITEM_TYPES)}"
+            continue
+        wanted = ["a list"] if name in lists else wanted
         if not found or found in wanted:
             continue
+        if (
+            name in paths
+            and path.startswith("views.")
+            and (found == "a list" or (name in lists and found in ITEM_TYPES))
+        ):
+            key = "items" if found == "a list" else "item"
+            return f"field {name!r} ({path}) is {found}; write {path.rpartition('.')[0]}.{key}: {name}"
         said = f"field {name!r} ({path}) is {found}, not {' or '.join(wanted)}"
         unit = fields.unit(name, written_ms) if name == time else ""
         return f"{said}; write sources.{source.name}.time.unit: {unit}" if unit else said

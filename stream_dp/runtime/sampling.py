@@ -90,8 +90,8 @@ class Taken:
     """What a view makes of a sample.
 
     Attributes:
-        counted: how many events it counts.
-        refused: the places of those that it does not, by reason.
+        counted: how many contributions of events it counts.
+        refused: the places of the events of those that it does not, by reason.
     """
 
     counted: int

@@ -28,7 +28,7 @@ class Expected:
 
     Attributes:
         counts: by window start, the number of users that had each item, bounded.
-        refused: by reason, how many events were not counted.
+        refused: by reason, how many contributions of events were not counted.
     """
 
     counts: Mapping[int, Mapping[str, int]]
@@ -54,29 +54,36 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
     had: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
     refused: Counter[str] = Counter()
     clock = start_ms
+
+    def take(user: str, item: str, time_ms: int) -> str | None:
+        """Count a contribution, or say why not."""
+        if time_ms < start_ms:
+            return "before_start"
+        start = start_ms  # walked, not computed: what is checked here is how time is cut
+        while (end := window.shape.end(start)) <= time_ms:
+            start = window.shape.next(start)
+        items = had[start, user]
+        if window.clock == "event" and end + window.grace_ms <= clock:
+            return "late"
+        if now_ms is not None and time_ms > now_ms + window.max_ahead_ms:
+            return "future"
+        if item in items:
+            return "duplicate"
+        if len(items) == view.items_per_user:
+            return "clipped"
+        items.add(item)
+        counts[start][item] += 1
+        return None
+
     for act in script:
         match act:
             case Watermark(time_ms):
                 clock = max(clock, time_ms if now_ms is None else min(time_ms, now_ms))
-            case Event(user, item, time_ms):
-                if time_ms < start_ms:
-                    refused["before_start"] += 1
-                    continue
-                start = start_ms  # walked, not computed: what is checked here is how time is cut
-                while (end := window.shape.end(start)) <= time_ms:
-                    start = window.shape.next(start)
-                items = had[start, user]
-                if window.clock == "event" and end + window.grace_ms <= clock:
-                    refused["late"] += 1
-                elif now_ms is not None and time_ms > now_ms + window.max_ahead_ms:
-                    refused["future"] += 1
-                elif item in items:
-                    refused["duplicate"] += 1
-                elif len(items) == view.items_per_user:
-                    refused["clipped"] += 1
-                else:
-                    items.add(item)
-                    counts[start][item] += 1
+            case Event(user, _, time_ms):
+                for item in act.items(view):
+                    reason = take(user, item, time_ms)
+                    if reason is not None:
+                        refused[reason] += 1
             case Raw():
                 pass
     return Expected({start: dict(table) for start, table in counts.items()}, dict(refused))

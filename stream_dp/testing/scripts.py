@@ -7,19 +7,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from stream_dp.config.plan import Plan, SourcePlan
+from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.source_records import SourceRecords
+from stream_dp.windows.paths import names_of, put
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: a user, an item, a time in ms since the epoch. Lands in the user's partition."""
+    """One event: a user, an item, a time in ms since the epoch. Lands in the user's partition.
+
+    Views of lists count `more` items of it.
+    """
 
     user: str
     item: str
     time_ms: int
+    more: tuple[str, ...] = ()
+
+    def items(self, view: ViewPlan) -> tuple[str, ...]:
+        """What a view counts of it."""
+        return (self.item, *self.more) if view.has_lists else (self.item,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +63,7 @@ class SourceWriter:
             source: the source's name; None if the plan has one only.
 
         Raises:
-            ConfigError: no such source, or its events cannot be written: a script holds one item per event, and a
-                time that stands in a field.
+            ConfigError: no such source, or its events cannot be written: a script holds a time that stands in a field.
         """
         found = {view.source.name: view.source for view in plan.views.values()}
         if source is None and len(found) == 1:
@@ -64,7 +72,7 @@ class SourceWriter:
             raise ConfigError(f"no source {source!r}; there are {', '.join(found)}")
         self.source: SourcePlan = found[source]
         self._records = SourceRecords(self.source)
-        self._item_fields = {view.item_field for view in plan.views.values() if view.source.name == source}
+        self._views = [view for view in plan.views.values() if view.source.name == source]
         if self.source.time_field is None:
             raise ConfigError(f"sources.{source}: scripted events need a time field")
         self._time_field = self.source.time_field
@@ -73,12 +81,14 @@ class SourceWriter:
         """The partition of a user, by the source's partitioner; murmur2 where producers are trusted with it."""
         return self._records.place(user.encode())
 
-    def value(self, event: Event) -> dict[str, str | int]:
-        """What a record of an event says, by field."""
-        value: dict[str, str | int] = dict.fromkeys(self._item_fields, event.item)
+    def value(self, event: Event) -> dict[str, object]:
+        """What a record of an event says."""
+        value: dict[str, object] = {}
+        for view in self._views:
+            put(value, names_of(view.item_field), list(event.items(view)) if view.has_lists else event.item)
         if self.source.user_field is not None:
-            value[self.source.user_field] = event.user
-        value[self._time_field] = self._time(event.time_ms)
+            put(value, names_of(self.source.user_field), event.user)
+        put(value, names_of(self._time_field), self._time(event.time_ms))
         return value
 
     def records(self, script: Script) -> Iterator[Outgoing]:

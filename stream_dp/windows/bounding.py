@@ -56,8 +56,8 @@ def bound_chunk(
         misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
 
     Returns:
-        The clock, the accepted contributions and the refusals, reasons: `late`, `before_start`, `future`, `duplicate`,
-        `clipped`, `wrong_partition`.
+        The clock, the accepted contributions and the refusals, one for each contribution that is not accepted, reasons:
+        `late`, `before_start`, `future`, `duplicate`, `clipped`, `wrong_partition`.
     """
     shape, limit = view.windows, view.items_per_user
     closed_before = max(open_from_ms, view.closed_before(clock_ms))
@@ -69,9 +69,7 @@ def bound_chunk(
     low = high = 0
     row = JournalRow(0, [], [])
     accepted, alone, tallies = OpenWindow().tables
-    for offset, user, item, time in zip(
-        decoded.offsets, decoded.users, decoded.items[column], decoded.times, strict=True
-    ):
+    for offset, user, time, item in zip(*decoded.columns[column], strict=True):
         while mark_at < offset:
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
             mark_at, mark_ms = next(marks)

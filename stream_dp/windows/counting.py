@@ -233,8 +233,8 @@ class PartitionCounter:
         for start, window in state.windows.items():
             if window.shelf is not None:
                 end = state.view.windows.end(start)
-                events = zip(decoded.users, decoded.items[column], decoded.times, strict=True)
-                window.take_out((user, item) for user, item, time in events if start <= time < end)
+                events = zip(*decoded.columns[column], strict=True)
+                window.take_out((user, item) for _, user, time, item in events if start <= time < end)
 
     def recall(self, view: str, from_ms: int) -> Step:
         """Stand in for what was handed on of a view, since some of it was lost on its way.
@@ -259,18 +259,18 @@ class PartitionCounter:
 
     def _refuse(self, refused: Sequence[tuple[int, str, str]]) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
-        letters: dict[tuple[int, str], list[str]] = {}
+        letters: dict[tuple[int, str], dict[str, None]] = {}
         marks = self._marker.views
         for offset, reason, view in refused:
             tally[reason, view] = tally.get((reason, view), 0) + 1
             if reason not in REPEATS:
-                letters.setdefault((offset, reason), []).extend([view] if view else marks)
+                letters.setdefault((offset, reason), {}).update(dict.fromkeys([view] if view else marks))
         for (reason, view), amount in sorted(tally.items()):
             total = marks[view].refused if view else self._marker.refused
             total[reason] = total.get(reason, 0) + amount
             yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
         if letters:
-            yield Send([self._dead_letters(self._partition, *place, views) for place, views in letters.items()])
+            yield Send([self._dead_letters(self._partition, *place, list(views)) for place, views in letters.items()])
 
     def _pass(self, state: _ViewState, now_ms: int) -> None:
         """Set a view's clock by a tick."""

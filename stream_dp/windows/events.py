@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
+
+from stream_dp.windows.paths import Names, names_of
 
 WATERMARK_HEADER = "stream-dp-watermark"
 """A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
@@ -15,6 +19,8 @@ WATERMARK_HEADER = "stream-dp-watermark"
 MAX_ITEM_BYTES = 1024
 """Of an item, in UTF-8."""
 MAX_KEY_BYTES = 1024
+MOST_ITEMS = 10_000
+"""In the list of one event: as many as a view can let a user add to a window."""
 _SURELY_FITS = MAX_ITEM_BYTES // 4
 """Characters; none has more than 4 bytes."""
 
@@ -34,7 +40,7 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EventFormat:
-    """How a source writes its events: JSON objects, keyed by user, with fields of these names."""
+    """How a source writes its events: JSON objects, keyed by user, with these fields (`windows.paths`)."""
 
     items: tuple[str, ...]
     """The item field of every view on this source."""
@@ -43,6 +49,17 @@ class EventFormat:
     time: str | None
     """The field of the event time, or None for the timestamp of the record."""
     unit: TimeUnit
+    lists: frozenset[str] = frozenset()
+    """Those of the item fields that are lists of items."""
+
+
+class Column(NamedTuple):
+    """The contributions to a view: parallel lists. Those of one event stand together, and have all but the item."""
+
+    offsets: list[int]
+    users: list[bytes]
+    times: list[int]
+    items: list[str]
 
 
 @dataclass(slots=True)
@@ -52,28 +69,39 @@ class Decoded:
     offsets: list[int]
     users: list[bytes]
     times: list[int]
-    items: list[list[str]]
-    """One list per item field, parallel to the others."""
+    columns: list[Column]
+    """One for each item field. With one item an event, it shares the lists of the events."""
     watermarks: list[tuple[int, int]]
     """(offset, time in ms) of the records that carry a watermark."""
     refused: list[tuple[int, str]]
     """(offset, reason) of the records that are no event."""
+
+    @classmethod
+    def empty(cls, lists: Sequence[bool]) -> Decoded:
+        """Nothing yet.
+
+        Args:
+            lists: of each item field, whether it is a list.
+        """
+        offsets, users, times = list[int](), list[bytes](), list[int]()
+        columns = [Column([], [], [], []) if is_list else Column(offsets, users, times, []) for is_list in lists]
+        return cls(offsets, users, times, columns, [], [])
 
 
 class EventDecoder:
     """Decodes chunks of one source. Nothing of a bad record but its reason leaves this class."""
 
     def __init__(self, form: EventFormat) -> None:
-        texts = {name: None for name in (form.user, *form.items) if name is not None}
-        kinds: dict[str, Any] = dict.fromkeys(texts, str | int)
-        if form.time is not None and form.time not in texts:
-            kinds[form.time] = str if form.unit == "iso" else int
-        inner = {name: f"field_{index}" for index, name in enumerate(kinds)}
-        fields = [(inner[name], kind, msgspec.field(name=name)) for name, kind in kinds.items()]
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("Event", fields, gc=False)).decode
-        self._item_names = [inner[name] for name in form.items]
-        self._user_name = None if form.user is None else inner[form.user]
-        self._time = _time_reader(form, inner)
+        kinds: dict[Names, Any] = {names_of(name): str | int for name in (form.user, *form.items) if name is not None}
+        kinds |= {names_of(name): list[str | int] for name in form.lists}
+        if form.time is not None:
+            kinds.setdefault(names_of(form.time), str if form.unit == "iso" else int)
+        event, places = _struct(kinds)
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+        self._items = [attrgetter(places[names_of(name)]) for name in form.items]
+        self._lists = [name in form.lists for name in form.items]
+        self._user = None if form.user is None else attrgetter(places[names_of(form.user)])
+        self._time = _time_reader(form, places)
 
     def decode(self, records: Sequence[Record]) -> Decoded:
         """Decode a chunk; the order of its records is kept.
@@ -84,7 +112,7 @@ class EventDecoder:
         Returns:
             Events, watermarks and refusals; every record stands in exactly one of them.
         """
-        out = Decoded([], [], [], [[] for _ in self._item_names], [], [])
+        out = Decoded.empty(self._lists)
         for record in records:
             if not record.value or record.key is None:
                 self._without_event(record, out)
@@ -100,7 +128,7 @@ class EventDecoder:
     def _event(self, record: Record, out: Decoded) -> None:
         key = record.key
         try:
-            event: Any = self._decode(record.value or b"")
+            event = self._decode(record.value or b"")
         except msgspec.ValidationError as error:
             missing = "missing required" in str(error)
             raise _RefusedError("missing_field" if missing else "wrong_type") from None
@@ -108,20 +136,24 @@ class EventDecoder:
             raise _RefusedError("malformed_json") from None
         if not key or len(key) > MAX_KEY_BYTES:
             raise _RefusedError("bad_key")
-        if self._user_name is not None and str(getattr(event, self._user_name)).encode() != key:
+        if self._user is not None and str(self._user(event)).encode() != key:
             raise _RefusedError("key_mismatch")
-        items = [getattr(event, name) for name in self._item_names]
+        items = [get(event) for get in self._items]
         for index, item in enumerate(items):
-            if item.__class__ is not str:
-                items[index] = str(item)
-            if len(items[index]) > _SURELY_FITS and len(items[index].encode()) > MAX_ITEM_BYTES:
-                raise _RefusedError("item_too_long")
+            if item.__class__ is not str or len(item) > _SURELY_FITS:
+                items[index] = _texts(item) if item.__class__ is list else _text(item)
         time = self._time(event, record)
         out.offsets.append(record.offset)
         out.users.append(key)
         out.times.append(time)
-        for column, item in zip(out.items, items, strict=True):
-            column.append(item)
+        for column, item in zip(out.columns, items, strict=True):
+            if item.__class__ is str:
+                column[-1].append(item)
+            else:
+                column.offsets.extend(repeat(record.offset, len(item)))
+                column.users.extend(repeat(key, len(item)))
+                column.times.extend(repeat(time, len(item)))
+                column.items.extend(item)
 
     @staticmethod
     def _without_event(record: Record, out: Decoded) -> None:
@@ -141,14 +173,44 @@ class _RefusedError(Exception):
         super().__init__(reason)
 
 
-def _time_reader(form: EventFormat, names: Mapping[str, str]) -> Callable[[Any, Record], int]:
+def _text(item: str | int) -> str:
+    text = str(item)
+    if len(text) > _SURELY_FITS and len(text.encode()) > MAX_ITEM_BYTES:
+        raise _RefusedError("item_too_long")
+    return text
+
+
+def _texts(items: Sequence[str | int]) -> list[str]:
+    """A list of items as it is counted; one bad item refuses the event, which is counted whole or not at all."""
+    if len(items) > MOST_ITEMS:
+        raise _RefusedError("too_many_items")
+    return [_text(item) for item in items]
+
+
+def _struct(kinds: Mapping[Names, Any]) -> tuple[type, dict[Names, str]]:
+    """The type that fields of these kinds are decoded into, in one pass, and where in it each of them stands."""
+    inner: dict[str, dict[Names, Any]] = {}
+    for (name, *rest), kind in kinds.items():
+        inner.setdefault(name, {})[tuple(rest)] = kind
+    fields: list[tuple[str, Any, Any]] = []
+    places: dict[Names, str] = {}
+    for index, (name, below) in enumerate(inner.items()):
+        attribute = f"field_{index}"
+        kind, deeper = (below[()], {(): ""}) if () in below else _struct(below)
+        fields.append((attribute, kind, msgspec.field(name=name)))
+        for names, place in deeper.items():
+            places[name, *names] = f"{attribute}.{place}" if place else attribute
+    return msgspec.defstruct("Event", fields, gc=False), places
+
+
+def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[Any, Record], int]:
     if form.time is None:
         return lambda _event, record: record.timestamp
-    name, iso = names[form.time], form.unit == "iso"
+    get, iso = attrgetter(places[names_of(form.time)]), form.unit == "iso"
     factor = 1000 if form.unit == "s" else 1
 
     def read(event: object, _record: Record) -> int:
-        value = getattr(event, name)
+        value = get(event)
         if isinstance(value, str) is not iso:
             raise _RefusedError("wrong_type")
         return _iso_ms(value) if iso else value * factor

@@ -190,7 +190,7 @@ def _check_columns(file: Path, table: Table, columns: Columns) -> None:
         ConfigError: it has not.
     """
     has = table.columns
-    missing = [name for name in columns.needed if has is not None and name not in has]
+    missing = columns.missing(has) if has is not None else []
     if missing:
         raise ConfigError(
             [Fault(str(file), f"it has no column {name!r}; {unknown(name, has or ())}") for name in missing]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.factory import event_format
 from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.windows.events import EventDecoder, TimeUnit
+from stream_dp.windows.paths import ABSENT, find, names_of, put
 
 NO_ROW = "bad_row"
 """The reason of a row that is none; all others are those of the workers (docs/operating.md)."""
@@ -29,7 +30,7 @@ class Columns:
     """Where in a row an event stands.
 
     Attributes:
-        user: the column of the user.
+        user: the column of the user, or a path in the rows.
         time: that of the time.
         time_form: how the time is written there; a column that has times needs none.
         items: those of the fields that the views count.
@@ -44,8 +45,12 @@ class Columns:
 
     @property
     def needed(self) -> list[str]:
-        """The columns that there have to be."""
+        """The columns that there have to be; where there is none of a path's name, that of its first one will do."""
         return list(dict.fromkeys([self.user, self.time, *self.items]))
+
+    def missing(self, has: Collection[str]) -> list[str]:
+        """Those of them that a table does not have."""
+        return [field for field in self.needed if field not in has and names_of(field)[0] not in has]
 
 
 class Written(NamedTuple):
@@ -136,14 +141,23 @@ class Events:
     def _event(self, row: Row) -> tuple[bytes | None, bytes]:
         """Key and value. What cannot be turned into a field is left as it is, or out: the decoder has the say."""
         columns, source = self._columns, self._source
-        value = {name: cell for name, cell in row.items() if columns.everything or name in columns.items}
-        user = row.get(columns.user)
+        value: dict[str, Any] = dict(row) if columns.everything else {}
+        for name in columns.items:
+            if (item := cell(row, name)) is not ABSENT:
+                value.pop(name, None)
+                put(value, names_of(name), item)
+        user = cell(row, columns.user)
         key = str(user).encode() if isinstance(user, str | int) and not isinstance(user, bool) else None
         if source.user_field is not None and key is not None:
-            value[source.user_field] = str(user)
-        if source.time_field is not None and columns.time in row:
-            value[source.time_field] = _time(row[columns.time], columns.time_form, source.time_unit)
+            put(value, names_of(source.user_field), str(user))
+        if source.time_field is not None and (time := cell(row, columns.time)) is not ABSENT:
+            put(value, names_of(source.time_field), _time(time, columns.time_form, source.time_unit))
         return key, msgspec.json.encode(value, enc_hook=str)
+
+
+def cell(row: Row, field: str) -> object:
+    """What stands in a row's column of that name, or at that path of the row; `ABSENT` if nothing does."""
+    return row[field] if field in row else find(row, names_of(field))
 
 
 @dataclass(slots=True)

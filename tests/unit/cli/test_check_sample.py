@@ -97,7 +97,11 @@ def test_faults_are_warnings_with_numbers_and_remedies(file: Path, log: MemoryLo
     ("fields", "said"),
     [
         ({"page": None, "pages": "/cellar-door"}, "there are 'at', 'pages', 'user'; did you mean 'pages'?"),
-        ({"page": ["/cellar-door"]}, "field 'page' (views.site-pages.item) is a list, not a text or a whole number"),
+        (
+            {"page": ["/cellar-door"]},
+            "field 'page' (views.site-pages.item) is a list; write views.site-pages.items: page",
+        ),
+        ({"page": {"id": 7}}, "field 'page' (views.site-pages.item) is an object, not a text or a whole number"),
         ({"at": 1.5}, "field 'at' (sources.visits.time.field) is a number with a fraction, not a whole number"),
         ({"user": "cellar-door"}, "their key is not what field 'user' says"),
     ],

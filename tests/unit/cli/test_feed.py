@@ -102,7 +102,40 @@ def watermarks(log: MemoryLog, partition: int = 0) -> list[int | bytes]:
     return found
 
 
+NESTED = (
+    ("user: user", "user: $.who.id"),
+    (
+        "item: page, kind: catalogue, catalogue: [home, cart], items_per_user: 1,\n    window: {size: 1h",
+        "item: $.page.id, kind: catalogue, catalogue: [home, cart], items_per_user: 1,\n    window: {size: 1h",
+    ),
+    (
+        "item: page, kind: catalogue, catalogue: [home, cart], items_per_user: 1,\n    window: {size: 1d",
+        "items: tags, kind: catalogue, catalogue: [home, cart], items_per_user: 1,\n    window: {size: 1d",
+    ),
+)
+
+
 # -- what is written ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_rows_with_rows_inside_become_events_of_paths_and_lists(
+    call: Call, log: MemoryLog, tmp_path: Path, form: str
+) -> None:
+    rows = [{"who": {"id": r["user"]}, "page": {"id": r["page"], "x": 1}, "tags": ["a"], "at": r["at"]} for r in ROWS]
+    said = call("feed", application(tmp_path, "ms", "wall", *NESTED), "--from", table(tmp_path, rows, form))
+    assert said.code == 0, said.err
+    fed = sorted((at["at"], at["who"]["id"], at["page"]["id"], at["tags"]) for at in events(log))
+    assert fed == [(row["at"], row["user"], row["page"], ["a"]) for row in ROWS]
+
+
+def test_a_flat_column_may_bear_the_path_of_its_field(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    rows = [{"who": row["user"], "$.page.id": row["page"], "at": row["at"]} for row in ROWS]
+    file = application(tmp_path, "ms", "wall", *NESTED[:2], ("item: page", "item: $.page.id"))
+    said = call("feed", file, "--from", table(tmp_path, rows), "--user", "who")
+    assert said.code == 0, said.err
+    fed = sorted((at["at"], at["who"]["id"], at["page"]["id"]) for at in events(log))
+    assert fed == [(row["at"], row["user"], row["page"]) for row in ROWS]
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])

@@ -227,8 +227,12 @@ def test_odds_of_an_absurd_epsilon_are_infinite() -> None:
         (("field: time_hour", "field: times.dep"), "sources.flights.time.field", "times.dep"),
     ],
 )
-def test_a_field_with_a_dot_is_warned_of_since_no_path_is_followed(
+def test_a_name_with_a_dot_is_warned_of_with_the_path_that_may_be_meant(
     planned: Planner, change: tuple[str, str], place: str, field: str
 ) -> None:
     warning = next(words for words in describe(planned(change)).warnings if words not in describe(planned()).warnings)
     assert warning.startswith(f"{place}: {field!r} is the name of one field, its dot included; ")
+    assert warning.endswith(f"write $.{field}")
+    assert (
+        describe(planned((change[0], change[1].replace(field, f"$.{field}")))).warnings == describe(planned()).warnings
+    )

@@ -84,13 +84,13 @@ views.destinations.source: no source is named 'flihgts'; did you mean 'flights'?
 views.destinations.ledger: no ledger is named 'nobody'; known: aircraft
 views.destinations.audiences[1]: no audience is named 'publc'; did you mean 'public'?
 views.destinations.audiences[2]: audience 'public' stands twice
-views.busiest.item: is required
 views.busiest.items_per_user: is required
 views.busiest.window: is required
 views.busiest.ledger: is required
 views.busiest.ladder: is required
 views.busiest.k: must be a whole number, not 'five'
 views.busiest.selection: is required
+views.busiest.item: is required: a field with one item of an event; or items, a field that is a list of them
 views.nothing: must be a mapping of keys, not nothing
 """
 
@@ -259,6 +259,29 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             "views.destinations.ledger: ledger 'aircraft' affords no window: one costs epsilon 4 and delta 1/1000000 "
             "at level 'detailed', and the budget of a period is epsilon 100 and delta 1/5000000",
         ),
+        (
+            ("item: dest\n    kind: topk", "item: dest\n    items: dest\n    kind: topk"),
+            "views.busiest.items: stands beside item, and a view has one of the two: item, a field with one item of an "
+            "event; or items, a field that is a list of them",
+        ),
+        (
+            ("item: dest\n    kind: topk", "items: dest\n    kind: topk"),
+            "sources.flights: no event can have both of the fields 'dest' and 'dest' that the source and its views "
+            "read: what is a text has no fields in it, and is no list",
+        ),
+        (
+            ("item: dest\n    kind: topk", "item: $.dest.iata\n    kind: topk"),
+            "sources.flights: no event can have both of the fields 'dest' and '$.dest.iata' that the source and its "
+            "views read: what is a text has no fields in it, and is no list",
+        ),
+        *(
+            (
+                ("item: dest\n    kind: topk", f"{key}: {path}\n    kind: topk"),
+                f'views.busiest.{key}: a path is $ and one .name or ["any text"] after another, as $.page.id or '
+                '$["page"]["the id"]; of a list there is no single element to name',
+            )
+            for key, path in (("item", "$"), ("item", "$dest"), ("items", "$.a[0]"), ("item", "$..a"))
+        ),
         (("kbar: 40", "kbar: 2"), "views.busiest.kbar: must be at least k = 3, not 2"),
         (
             ("grace: 1h", "grace: 1h, max_ahead: 0s"),
@@ -356,8 +379,8 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("kind: topk", "kind: topk\n    filter: a"),
-            "views.busiest.filter: unknown key; known: audiences, buckets, catalogue, item, items_per_user, k, kbar, "
-            "kind, ladder, ledger, noise, retention, selection, share, source, window",
+            "views.busiest.filter: unknown key; known: audiences, buckets, catalogue, item, items, items_per_user, k, "
+            "kbar, kind, ladder, ledger, noise, retention, selection, share, source, window",
         ),
         (
             ("kind: topk", "kind: top"),

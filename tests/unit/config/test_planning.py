@@ -333,6 +333,7 @@ def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
     identity = {
         "source",
         "item_field",
+        "has_lists",
         "window",
         "items_per_user",
         "buckets",

@@ -70,8 +70,21 @@ def test_no_field_is_named_that_is_long_or_moves_a_cursor() -> None:
 
 def test_fields_inside_an_envelope_are_found() -> None:
     fields = Fields(entries({"schema": {}, "payload": {"user": 1, "page": 2}}))
-    assert fields.around(["user", "page"]) == ["payload"]
-    assert Fields(entries({"user": 1, "other": {"x": 1}})).around(["user", "page"]) == []
+    assert fields.around("page") == "$.payload.page"
+    assert Fields(entries({"user": 1, "other": {"x": 1}})).around("page") == ""
+
+
+def test_fields_are_looked_for_along_a_path_and_those_beside_it_are_named() -> None:
+    fields = Fields(entries({"user": 1, "page": {"id": 2, "full name": "x"}, "tags": ["a", None]}))
+    assert fields.missing(["$.page.id", "$.page.idd", "$.user.id", "page"]) == ["$.page.idd", "$.user.id"]
+    assert fields.beside("$.page.idd") == ["$.page.id", '$.page["full name"]'][::-1]
+    assert fields.beside("$.user.id") == ["page", "tags", "user"]
+    assert fields.beside("$.no.where.at.all") == ["page", "tags", "user"]
+    assert (fields.types("$.page.id"), fields.types("tags"), fields.types_inside("tags")) == (
+        "a whole number",
+        "a list",
+        "null",
+    )
 
 
 @pytest.mark.parametrize(

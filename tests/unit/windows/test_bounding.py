@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
-from stream_dp.windows.events import Decoded
+from stream_dp.windows.events import Column, Decoded
 from stream_dp.windows.keys import decode, encode, text, window_start
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.views import CountedView
@@ -233,7 +233,7 @@ def test_a_user_who_is_not_read_yet_holds_no_idle_clock_back() -> None:
 
 def decoded(*events: tuple[int, bytes, str, int], watermarks: Sequence[tuple[int, int]] = ()) -> Decoded:
     offsets, users, items, times = (list(column) for column in zip(*events, strict=True))
-    return Decoded(offsets, users, times, [items], list(watermarks), [])
+    return Decoded(offsets, users, times, [Column(offsets, users, times, items)], list(watermarks), [])
 
 
 def bounded(

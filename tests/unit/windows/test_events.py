@@ -166,7 +166,8 @@ def test_times_in_seconds_and_of_the_record() -> None:
 
 def test_several_views_have_their_own_columns_and_may_share_a_field() -> None:
     record = Entry(0, b"u", b'{"page":"a","query":7,"at":12}')
-    assert decoder("page", "query", "page").decode([record]).items == [["a"], ["7"], ["a"]]
+    columns = decoder("page", "query", "page").decode([record]).columns
+    assert [column.items for column in columns] == [["a"], ["7"], ["a"]]
 
 
 @pytest.mark.parametrize(
@@ -284,4 +285,4 @@ def test_every_record_is_an_event_a_watermark_or_refused_once(
     out = decoder(unit=unit).decode(entries)
     found = [*out.offsets, *(offset for offset, _ in out.watermarks), *(offset for offset, _ in out.refused)]
     assert sorted(found) == list(range(len(entries)))
-    assert len(out.users) == len(out.times) == len(out.items[0]) == len(out.offsets)
+    assert len(out.users) == len(out.times) == len(out.columns[0].items) == len(out.offsets)

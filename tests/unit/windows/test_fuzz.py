@@ -89,7 +89,7 @@ def records(chance: random.Random, offset: int, count: int, now: int, outcomes: 
             yield Entry(at, visit.user.encode(), value)
             for _, reason in alone.refused:
                 outcomes.refuse(at, reason)
-            for user, item, ms in zip(alone.users, alone.items[0], alone.times, strict=True):
+            for user, item, ms in zip(alone.users, alone.columns[0].items, alone.times, strict=True):
                 outcomes.take(at, Visit(user.decode(), item, ms), now)
             continue
         sample = good(visit, chance) if kind < 0.55 else poison(visit, chance)
