@@ -1,4 +1,4 @@
-"""Counts the events of the source topics; ticks close windows by the wall clock."""
+"""Counts the events of the sources where they are keyed by user; ticks close windows by the wall clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def ingest(stream: Any, host: Host) -> None:
             continue
         ticks = [decode(Tick, value or b"") for value in chunk.values]
         for topic, counter in (await host.counters_of(chunk.partition)).items():
-            times_ms = [tick.now_ms for tick in ticks if topic in tick.ends]
-            await host.carry_out(counter.ticks(times_ms), table, chunk.partition, threaded=True)
+            if times_ms := [tick.now_ms for tick in ticks if topic in tick.ends]:
+                await host.carry_out(counter.ticks(times_ms), table, chunk.partition, threaded=True)
             for view, from_ms in [tick.recall for tick in ticks if tick.recall is not None]:
                 await host.carry_out(counter.recall(view, from_ms), table, chunk.partition)

@@ -42,7 +42,7 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
         f"{', all that could be read in time' if sample.cut_short else ''}.",
         *(f"{words[0].upper()}{words[1:]}." for words in sample.clocks),
     ]
-    if sample.users:
+    if sample.users and sample.users_placed_by:
         placed = ", ".join(f"{users:,} stand where {name} puts them" for name, users in sample.users_placed_by.items())
         lines.append(f"Of {sample.users:,} users {placed}.")
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]

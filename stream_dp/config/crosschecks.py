@@ -101,6 +101,12 @@ def _sources(sections: Sections) -> Iterator[Fault]:
     for name, source in sections.sources.items():
         path = join("sources", name)
         yield from _reserved(sections, f"{path}.topic", source.topic)
+        if source.key is not None and source.user is not None:
+            yield Fault(
+                f"{path}.user",
+                "stands beside key, with which the keys of the records are not looked at: there is nothing for it to "
+                "repeat; leave it out",
+            )
         letters, path = source.dead_letter_topic, f"{path}.dead_letter_topic"
         if letters is None:
             continue
@@ -122,7 +128,9 @@ def _fields(sections: Sections) -> Iterator[Fault]:
     for name, source in sections.sources.items():
         views = {view: config for view, config in sections.views.items() if config.source == name}
         found = [(config.field, config.items is not None) for config in views.values()]
-        found += [(field, False) for field in (source.user, source.time.field if source.time else None) if field]
+        found += [
+            (field, False) for field in (source.key, source.user, source.time.field if source.time else None) if field
+        ]
         if both := clash(found):
             yield Fault(
                 join("sources", name),

@@ -361,7 +361,11 @@ def _fields(plan: Plan) -> Iterator[tuple[str, str]]:
     for source in {view.source.name: view.source for view in plan.views.values()}.values():
         yield from (
             (f"sources.{source.name}.{key}", field)
-            for key, field in (("user", source.user_field), ("time.field", source.time_field))
+            for key, field in (
+                ("key", source.key_field),
+                ("user", source.user_field),
+                ("time.field", source.time_field),
+            )
             if field is not None
         )
     yield from ((view.item_path, view.item_field) for view in plan.views.values())

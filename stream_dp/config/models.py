@@ -169,6 +169,7 @@ class SourceConfig(Section):
 
     topic: Topic
     partitions: Annotated[int, Field(ge=1, le=10_000)]
+    key: Place | None = None
     user: Place | None = None
     time: TimeConfig | None = None
     dead_letter_topic: Topic | None = None

@@ -36,13 +36,14 @@ class SourcePlan:
 
     Attributes:
         name: the source's name in the configuration.
-        topic: the Kafka topic; the record key is the user.
+        topic: the Kafka topic; the record key is the user, unless `key_field` says who it is.
         partitions: number of partitions, the same for every source of an application.
         user_field: field that must repeat the record key, None when the value does not carry the user. Fields are
             names, or paths (`windows.paths`).
         time_field: field of the event time, None for the record's own timestamp.
         time_unit: unit of `time_field`: integer milliseconds, integer seconds, or RFC 3339 text.
         dead_letter_topic: where the metadata of refused records goes.
+        key_field: field of the user in a source that is not keyed by user, None where the record key is the user.
         partitioner: the hash the producers place keys with, checked by ingest ("unchecked": trusted).
     """
 
@@ -54,6 +55,7 @@ class SourcePlan:
     time_unit: TimeUnit
     dead_letter_topic: str
     partitioner: PartitionerName
+    key_field: str | None = None
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         application,
         view.kind.name,
         [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
+        *([] if source.key_field is None else [["key", source.key_field]]),
         [view.item_field] if view.has_lists else view.item_field,
         [shape.length_ms, view.window.first_ms],
         [view.items_per_user, view.buckets],

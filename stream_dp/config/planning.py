@@ -238,6 +238,7 @@ def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
         time_unit=source.time.unit if source.time else "ms",
         dead_letter_topic=dead_letter_topic(sections, name, source),
         partitioner=source.partitioner,
+        key_field=source.key,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_ITEMS
+from stream_dp.windows.rekeying import MOST_BYTES
 
 NO_FAULTS = frozenset({"duplicate", "clipped"})
 """Reasons that are none of the data: the bounds of a view at work."""
@@ -39,14 +40,15 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
 
 
 def _fields(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
-    named = [f"{source.user_field!r} (sources.{source.name}.user)"] if source.user_field is not None else []
+    users = {"key": source.key_field, "user": source.user_field}
+    named = [f"{field!r} (sources.{source.name}.{key})" for key, field in users.items() if field is not None]
     named += [f"{source.time_field!r} (sources.{source.name}.time.field)"] if source.time_field is not None else []
     return ", ".join([*named, *(f"{view.item_field!r} ({view.item_path})" for view in views)])
 
 
 def _types(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
     items = [view.item_field for view in views if not view.has_lists]
-    texts = dict.fromkeys(field for field in [source.user_field, *items] if field is not None)
+    texts = dict.fromkeys(field for field in [source.key_field, source.user_field, *items] if field is not None)
     lists = dict.fromkeys(view.item_field for view in views if view.has_lists)
     said = ", ".join(
         [f"{', '.join(map(repr, texts))} are texts or whole numbers"] * bool(texts)
@@ -96,8 +98,13 @@ def _before_start(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
 _REMEDIES: Mapping[str, Remedy] = {
     "null_key": lambda *_: "they have no key, and the key of a record is its user; let the producers write it",
     "null_value": lambda *_: "they have neither a value nor a watermark; let the producers write events only",
-    "bad_key": lambda *_: (
-        f"their key is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user"
+    "bad_key": lambda source, _: (
+        f"their {'key' if source.key_field is None else f'field {source.key_field!r}'} is empty or longer than "
+        f"{MAX_KEY_BYTES:,} bytes; let the producers write the user"
+    ),
+    "record_too_large": lambda source, _: (
+        f"their value takes more than {MOST_BYTES:,} bytes, the most where sources.{source.name}.key is given; let the "
+        "producers write less into an event, or key by user"
     ),
     "key_mismatch": lambda source, _: (
         f"their key is not what field {source.user_field!r} says; let the producers key by it, or correct "

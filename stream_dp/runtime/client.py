@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
@@ -93,6 +94,9 @@ class Client(Protocol):
 
     async def delete(self, topics: Collection[str]) -> None:
         """Delete topics; those that there are not stay away."""
+
+    async def delete_before(self, places: Mapping[TP, int]) -> None:
+        """Delete the records of partitions before an offset; what is deleted already stays so."""
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet."""
@@ -229,6 +233,18 @@ class KafkaClient:
             if time.monotonic() > until:
                 raise BrokerError(f"the cluster at {self._address} still shows topics that were deleted: {min(left)}")
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def delete_before(self, places: Mapping[TP, int]) -> None:
+        """Delete the records of partitions before an offset; what is deleted already stays so.
+
+        Raises:
+            AccessError: this account may not.
+            BrokerError: the cluster does not answer, or refused.
+        """
+        if places:
+            wanted = {TopicPartition(*place): RecordsToDelete(before) for place, before in places.items()}
+            with self._answering():
+                await self._admin.delete_records(wanted)
 
     def _refused(self, what: str, code: int) -> BrokerError:
         return BrokerError(f"the cluster at {self._address} did not {what}: {for_code(code).__name__}")

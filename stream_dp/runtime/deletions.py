@@ -88,6 +88,8 @@ def _losses(plan: Plan) -> dict[str, str]:
         topics.status: "nothing that lasts: workers say how they are every few seconds",
         topics.accounts: "what `stream-dp ledger` shows of the past; the ledger itself stands elsewhere",
     }
+    for name in topics.rekeyed_sources:
+        lost[topics.rekeyed(name)] = "events that were re-keyed and not counted: they are missing in their windows"
     for view in plan.views.values():
         for audience in view.audiences:
             lost[topics.release(view.name, audience)] = "what its readers had not read; it is not published again"

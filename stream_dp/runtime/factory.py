@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 from zlib import crc32
@@ -18,10 +18,12 @@ from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.grants import read_order
 from stream_dp.runtime.routes import Routes, dead_letter
 from stream_dp.runtime.shelves import Shelves
-from stream_dp.runtime.topics import MERGES, RELEASES, Topics, sources_of
+from stream_dp.runtime.topics import MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.events import EventDecoder, EventFormat, Partitioner
+from stream_dp.windows.events import EventDecoder, EventFormat, KeyReader, Partitioner
 from stream_dp.windows.merging import BucketMerger
+from stream_dp.windows.rekeyed import RekeyedCounter
+from stream_dp.windows.rekeying import MOST_BYTES, Rekeyer
 from stream_dp.windows.views import CountedView
 
 
@@ -43,7 +45,7 @@ class Factory:
         self._entropy = entropy
         self._topics = Topics.of(plan)
         self._routes = Routes(plan)
-        self._sources = sources_of(plan)
+        self._sources = counted_in(plan)
         self._unknown = {view.name: unknown_before(view, settled) for view in plan.views.values()}
         self._counted = {
             view.name: counted_view(view, max(settled.starts[view.name], self._unknown[view.name]))
@@ -51,21 +53,45 @@ class Factory:
         }
 
     def counter(self, topic: str, partition: int) -> PartitionCounter:
-        """The counter of a partition of a source topic, for every view on that source."""
+        """The counter of a partition of the topic in which a source is counted, for every view on that source."""
         source = self._sources[topic]
-        views = [view for view in self._plan.views.values() if view.source.topic == topic]
-        return PartitionCounter(
+        views = self._views(source)
+        make: Callable[..., PartitionCounter] = PartitionCounter
+        if source.key_field is not None:
+            make = partial(RekeyedCounter, lanes=source.partitions, life=self.life(topic))
+        return make(
             source.name,
             partition,
             [self._counted[view.name] for view in views],
             EventDecoder(event_format(source, views)),
             outlet=self._routes.partial,
             dead_letters=partial(dead_letter, source),
-            partitioner=partitioner(source),
+            partitioner=partitioner(source) if source.key_field is None else None,
             configured=self._plan.views.keys(),
             window_memory_bytes=self._plan.window_memory_bytes,
             shelves=self._shelves,
         )
+
+    def life(self, topic: str) -> int:
+        """How often a topic of the application was made."""
+        return self._settled.topics[topic].number
+
+    def rekeyer(self, topic: str, partition: int) -> Rekeyer:
+        """The rekeyer of a partition of a source topic that is not keyed by user."""
+        source = sources_of(self._plan)[topic]
+        return Rekeyer(
+            source.name,
+            partition,
+            [view.name for view in self._views(source)],
+            key_reader(source),
+            partitions=self._plan.partitions,
+            place=partial(placed_by_user, partitions=self._plan.partitions),
+            outlet=partial(self._routes.parcel, source.name),
+            dead_letters=partial(dead_letter, source),
+        )
+
+    def _views(self, source: SourcePlan) -> list[ViewPlan]:
+        return [view for view in self._plan.views.values() if view.source.name == source.name]
 
     @cached_property
     def _shelves(self) -> Shelves:
@@ -128,6 +154,17 @@ def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
     return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists)
 
 
+def key_reader(source: SourcePlan) -> KeyReader:
+    """How the users of a source that is not keyed by user are read."""
+    assert source.key_field is not None  # noqa: S101
+    return KeyReader(source.key_field, MOST_BYTES)
+
+
+def placed_by_user(user: bytes, partitions: int) -> int:
+    """The partition of a user in the topic of a source that is re-keyed."""
+    return int(murmur2(user) & 0x7FFFFFFF) % partitions
+
+
 def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
     """The counting side of a view's plan."""
     window = view.window
@@ -152,7 +189,7 @@ def partitioner(source: SourcePlan) -> Partitioner | None:
     """The hash by which producers place users, None where they are trusted."""
     count = source.partitions
     if source.partitioner == "murmur2":
-        return lambda key: int(murmur2(key) & 0x7FFFFFFF) % count
+        return lambda key: placed_by_user(key, count)
     if source.partitioner == "crc32":
         return lambda key: crc32(key) % count
     return None

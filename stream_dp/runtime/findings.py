@@ -83,6 +83,7 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
     form = event_format(source, views)
     paths = {view.item_field: view.item_path for view in views}
     paths |= {form.time: f"sources.{source.name}.time.field"} if form.time is not None else {}
+    paths |= {source.key_field: f"sources.{source.name}.key"} if source.key_field is not None else {}
     paths |= {form.user: f"sources.{source.name}.user"} if form.user is not None else {}
     match reason:
         case "missing_field":
@@ -168,7 +169,7 @@ def placed(source: SourcePlan, trial: Trial) -> dict[str, int]:
 def other_partitioner(source: SourcePlan, trial: Trial) -> str:
     """The partitioner that the producers use in place of the configured one; nothing where that cannot be told."""
     by_hash, users = placed(source, trial), len(trial.places)
-    if not trial.misplaced or fits(by_hash[source.partitioner], users):
+    if source.key_field is not None or not trial.misplaced or fits(by_hash[source.partitioner], users):
         return ""
     return next((name for name in _HASHES if fits(by_hash[name], users)), "")
 

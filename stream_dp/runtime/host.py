@@ -30,10 +30,14 @@ from stream_dp.runtime.fence import PartitionLostError, Writer
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.published import read_published
 from stream_dp.runtime.tables import DurableTable, PartitionRows
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of
+from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Leave, Message, Send, Step
+from stream_dp.windows.keys import decode, text
 from stream_dp.windows.merging import BucketMerger
+from stream_dp.windows.rekeyed import place_behind
+from stream_dp.windows.rekeying import Rekeyer
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -108,8 +112,9 @@ class Host:
         self._factory = factory
         self._client = client
         self._accept_loss = accept_loss
-        self._sources = list(sources_of(plan))
-        self._read: dict[TP, int] = {}
+        self._sources = list(counted_in(plan))
+        self._rekeyed = rekeyed_of(plan)
+        self._rekeyers: dict[tuple[str, int], Rekeyer] = {}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
         self._mergers: dict[int, BucketMerger] = {}
         self._engines: dict[int, ReleaseEngine] = {}
@@ -120,6 +125,7 @@ class Host:
 
         What parts keep on disk beside the tables goes with them.
         """
+        self._rekeyers.clear()
         self._counters.clear()
         self._mergers.clear()
         self._engines.clear()
@@ -136,23 +142,24 @@ class Host:
         Raises:
             StateError: a chunk was lost between the consumer and the stream.
         """
+        read: dict[TP, int] = {}
         async for event in stream.noack().events():
             message = event.message
             tp, batch = message.tp, message.value
-            if batch.before is not None and self._read.get(tp) != batch.before:
+            if batch.before is not None and read.get(tp) != batch.before:
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
             yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
-            self._read[tp] = message.offset
+            read[tp] = message.offset
             await stream.ack(event)
 
     # -- the parts of a partition -----------------------------------------------------------------------------
 
     async def counters_of(self, partition: int) -> dict[str, PartitionCounter]:
-        """The counters of a partition of every source, by topic, loaded."""
+        """The counters of a partition of every source, by the topic in which it is counted, loaded."""
         return {topic: await self.counter(topic, partition) for topic in self._sources}
 
     async def counter(self, topic: str, partition: int) -> PartitionCounter:
-        """The counter of a source partition, loaded."""
+        """The counter of a partition of a topic in which a source is counted, loaded."""
         key = (topic, partition)
         if key not in self._counters:
             counter = self._factory.counter(topic, partition)
@@ -162,14 +169,45 @@ class Host:
             self._counters[key] = counter
         return self._counters[key]
 
+    async def rekeyers_of(self, partition: int) -> dict[str, Rekeyer]:
+        """The rekeyers of a partition of every source that is not keyed by user, by topic, loaded."""
+        return {topic: await self.rekeyer(topic, partition) for topic in self._rekeyed}
+
+    async def rekeyer(self, topic: str, partition: int) -> Rekeyer:
+        """The rekeyer of a source partition, loaded."""
+        key = (topic, partition)
+        if key not in self._rekeyers:
+            rekeyer, table = self._factory.rekeyer(topic, partition), self.tables[COUNTS]
+            await self.carry_out(rekeyer.load(table.rows(partition)), table, partition)
+            self._rekeyers[key] = rekeyer
+        return self._rekeyers[key]
+
     def has_loaded(self, partition: int) -> bool:
         """Whether every part of a partition has read what is stored, and found nothing wrong with it."""
         counters = all((topic, partition) in self._counters for topic in self._sources)
-        return counters and partition in self._mergers and partition in self._engines
+        rekeyers = all((topic, partition) in self._rekeyers for topic in self._rekeyed)
+        return counters and rekeyers and partition in self._mergers and partition in self._engines
 
     def counted_to(self) -> Mapping[TP, int]:
-        """The offset behind what is counted, of every source partition whose counter is loaded."""
-        return {TP(topic, at): counter.next_offset for (topic, at), counter in self._counters.items()}
+        """The offset behind what is counted, or re-keyed, of every partition of a topic that was loaded."""
+        counted = {place: counter.next_offset for place, counter in self._counters.items()}
+        counted |= {place: rekeyer.next_offset for place, rekeyer in self._rekeyers.items()}
+        return {TP(*place): offset for place, offset in counted.items()}
+
+    async def delete_counted(self, partition: int) -> None:
+        """Delete what is counted of the re-keyed events of a partition, by what stands in the table.
+
+        Raises:
+            OutageError: the broker does not answer.
+            PartitionLostError: the partition has changed hands.
+        """
+        rows, behind = self.tables[COUNTS].rows(partition), {}
+        for source in self._rekeyed.values():
+            topic, stored = self.topics.rekeyed(source.name), rows.get(MARKER + text(source.name))
+            life, offset = (0, 0) if stored is None else place_behind(decode(Marker, stored).offset)
+            if life == self._factory.life(topic):
+                behind[TP(topic, partition)] = offset
+        await self._client.delete_before(behind)
 
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""

@@ -60,6 +60,8 @@ class MemoryLog:
 
     ids: dict[str, str] = field(default_factory=dict)
     """By topic: another one after it was deleted and made again."""
+    begins: dict[TP, int] = field(default_factory=lambda: defaultdict(int))
+    """The offset of the first record of a partition that was not deleted."""
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic; an existing one stays as it is."""
@@ -72,6 +74,18 @@ class MemoryLog:
         for partition in range(self.partitions.pop(topic)):
             self.records.pop(TP(topic, partition), None)
             self.committed.pop(TP(topic, partition), None)
+            self.begins.pop(TP(topic, partition), None)
+
+    def delete_before(self, tp: TP, offset: int) -> None:
+        """Delete the records of a partition before an offset."""
+        if (count := min(offset, self.end(tp)) - self.begins[tp]) > 0:
+            del self.records[tp][:count]
+            self.begins[tp] += count
+
+    def read(self, tp: TP, offset: int, most: int | None = None) -> list[LogRecord]:
+        """The records of a partition from an offset, or from the first that there is, on."""
+        first = max(0, offset - self.begins[tp])
+        return self.records[tp][first : None if most is None else first + most]
 
     def append(
         self,
@@ -103,12 +117,13 @@ class MemoryLog:
             self.written[tp, owned] = epoch
         log = self.records[tp]
         now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        log.append(LogRecord(topic, partition, len(log), key, value, now, headers))
-        return len(log) - 1
+        offset = self.end(tp)
+        log.append(LogRecord(topic, partition, offset, key, value, now, headers))
+        return offset
 
     def end(self, tp: TP) -> int:
         """The offset behind the last record of a partition."""
-        return len(self.records[tp])
+        return self.begins[tp] + len(self.records[tp])
 
 
 class MemoryWriter:
@@ -219,7 +234,7 @@ class _LogConsumer(base.Consumer):
         return {tp: self._log.end(tp) for tp in partitions}
 
     async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
-        return dict.fromkeys(partitions, 0)
+        return {tp: self._log.begins[tp] for tp in partitions}
 
     def topic_partitions(self, topic: str) -> int | None:
         return self._log.partitions.get(topic)
@@ -235,9 +250,9 @@ class _LogConsumer(base.Consumer):
         out: dict[TP, list[LogRecord]] = {}
         for tp in active_partitions or ():
             at = self._positions.get(tp, 0)
-            if records := self._log.records[tp][at : at + self._max_poll]:
+            if records := self._log.read(tp, at, self._max_poll):
                 out[tp] = records
-                self._positions[tp] = at + len(records)
+                self._positions[tp] = records[-1].offset + 1
         await asyncio.sleep(0 if out else min(timeout, 0.005))
         return out
 

@@ -42,6 +42,11 @@ class MemoryClient:
         for topic in self._log.partitions.keys() & {*topics}:
             self._log.delete(topic)
 
+    async def delete_before(self, places: Mapping[TP, int]) -> None:
+        """Delete the records of partitions before an offset."""
+        for tp, offset in places.items():
+            self._log.delete_before(tp, offset)
+
     async def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, None if there is no such topic."""
         return self._log.partitions.get(topic)
@@ -77,9 +82,10 @@ class MemoryClient:
         while True:
             for tp in places:
                 while positions[tp] < (ends[tp] if until_end else self._log.end(tp)):
-                    record = self._log.records[tp][positions[tp]]
-                    positions[tp] += 1
-                    yield record
+                    some = self._log.read(tp, positions[tp], 1)
+                    positions[tp] = some[0].offset + 1 if some else ends[tp]
+                    for record in some:
+                        yield record
             if until_end:
                 return
             await asyncio.sleep(0.01)

@@ -75,7 +75,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
     """
     worker = health.worker
     standings = worker.standings() if worker is not None else {}
-    places = [TP(topic, partition) for partition, standing in standings.items() for topic in standing.counted]
+    places = [TP(topic, partition) for partition, standing in standings.items() for topic in standing.read]
     ends = await client.ends(places) if places else {}
     return WorkerStatus(
         schema_version=1,
@@ -85,21 +85,19 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         at_ms=_now_ms(),
         waits_for=health.waits_for,
         partitions={
-            partition: _partition(
-                plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.counted}
-            )
+            partition: _partition(plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.read})
             for partition, standing in standings.items()
         },
     )
 
 
 def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> PartitionStatus:
-    lag, views = {}, {}
+    lag, views, topics = {}, {}, Topics.of(plan)
     for topic, source in sources_of(plan).items():
         if topic not in standing.counted:
             continue
         marker = standing.counted[topic]
-        lag[source.name] = max(0, ends[topic] - (0 if marker is None else marker.offset + 1))
+        lag[source.name] = sum(max(0, ends[at] - standing.read[at]) for at in {topic, topics.counted(source)})
         for name, mark in (marker.views if marker is not None else {}).items():
             views[name] = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
     totals = {line: amount for line, amount in standing.totals.lines().items() if amount}

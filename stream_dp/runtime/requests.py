@@ -23,7 +23,7 @@ from aiokafka.protocol.types import (
 from stream_dp.runtime.rights import Right
 
 RESOURCES = {"topic": 2, "group": 3, "transactional-id": 5}
-OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
+OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Describe": 8, "DescribeConfigs": 10}
 """How the protocol numbers what a right is on, and what it allows."""
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3

@@ -18,7 +18,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 
 Resource = Literal["topic", "group", "transactional-id"]
-Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
+Operation = Literal["Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs"]
 
 
 class Right(NamedTuple):
@@ -43,11 +43,13 @@ def worker_rights(plan: Plan, principal: str) -> list[Right]:
     topics = Topics.of(plan)
     changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
     written_only = {topics.accounts, topics.status, *(source.dead_letter_topic for source in sources_of(plan).values())}
+    rekeyed = {topics.rekeyed(source) for source in topics.rekeyed_sources}
     lists = [topic for view in plan.views.values() for topic in view.kind.topics]
     rights = [Right(principal, "topic", topic, "Read") for topic in [*sources_of(plan), *lists]]
     for name in [topics.owners.name, *(spec.name for spec in topics.all(plan))]:
         operations: list[Operation] = [] if name in written_only else ["Read"]
         operations += ["Write", "Create", "DescribeConfigs"]
+        operations += ["Delete"] if name in rekeyed else []
         rights += [Right(principal, "topic", name, operation) for operation in operations]
     rights.append(Right(principal, "group", plan.id, "Read"))
     for changelog in changelogs:

@@ -12,6 +12,7 @@ from stream_dp.runtime.topics import Topics
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import encode
 from stream_dp.windows.merge_rows import MergedBucket, Partial, PartialHead
+from stream_dp.windows.rekeying import Parcel
 
 
 class Routes:
@@ -24,6 +25,10 @@ class Routes:
     def partial(self, partial: Partial) -> Message:
         """A partition's counts of a bucket, to the merge agent."""
         return self._partial(partial, encode(partial))
+
+    def parcel(self, source: str, to: int, parcel: Parcel) -> Message:
+        """Events of a source that is not keyed by user, and what their partition says of the time, to their users."""
+        return Message(self._topics.rekeyed(source), None, encode(parcel), to)
 
     def withdraw_partial(self, partial: PartialHead) -> Message:
         """The tombstone of a partial."""

@@ -20,10 +20,11 @@ from faust.types import TP
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.diagnosis import other_unit
-from stream_dp.runtime.factory import counted_view, event_format, partitioner
+from stream_dp.runtime.factory import counted_view, event_format, key_reader, partitioner
 from stream_dp.windows.bounding import bound_chunk
-from stream_dp.windows.events import Decoded, EventDecoder, Record
+from stream_dp.windows.events import Decoded, EventDecoder, EventFormat, Record
 from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.rekeying import Entry
 
 SAMPLE_RECORDS = 2000
 SAMPLE_BYTES = 16 << 20
@@ -164,9 +165,9 @@ def count_sample(
         now_ms: the clock of this machine.
     """
     form = event_format(source, views)
-    place = partitioner(source)
+    place = partitioner(source) if source.key_field is None else None
     trial = Trial(sample)
-    seconds = list(_seconds(sample, EventDecoder(form), now_ms))
+    seconds = list(_seconds(sample, _reader(source, form), now_ms))
     written = {(at, record.offset): record.timestamp for at, records in sample.records.items() for record in records}
     events: list[Place] = []
     times: list[tuple[int, int]] = []
@@ -189,7 +190,25 @@ def count_sample(
     return trial
 
 
-def _seconds(sample: Sample, decoder: EventDecoder, now_ms: int) -> Iterator[_Second]:
+def _reader(source: SourcePlan, form: EventFormat) -> Callable[[Sequence[Record]], Decoded]:
+    """Decodes records of a source, keyed by user or not."""
+    decode = EventDecoder(form).decode
+    if source.key_field is None:
+        return decode
+    reader = key_reader(source)
+
+    def rekeyed(records: Sequence[Record]) -> Decoded:
+        keyed = reader.read(records)
+        events = [Entry(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
+        decoded = decode(cast("Sequence[Record]", events))
+        decoded.watermarks = keyed.watermarks
+        decoded.refused = sorted([*decoded.refused, *keyed.refused])
+        return decoded
+
+    return rekeyed
+
+
+def _seconds(sample: Sample, decode: Callable[[Sequence[Record]], Decoded], now_ms: int) -> Iterator[_Second]:
     """The records of each second, decoded, and the ticks around them; none is later than the machine's clock."""
 
     def second(record: Record) -> int:
@@ -197,7 +216,7 @@ def _seconds(sample: Sample, decoder: EventDecoder, now_ms: int) -> Iterator[_Se
 
     for partition, records in sample.records.items():
         for at, together in groupby(records, second):
-            yield _Second(partition, 1000 * at, min(1000 * (at + 1), now_ms), decoder.decode(list(together)))
+            yield _Second(partition, 1000 * at, min(1000 * (at + 1), now_ms), decode(list(together)))
 
 
 def _taken(
@@ -221,7 +240,7 @@ def _taken(
             clocks[partition] = max(clocks[partition], before_ms)
         bound = bound_chunk(
             counted,
-            windows[partition],
+            windows[partition if source.key_field is None else 0],
             decoded,
             column,
             clocks[partition],
@@ -238,5 +257,5 @@ def _taken(
 
 
 def _misplaced(source: SourcePlan, partition: int) -> Callable[[bytes], bool] | None:
-    place = partitioner(source)
+    place = partitioner(source) if source.key_field is None else None
     return None if place is None else lambda user: place(user) != partition

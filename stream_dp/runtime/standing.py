@@ -21,6 +21,8 @@ from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.effects import Increment, Rows
 from stream_dp.windows.keys import decode, text
+from stream_dp.windows.rekeyed import place_behind
+from stream_dp.windows.rekeying import RekeyMarker, rekey_key
 
 COUNTED = ("events_counted", "events_unknown", "windows_closed")
 SETTLED = (
@@ -37,11 +39,13 @@ class Standing:
     Attributes:
         totals: what was counted in it since its first record.
         counted: how far it is counted, by topic of a source; None where it never was.
+        read: the offset behind what is read, by topic of a source, or of its re-keyed events.
         released: start of the first window that is not released or refused, of the views whose ledger lives in it.
     """
 
     totals: Counters = field(default_factory=Counters)
     counted: dict[str, Marker | None] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
     released: dict[str, int] = field(default_factory=dict)
 
 
@@ -63,6 +67,7 @@ def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Stand
 
 
 def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
+    topics = Topics.of(plan)
     totals = [Increment(name, 0) for name in ("events_consumed", "watermarks_read")]
     for view in plan.views.values():
         totals += _zeros(view.name, COUNTED)
@@ -70,7 +75,14 @@ def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
         if source.topic not in into.counted:
             stored = rows.get(MARKER + text(source.name))
             into.counted[source.topic] = marker = None if stored is None else decode(Marker, stored)
+            into.read[source.topic] = 0 if marker is None else marker.offset + 1
             totals += marker.totals() if marker is not None else ()
+            if source.key_field is not None:
+                into.read[topics.rekeyed(source.name)] = 0 if marker is None else place_behind(marker.offset)[1]
+                stored = rows.get(rekey_key(source.name))
+                rekeyed = RekeyMarker() if stored is None else decode(RekeyMarker, stored)
+                into.read[source.topic] = rekeyed.offset + 1
+                totals += rekeyed.totals()
     into.totals.take(totals)
 
 

@@ -158,7 +158,7 @@ def _told(
         watermarks=trial.watermarks.total(),
         refused={reason: len(places) for reason, places in sorted(trial.refused.items())},
         users=len(trial.places),
-        users_placed_by=placed(source, trial),
+        users_placed_by=placed(source, trial) if source.key_field is None else {},
         views=[
             ViewSurvey(
                 view=view.name,

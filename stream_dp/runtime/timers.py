@@ -7,12 +7,15 @@ and the agent that reads the tick acts. What a tick means is fixed when it is ma
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import partial
 
 from faust.types import TP
 
 from stream_dp.errors import StateError
 from stream_dp.runtime.application import App
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.host import Host
 from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import MERGES, RELEASES
@@ -83,7 +86,10 @@ class Timers:
         return [Message(topic, None, encode(Tick(now_ms, ends[at])), at) for at in owned]
 
     async def beat(self) -> None:
-        """Send a heartbeat to every partition of this worker, and write one to the tables that hold its counts."""
+        """Send a heartbeat to every partition of this worker, and write one to the tables that hold its counts.
+
+        What is counted of re-keyed events is deleted.
+        """
         for partition in self._owned():
             if self._app.rebalancing:
                 return
@@ -91,6 +97,8 @@ class Timers:
             await self._host.send(self._heartbeats(partition))
             for name in (MERGES, RELEASES):
                 await self._host.tables[name].beat(partition, HEARTBEAT, now)
+            with suppress(PartitionLostError):
+                await self._app.outage.patiently(partial(self._host.delete_counted, partition))
 
     async def renew(self) -> None:
         """Keep the claims of this worker's tables known to the broker.

@@ -1,8 +1,8 @@
 """The names and settings of every topic, and who holds what: the trust boundary in one place.
 
-Public: the release topics. Inside the trust boundary: source, dead letters, partials, merged and the changelogs (exact
-counts or user data), ticks (how many records the sources have), the accounts (what selections have cost, whoever
-may read them), and the status (how many events were counted). Without data: control, orders.
+Public: the release topics. Inside the trust boundary: source, re-keyed events, dead letters, partials, merged and the
+changelogs (exact counts or user data), ticks (how many records the sources have), the accounts (what selections have
+cost, whoever may read them), and the status (how many events were counted). Without data: control, orders.
 """
 
 from __future__ import annotations
@@ -46,11 +46,14 @@ class Topics:
     partitions: int
     erase_within_ms: int
     made: TopicsPlan
+    rekeyed_sources: tuple[str, ...] = ()
+    """Names of the sources that are not keyed by user."""
 
     @classmethod
     def of(cls, plan: Plan) -> Topics:
         """The topics of a plan's application."""
-        return cls(plan.id, plan.partitions, plan.erase_within_ms, plan.topics)
+        rekeyed = tuple(source.name for source in sources_of(plan).values() if source.key_field is not None)
+        return cls(plan.id, plan.partitions, plan.erase_within_ms, plan.topics, rekeyed)
 
     @property
     def ticks(self) -> str:
@@ -100,10 +103,19 @@ class Topics:
         """The topic of a source, where it has to be created."""
         return self._made(TopicSpec(source.topic, source.partitions))
 
+    def rekeyed(self, source: str) -> str:
+        """Events of a source that is not keyed by user, in the partitions of their users, until they are counted."""
+        return f"{self.app}-rekeyed-{source}"
+
+    def counted(self, source: SourcePlan) -> str:
+        """The topic in which the events of a source are counted."""
+        return source.topic if source.key_field is None else self.rekeyed(source.name)
+
     @property
     def internal(self) -> list[str]:
         """The topics that agents read, but for the sources."""
-        return [self.ticks, self.partials, self.merged, self.control, self.orders]
+        rekeyed = map(self.rekeyed, self.rekeyed_sources)
+        return [self.ticks, self.partials, self.merged, self.control, self.orders, *rekeyed]
 
     def changelog(self, table: str) -> str:
         """The changelog of a table, named as Faust names it."""
@@ -134,6 +146,17 @@ class Topics:
             "file.delete.delay.ms": "1000",
         }
 
+    @property
+    def deleting(self) -> dict[str, str]:
+        """Settings of a topic whose records are deleted when they are counted, and never before.
+
+        Workers do that (`Timers.beat`); a segment is closed after a quarter of `erase_within_ms`, and its file goes
+        when the broker next looks for what was deleted.
+        """
+        quarter = str(max(1000, self.erase_within_ms // 4))
+        kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+        return {"cleanup.policy": "delete", "segment.ms": quarter, "file.delete.delay.ms": "1000", **kept}
+
     def all(self, plan: Plan) -> list[TopicSpec]:
         """Every topic of the application except its sources, in the order in which they are created."""
         everywhere = self.partitions
@@ -143,6 +166,7 @@ class Topics:
             TopicSpec(self.ticks, everywhere, a_day),
             TopicSpec(self.partials, everywhere, self.erasing),
             TopicSpec(self.merged, everywhere, self.erasing),
+            *(TopicSpec(self.rekeyed(source), everywhere, self.deleting) for source in self.rekeyed_sources),
             TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
             TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact"}),
             TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
@@ -177,3 +201,14 @@ def read_by_workers(plan: Plan) -> frozenset[str]:
 def sources_of(plan: Plan) -> dict[str, SourcePlan]:
     """The sources that a plan's views count, by topic."""
     return {view.source.topic: view.source for view in plan.views.values()}
+
+
+def counted_in(plan: Plan) -> dict[str, SourcePlan]:
+    """The same, by the topics in which they are counted."""
+    topics = Topics.of(plan)
+    return {topics.counted(source): source for source in sources_of(plan).values()}
+
+
+def rekeyed_of(plan: Plan) -> dict[str, SourcePlan]:
+    """Those of them that are not keyed by user, by their own topics."""
+    return {topic: source for topic, source in sources_of(plan).items() if source.key_field is not None}

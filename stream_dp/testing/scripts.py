@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
@@ -16,7 +16,9 @@ from stream_dp.windows.paths import names_of, put
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: a user, an item, a time in ms since the epoch. Lands in the user's partition.
+    """One event: a user, an item, a time in ms since the epoch.
+
+    Lands in the user's partition, or in any one where the source is not keyed by user.
 
     Views of lists count `more` items of it.
     """
@@ -72,6 +74,7 @@ class SourceWriter:
             raise ConfigError(f"no source {source!r}; there are {', '.join(found)}")
         self.source: SourcePlan = found[source]
         self._records = SourceRecords(self.source)
+        self._written = 0
         self._views = [view for view in plan.views.values() if view.source.name == source]
         if self.source.time_field is None:
             raise ConfigError(f"sources.{source}: scripted events need a time field")
@@ -86,8 +89,9 @@ class SourceWriter:
         value: dict[str, object] = {}
         for view in self._views:
             put(value, names_of(view.item_field), list(event.items(view)) if view.has_lists else event.item)
-        if self.source.user_field is not None:
-            put(value, names_of(self.source.user_field), event.user)
+        for name in (self.source.user_field, self.source.key_field):
+            if name is not None:
+                put(value, names_of(name), event.user)
         put(value, names_of(self._time_field), self._time(event.time_ms))
         return value
 
@@ -96,11 +100,17 @@ class SourceWriter:
         for act in script:
             match act:
                 case Event(user=user):
-                    yield self._records.event(user.encode(), json.dumps(self.value(act)).encode())
+                    record = self._records.event(user.encode(), json.dumps(self.value(act)).encode())
+                    yield record if self.source.key_field is None else self._anywhere(record)
                 case Watermark(time_ms):
                     yield from self._records.watermark(time_ms)
                 case Raw(partition, key, value, headers):
                     yield Outgoing(self.source.topic, partition, key, value, list(headers.items()))
+
+    def _anywhere(self, record: Outgoing) -> Outgoing:
+        """The record without a key, in one partition after another: events of a user are everywhere."""
+        self._written += 1
+        return replace(record, partition=self._written % self.source.partitions, key=None)
 
     def _time(self, time_ms: int) -> str | int:
         if self.source.time_unit == "iso":

@@ -3,6 +3,7 @@
 | key | value |
 |---|---|
 | `m` source | `Marker`: how far the source is counted, and the totals so far; the commit point of a chunk |
+| `k` source | `rekeying.RekeyMarker`: how far the source is re-keyed, where it is |
 | `j` view, start, sequence | `JournalRow`: what one chunk added to one window, in as many rows as it takes |
 """
 
@@ -27,6 +28,22 @@ _SEQUENCE = struct.Struct(">I")
 def journal_key(view: str, start_ms: int, sequence: int) -> bytes:
     """The key of the `sequence`-th journal row of a window."""
     return window_key(JOURNAL, view, start_ms) + _SEQUENCE.pack(sequence)
+
+
+class LaneClock(msgspec.Struct, array_like=True):
+    """The time of a view in one partition of a source that is re-keyed; as in `ViewMark`."""
+
+    clock_ms: int
+    heard_ms: int | None
+
+
+class Lane(msgspec.Struct, array_like=True):
+    """How far one partition of a source that is re-keyed has come, as it was heard of in a partition of users."""
+
+    offset: int = -1
+    """Of the last record of the source that was taken."""
+    tick_ms: int = -1
+    """The latest time of a tick."""
 
 
 class ViewMark(msgspec.Struct, array_like=True):
@@ -56,6 +73,8 @@ class ViewMark(msgspec.Struct, array_like=True):
     """How many events were refused, by reason."""
     repeats: dict[str, int] = {}
     """Those of them that were `REPEATS`, when windows were handed on last."""
+    lanes: dict[int, LaneClock] = {}
+    """Where the source is re-keyed: the times that make up that of the view, by partition of the source."""
 
     def hand_on(self, stop_ms: int, gone: list[tuple[int, int]], windows: int) -> None:
         """Go on behind windows that were handed on.
@@ -88,14 +107,16 @@ class Marker(msgspec.Struct, array_like=True):
     """How many of them were watermarks."""
     refused: dict[str, int] = {}
     """How many were refused for every view, by reason."""
+    lanes: dict[int, Lane] = {}
+    """Where the source is re-keyed: by its partition, how far that has come."""
 
     def totals(self) -> Iterator[Increment]:
         """What was counted since the first record; no count among them is about a window that is open."""
         yield Increment("events_consumed", self.consumed)
         yield Increment("watermarks_read", self.watermarks)
-        yield from _refusals(self.refused, "")
+        yield from refusals(self.refused, "")
         for name, mark in self.views.items():
-            yield from _refusals(mark.shown, name)
+            yield from refusals(mark.shown, name)
             for counter, amount in (
                 ("events_counted", mark.counted),
                 ("events_unknown", mark.unknown),
@@ -104,7 +125,8 @@ class Marker(msgspec.Struct, array_like=True):
                 yield Increment(counter, amount, (("view", name),))
 
 
-def _refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
+def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
+    """Events that were refused, by reason; for every view where none is named."""
     for reason, amount in refused.items():
         yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
 

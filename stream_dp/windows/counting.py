@@ -11,12 +11,12 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
-from stream_dp.windows.count_rows import JOURNAL, MARKER, REPEATS, JournalRow, Marker, ViewMark, journal_key
+from stream_dp.windows.count_rows import JOURNAL, MARKER, REPEATS, JournalRow, LaneClock, Marker, ViewMark, journal_key
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
@@ -31,12 +31,16 @@ Outlet = Callable[[Partial], Message]
 DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 """(partition, offset, reason, views that do not count it) to a record of the dead-letter topic: metadata only."""
 
+Row = tuple[bytes, bytes | None]
+
 _NOBODY_THERE_MS = 60_000
 """Ticks further apart tell of an outage, which may have kept producers from writing: no idle time of the source."""
 
 
 @dataclass(slots=True)
-class _ViewState:
+class ViewState:
+    """A view, how far it has come, and its open windows by start."""
+
     view: CountedView
     mark: ViewMark
     windows: dict[int, OpenWindow] = field(default_factory=dict)
@@ -89,7 +93,7 @@ class PartitionCounter:
         self._dead_letters = dead_letters
         self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
         self._views = [
-            _ViewState(view, ViewMark(view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, []))
+            ViewState(view, ViewMark(view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, []))
             for view in views
         ]
         self._marker = Marker(-1, -1, {state.view.name: state.mark for state in self._views})
@@ -176,26 +180,43 @@ class PartitionCounter:
         self._marker.watermarks += len(decoded.watermarks)
         if decoded.watermarks:
             yield Increment("watermarks_read", len(decoded.watermarks))
+        changed = yield from self._count(decoded, last, now_ms, self._partition)
+        self._marker.offset = last
+        yield Commit([*changed, self._marker_row()])
+        yield from self._hand_on()
+
+    def _count(self, decoded: Decoded, last: int, now_ms: int, partition: int) -> Generator[Effect, None, list[Row]]:
+        """Count what was decoded of consecutive records of a partition of the source.
+
+        Args:
+            decoded: the records.
+            last: the last offset of the chunk.
+            now_ms: the wall time of the tick behind them.
+            partition: whose they are.
+
+        Returns:
+            The journal rows of what was accepted.
+        """
         refused = [(offset, reason, "") for offset, reason in decoded.refused]
-        changed: list[tuple[bytes, bytes | None]] = []
+        changed: list[Row] = []
         for column, state in enumerate(self._views):
-            mark = state.mark
+            clock = self._clock(state, partition)
             self._take_out(state, decoded, column)
             bound = bound_chunk(
                 state.view,
                 state.windows,
                 decoded,
                 column,
-                mark.clock_ms,
+                clock.clock_ms,
                 now_ms,
                 decoded.watermarks if state.view.clock == "event" else (),
-                mark.open_from_ms,
+                state.mark.open_from_ms,
                 self._misplaced,
             )
-            mark.clock_ms = bound.clock_ms
-            self._close(state, now_ms)
+            clock.clock_ms = bound.clock_ms
             if decoded.watermarks:
-                mark.heard_ms = now_ms
+                clock.heard_ms = now_ms
+            self._move(state, now_ms)
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             counted = sum(len(row.users) for row in bound.added.values())
             yield Increment("events_counted", counted, (("view", state.view.name),))
@@ -206,10 +227,8 @@ class PartitionCounter:
                     changed.append((journal_key(state.view.name, start, window.rows), value))
                     window.rows += 1
                 window.settle(row, self._most, self._shelves)
-        yield from self._refuse(refused)
-        self._marker.offset = last
-        yield Commit([*changed, self._marker_row()])
-        yield from self._hand_on()
+        yield from self._refuse(refused, partition)
+        return changed
 
     def ticks(self, times_ms: Sequence[int]) -> Step:
         """Let the wall clock close windows.
@@ -221,14 +240,14 @@ class PartitionCounter:
         for now_ms in times_ms:
             if now_ms > self._marker.tick_ms:
                 for state in self._views:
-                    self._pass(state, now_ms)
-                    self._close(state, now_ms)
+                    self._pass(state.view, self._clock(state, self._partition), now_ms, self._marker.tick_ms)
+                    self._move(state, now_ms)
                 self._marker.tick_ms = now_ms
         yield Commit([self._marker_row()])
         yield from self._hand_on()
 
     @staticmethod
-    def _take_out(state: _ViewState, decoded: Decoded, column: int) -> None:
+    def _take_out(state: ViewState, decoded: Decoded, column: int) -> None:
         """Before a chunk is counted, make windows on disk ready for what it holds of each."""
         for start, window in state.windows.items():
             if window.shelf is not None:
@@ -253,11 +272,11 @@ class PartitionCounter:
                 yield Send([self._outlet(one) for start in tiling.starts(at, stop) for one in self._lost(state, start)])
                 at = stop
 
-    def _lost(self, state: _ViewState, start: int) -> Iterator[Partial]:
+    def _lost(self, state: ViewState, start: int) -> Iterator[Partial]:
         for bucket in range(state.view.buckets):
             yield Partial(state.view.name, start, bucket, self._partition, state.mark.closed_ms, LOST, 0, {})
 
-    def _refuse(self, refused: Sequence[tuple[int, str, str]]) -> Iterator[Effect]:
+    def _refuse(self, refused: Sequence[tuple[int, str, str]], partition: int) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
         letters: dict[tuple[int, str], dict[str, None]] = {}
         marks = self._marker.views
@@ -270,21 +289,24 @@ class PartitionCounter:
             total[reason] = total.get(reason, 0) + amount
             yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
         if letters:
-            yield Send([self._dead_letters(self._partition, *place, list(views)) for place, views in letters.items()])
+            yield Send([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
 
-    def _pass(self, state: _ViewState, now_ms: int) -> None:
-        """Set a view's clock by a tick."""
-        mark = state.mark
-        if state.view.clock == "wall":
-            mark.clock_ms = max(mark.clock_ms, now_ms)
-        elif mark.heard_ms is None or now_ms - self._marker.tick_ms > _NOBODY_THERE_MS:
-            mark.heard_ms = now_ms
-        elif now_ms - mark.heard_ms >= state.view.idle_ms:
-            mark.clock_ms += now_ms - mark.heard_ms
-            mark.heard_ms = now_ms
+    def _clock(self, state: ViewState, _partition: int) -> ViewMark | LaneClock:
+        """The time of a view by which the events of a partition of the source are judged."""
+        return state.mark
 
     @staticmethod
-    def _close(state: _ViewState, wall_ms: int) -> None:
+    def _pass(view: CountedView, clock: ViewMark | LaneClock, now_ms: int, before_ms: int) -> None:
+        """Set a clock by a tick, `before_ms` being the one before it."""
+        if view.clock == "wall":
+            clock.clock_ms = max(clock.clock_ms, now_ms)
+        elif clock.heard_ms is None or now_ms - before_ms > _NOBODY_THERE_MS:
+            clock.heard_ms = now_ms
+        elif now_ms - clock.heard_ms >= view.idle_ms:
+            clock.clock_ms += now_ms - clock.heard_ms
+            clock.heard_ms = now_ms
+
+    def _move(self, state: ViewState, wall_ms: int) -> None:
         """Close what the clock has passed. What a tick closes is closed as of the tick, however long counting took."""
         until, mark = state.view.closed_before(state.mark.clock_ms), state.mark
         if until > mark.closed_until_ms:
@@ -313,7 +335,7 @@ class PartitionCounter:
                     yield Increment("events_unknown", mark.unknown - unknown, (("view", view.name),))
             yield from self._purge(closed)
 
-    def _partials(self, state: _ViewState, start: int) -> Iterator[Message]:
+    def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
         view, mark = state.view, state.mark
         for bucket, table in enumerate(self._tables(state, start)):
             mark.counted += sum(table.values())
@@ -323,7 +345,7 @@ class PartitionCounter:
                 partial = Partial(view.name, start, bucket, self._partition, mark.closed_ms, part, len(parts), counts)
                 yield self._outlet(partial)
 
-    def _tables(self, state: _ViewState, start: int) -> Iterable[dict[str, int]]:
+    def _tables(self, state: ViewState, start: int) -> Iterable[dict[str, int]]:
         """The counts of every bucket of a window; in each, items stand in the order of the journal."""
         view, window = state.view, state.windows.get(start, OpenWindow())
         if window.shelf is not None:
@@ -339,7 +361,7 @@ class PartitionCounter:
         for _, value in self._rows.scan(prefix, after(prefix)):
             yield from decode(JournalRow, value).items
 
-    def _purge(self, states: Sequence[_ViewState]) -> Iterator[Effect]:
+    def _purge(self, states: Sequence[ViewState]) -> Iterator[Effect]:
         """Delete the journals of windows that were handed on, of all views at once; once more after a crash."""
         purging = [(state.view.name, state.mark) for state in states if state.mark.purging]
         if not purging:

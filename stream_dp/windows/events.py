@@ -115,7 +115,7 @@ class EventDecoder:
         out = Decoded.empty(self._lists)
         for record in records:
             if not record.value or record.key is None:
-                self._without_event(record, out)
+                _without_event(record, out, "null_key" if record.key is None else "null_value")
                 continue
             try:
                 self._event(record, out)
@@ -127,13 +127,7 @@ class EventDecoder:
 
     def _event(self, record: Record, out: Decoded) -> None:
         key = record.key
-        try:
-            event = self._decode(record.value or b"")
-        except msgspec.ValidationError as error:
-            missing = "missing required" in str(error)
-            raise _RefusedError("missing_field" if missing else "wrong_type") from None
-        except (msgspec.DecodeError, UnicodeError):
-            raise _RefusedError("malformed_json") from None
+        event = _event(self._decode, record.value or b"")
         if not key or len(key) > MAX_KEY_BYTES:
             raise _RefusedError("bad_key")
         if self._user is not None and str(self._user(event)).encode() != key:
@@ -155,22 +149,81 @@ class EventDecoder:
                 column.times.extend(repeat(time, len(item)))
                 column.items.extend(item)
 
-    @staticmethod
-    def _without_event(record: Record, out: Decoded) -> None:
-        headers: Mapping[str, bytes] = dict(record.headers or ())
-        if not record.value and WATERMARK_HEADER in headers:
+
+class Keyed(NamedTuple):
+    """A chunk of a source that is not keyed by user: every record stands in exactly one of the lists."""
+
+    events: list[tuple[bytes, Record]]
+    """With their users."""
+    watermarks: list[tuple[int, int]]
+    refused: list[tuple[int, str]]
+
+
+class KeyReader:
+    """Reads the user of a record out of a field of its value; the record's own key is not looked at."""
+
+    def __init__(self, field: str, most_bytes: int) -> None:
+        """Set up the reader.
+
+        Args:
+            field: a name or a path.
+            most_bytes: of a value.
+        """
+        event, places = _struct({names_of(field): str | int})
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+        self._key = attrgetter(places[names_of(field)])
+        self._most = most_bytes
+
+    def read(self, records: Sequence[Record]) -> Keyed:
+        """Read a chunk; the order of its records is kept."""
+        out = Decoded.empty([])
+        events: list[tuple[bytes, Record]] = []
+        for record in records:
+            if not record.value:
+                _without_event(record, out, "null_value")
+                continue
             try:
-                out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))
-            except (TypeError, ValueError):
-                out.refused.append((record.offset, "bad_watermark"))
-        else:
-            out.refused.append((record.offset, "null_key" if record.key is None else "null_value"))
+                events.append((self._user(record.value), record))
+            except _RefusedError as refusal:
+                out.refused.append((record.offset, refusal.reason))
+            except (ValueError, RecursionError):
+                out.refused.append((record.offset, "malformed_json"))
+        return Keyed(events, out.watermarks, out.refused)
+
+    def _user(self, value: bytes) -> bytes:
+        if len(value) > self._most:
+            raise _RefusedError("record_too_large")
+        user = str(self._key(_event(self._decode, value))).encode()
+        if not user or len(user) > MAX_KEY_BYTES:
+            raise _RefusedError("bad_key")
+        return user
 
 
 class _RefusedError(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+def _event(decode: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401  a struct made at run time
+    try:
+        return decode(value)
+    except msgspec.ValidationError as error:
+        missing = "missing required" in str(error)
+        raise _RefusedError("missing_field" if missing else "wrong_type") from None
+    except (msgspec.DecodeError, UnicodeError):
+        raise _RefusedError("malformed_json") from None
+
+
+def _without_event(record: Record, out: Decoded, otherwise: str) -> None:
+    headers: Mapping[str, bytes] = dict(record.headers or ())
+    if not record.value and WATERMARK_HEADER in headers:
+        try:
+            out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))
+        except (TypeError, ValueError):
+            out.refused.append((record.offset, "bad_watermark"))
+    else:
+        out.refused.append((record.offset, otherwise))
 
 
 def _text(item: str | int) -> str:

@@ -35,7 +35,7 @@ from stream_dp.windows.durations import format_time
     help="The history: a .csv with a heading, .jsonl (or .ndjson) with an object a line, or .parquet (which needs "
     "stream-dp[parquet]).",
 )
-@click.option("--user", metavar="COLUMN", help="Where the user stands. [default: `user` of the source]")
+@click.option("--user", metavar="COLUMN", help="Where the user stands. [default: `user` or `key` of the source]")
 @click.option("--time", metavar="COLUMN", help="Where the time stands. [default: `time.field` of the source]")
 @click.option(
     "--time-format",
@@ -176,9 +176,9 @@ def _columns(
     Raises:
         ConfigError: nobody says where the user does.
     """
-    user = user or source.user_field
+    user = user or source.user_field or source.key_field
     if user is None:
-        raise ConfigError([Fault("--user", f"name the column of the user; source {source.name} has no `user` field")])
+        raise ConfigError([Fault("--user", f"name the column of the user; source {source.name} names no field of it")])
     items = list(dict.fromkeys(view.item_field for view in views))
     return Columns(user, time or source.time_field or "", time_format or source.time_unit, items, everything)
 

@@ -148,8 +148,9 @@ class Events:
                 put(value, names_of(name), item)
         user = cell(row, columns.user)
         key = str(user).encode() if isinstance(user, str | int) and not isinstance(user, bool) else None
-        if source.user_field is not None and key is not None:
-            put(value, names_of(source.user_field), str(user))
+        for repeated in (source.user_field, source.key_field):
+            if repeated is not None and key is not None:
+                put(value, names_of(repeated), str(user))
         if source.time_field is not None and (time := cell(row, columns.time)) is not ABSENT:
             put(value, names_of(source.time_field), _time(time, columns.time_form, source.time_unit))
         return key, msgspec.json.encode(value, enc_hook=str)

@@ -1,0 +1,207 @@
+"""From a source that is not keyed by user to parcels for the partitions in which its users are counted.
+
+A partition of the source is read in the order of its records and ticks (`runtime.ordering`), and everything is passed
+on in that order: an event to the partition of its user, a watermark and a tick to every partition. So whoever counts
+hears of a tick of a source partition behind all events that stood there when it was made, however late it hears of it
+(`windows.rekeyed`). A parcel is sent before it is marked as sent: after a crash some are sent again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from stream_dp.windows.count_rows import refusals
+from stream_dp.windows.counting import DeadLetters
+from stream_dp.windows.effects import Commit, Increment, Message, Rows, Send, Step
+from stream_dp.windows.events import KeyReader, Partitioner, Record
+from stream_dp.windows.keys import decode, encode, text
+from stream_dp.windows.sizes import ENTRIES_BYTES, cut
+
+REKEYED = b"k"
+"""Begins the keys of the rows that say how far a partition is re-keyed; they stand in the counts table."""
+MOST_BYTES = 510 << 10
+"""Of the value of a record: with its user it fits into a message (`windows.sizes`)."""
+_ENTRY_BYTES = 32
+"""What an entry of a parcel takes beside its key and its value, from above."""
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An event on its way to the partition of its user: a record of the source, with the user as its key."""
+
+    offset: int
+    timestamp: int
+    key: bytes
+    value: bytes
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        """None: watermarks travel by themselves."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """In bytes, from above."""
+        return len(self.key) + len(self.value) + _ENTRY_BYTES
+
+
+class Parcel(msgspec.Struct, array_like=True, frozen=True):
+    """What a partition of a source says to a partition of users, in the order in which it is to be taken."""
+
+    partition: int
+    """Of the source."""
+    now_ms: int
+    """The wall time of the tick behind the events."""
+    events: list[Entry]
+    watermarks: list[tuple[int, int]]
+    """(offset in the source, time in ms); some may stand between the events."""
+    ticks_ms: Sequence[int] = ()
+    """The wall times of ticks behind all of them."""
+
+
+class RekeyMarker(msgspec.Struct, array_like=True):
+    """How far a partition of a source is re-keyed, and what was counted on the way."""
+
+    offset: int = -1
+    tick_ms: int = -1
+    consumed: int = 0
+    watermarks: int = 0
+    refused: dict[str, int] = {}
+
+    def totals(self) -> Iterator[Increment]:
+        """What was read since the first record."""
+        yield Increment("events_consumed", self.consumed)
+        yield Increment("watermarks_read", self.watermarks)
+        yield from refusals(self.refused, "")
+
+
+Outlet = Callable[[int, Parcel], Message]
+"""Addresses a parcel to a partition of users."""
+
+
+class Rekeyer:
+    """Re-keys one partition of a source. Its methods return steps, to be carried out in order."""
+
+    def __init__(
+        self,
+        source: str,
+        partition: int,
+        views: Sequence[str],
+        reader: KeyReader,
+        *,
+        partitions: int,
+        place: Partitioner,
+        outlet: Outlet,
+        dead_letters: DeadLetters,
+    ) -> None:
+        """Set up the rekeyer; `load` makes it ready.
+
+        Args:
+            source: the source's name.
+            partition: its partition.
+            views: names of the views on it.
+            reader: reads the user out of a record.
+            partitions: how many partitions of users there are.
+            place: the partition of a user.
+            outlet: where parcels go.
+            dead_letters: where refused records are noted.
+        """
+        self._source = source
+        self._partition = partition
+        self._views = views
+        self._reader = reader
+        self._partitions = partitions
+        self._place = place
+        self._outlet = outlet
+        self._dead_letters = dead_letters
+        self._marker = RekeyMarker()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last record that was passed on."""
+        return self._marker.offset + 1
+
+    def load(self, rows: Rows) -> Step:
+        """Go on where the table says."""
+        stored = rows.get(rekey_key(self._source))
+        self._marker = RekeyMarker() if stored is None else decode(RekeyMarker, stored)
+        yield from ()
+
+    def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
+        """Pass on consecutive records of the partition.
+
+        Args:
+            records: the records.
+            now_ms: the wall time of the tick behind them.
+        """
+        marker = self._marker
+        fresh = [record for record in records if record.offset > marker.offset]
+        yield Increment("events_consumed", len(records))
+        if len(fresh) < len(records):
+            yield Increment("events_replayed", len(records) - len(fresh))
+        if not fresh:
+            return
+        keyed = self._reader.read(fresh)
+        if keyed.watermarks:
+            yield Increment("watermarks_read", len(keyed.watermarks))
+        yield Send([*self._letters(keyed.refused), *self._parcels(keyed.events, keyed.watermarks, now_ms)])
+        refused = Counter(reason for _, reason in keyed.refused)
+        for reason, amount in sorted(refused.items()):
+            yield Increment("events_refused", amount, (("reason", reason), ("view", "")))
+        self._marker = RekeyMarker(
+            fresh[-1].offset,
+            marker.tick_ms,
+            marker.consumed + len(fresh),
+            marker.watermarks + len(keyed.watermarks),
+            dict(Counter(marker.refused) + refused),
+        )
+        yield self._commit()
+
+    def ticks(self, times_ms: Sequence[int]) -> Step:
+        """Pass on ticks with no record between them; one that is not behind all earlier ones says nothing new."""
+        news: list[int] = []
+        for now_ms in times_ms:
+            if now_ms > max(self._marker.tick_ms, *news[-1:], -1):
+                news.append(now_ms)
+        if news:
+            parcel = Parcel(self._partition, news[-1], [], [], news)
+            yield Send([self._outlet(to, parcel) for to in range(self._partitions)])
+            self._marker = msgspec.structs.replace(self._marker, tick_ms=news[-1])
+            yield self._commit()
+
+    def _parcels(
+        self, events: Sequence[tuple[bytes, Record]], watermarks: Sequence[tuple[int, int]], now_ms: int
+    ) -> Iterator[Message]:
+        found: defaultdict[int, list[Entry | tuple[int, int]]] = defaultdict(list)
+        for key, record in events:
+            entry = Entry(record.offset, record.timestamp, key, record.value or b"")
+            found[self._place(key)].append(entry)
+        for to in range(self._partitions) if watermarks else ():
+            found[to] = sorted([*found[to], *watermarks], key=_offset)
+        for to, entries in sorted(found.items()):
+            for some in cut(entries, _size, ENTRIES_BYTES):
+                here = [one for one in some if isinstance(one, Entry)]
+                marks = [one for one in some if not isinstance(one, Entry)]
+                yield self._outlet(to, Parcel(self._partition, now_ms, here, marks))
+
+    def _letters(self, refused: Sequence[tuple[int, str]]) -> Iterator[Message]:
+        for offset, reason in refused:
+            yield self._dead_letters(self._partition, offset, reason, self._views)
+
+    def _commit(self) -> Commit:
+        return Commit([(rekey_key(self._source), encode(self._marker))])
+
+
+def rekey_key(source: str) -> bytes:
+    """The key of the row that says how far a source's partition is re-keyed."""
+    return REKEYED + text(source)
+
+
+def _offset(entry: Entry | tuple[int, int]) -> int:
+    return entry.offset if isinstance(entry, Entry) else entry[0]
+
+
+def _size(entry: Entry | tuple[int, int]) -> int:
+    return entry.size if isinstance(entry, Entry) else _ENTRY_BYTES
