@@ -10,6 +10,7 @@ from stream_dp.testing import Application
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.effects import Increment
 from stream_dp.windows.keys import decode
+from stream_dp.windows.rekeying import REKEYED, RekeyMarker
 
 
 async def stored_totals_of(app: Application) -> Counters:
@@ -23,6 +24,8 @@ async def stored_totals_of(app: Application) -> Counters:
         for (_, key), value in newest.items():
             if table == COUNTS and key.startswith(MARKER):
                 found.take(decode(Marker, value).totals())
+            elif table == COUNTS and key.startswith(REKEYED):
+                found.take(decode(RekeyMarker, value).totals())
             elif table == RELEASES and key == TOTALS:
                 views = decode(TotalsRow, value).views.items()
                 found.take(Increment(name, n, (("view", view),)) for view, one in views for name, n in one.items())

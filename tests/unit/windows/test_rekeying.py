@@ -1,0 +1,297 @@
+"""Re-keyed events are counted as if they had been counted where they stand in the source, whatever happens on the way.
+
+The oracle counts every partition of the source by itself, with its own ticks, and adds up what each user has. Here a
+user has no more items than count, so the order in which the partitions are heard of decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from zlib import crc32
+
+import pytest
+
+from stream_dp.windows.count_rows import Marker
+from stream_dp.windows.effects import Message, Step
+from stream_dp.windows.events import KeyReader
+from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.merge_rows import Partial
+from stream_dp.windows.open_windows import Shelf
+from stream_dp.windows.rekeyed import RekeyedCounter, place_behind
+from stream_dp.windows.rekeying import MOST_BYTES, Parcel, Rekeyer, RekeyMarker, rekey_key
+from stream_dp.windows.sizes import MESSAGE_BYTES
+from tests.support.counting import (
+    FORM,
+    LETTERS,
+    PARTIALS,
+    Cabinet,
+    Entry,
+    Oracle,
+    ViewOracle,
+    event,
+    handed_on,
+    view,
+    watermark,
+)
+from tests.support.machine import Machine, deliver
+
+PARTITIONS = 3
+VIEWS = (view("wall", items_per_user=4), view("event", items_per_user=4, clock="event", idle_ms=6, grace_ms=1))
+PARCELS = "parcels"
+
+
+def home(user: bytes) -> int:
+    return crc32(user) % PARTITIONS
+
+
+def letter(at: int, offset: int, reason: str, views: Sequence[str]) -> Message:
+    return Message(LETTERS, None, f"{at}/{offset}/{reason}/{'+'.join(views)}".encode())
+
+
+def rekeyer(at: int) -> Rekeyer:
+    return Rekeyer(
+        "visits",
+        at,
+        [one.name for one in VIEWS],
+        KeyReader("$.who.id", MOST_BYTES),
+        partitions=PARTITIONS,
+        place=home,
+        outlet=lambda to, parcel: Message(PARCELS, None, encode(parcel), to),
+        dead_letters=letter,
+    )
+
+
+def users_counter(
+    at: int, life: int = 1, shelves: Callable[[], Shelf] | None = None, memory: int = 1 << 30
+) -> RekeyedCounter:
+    from stream_dp.windows.events import EventDecoder
+
+    return RekeyedCounter(
+        "visits",
+        at,
+        VIEWS,
+        EventDecoder(replace(FORM, items=("page",) * len(VIEWS))),
+        outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
+        dead_letters=letter,
+        partitioner=None,
+        window_memory_bytes=memory,
+        shelves=shelves or Cabinet(),
+        lanes=PARTITIONS,
+        life=life,
+    )
+
+
+@dataclass
+class Lane:
+    """A partition of the source: its log, as it would be keyed by user, and its ticks."""
+
+    entries: list[Entry] = field(default_factory=list)
+    ticks: list[tuple[int, int]] = field(default_factory=list)
+    keyless: list[int] = field(default_factory=list)
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> Lane:
+        lane, now = cls(), 0
+        for _ in range(chance.randrange(2, 9)):
+            now += chance.randrange(1, 15)
+            for _ in range(chance.randrange(5)):
+                at, what = len(lane.entries) + len(lane.keyless), chance.random()
+                if what < 0.1:
+                    lane.keyless.append(at)
+                elif what < 0.25:
+                    lane.entries.append(watermark(at, now - chance.randrange(8)))
+                else:
+                    time = now - chance.randrange(-2, 14)
+                    lane.entries.append(event(at, chance.choice("uvwxyz"), chance.choice("abcd"), time))
+            lane.ticks.append((now, len(lane.entries) + len(lane.keyless)))
+        return lane
+
+    def records(self) -> list[Entry]:
+        """As they stand in the source, in which the key says nothing."""
+        records = [Entry(at, b"u", b'{"page": "a", "at": 1}') for at in self.keyless]
+        for one in self.entries:
+            said = json.loads(one.value) | {"who": {"id": (one.key or b"").decode()}} if one.value else None
+            records.append(replace(one, key=None, value=json.dumps(said).encode() if said else one.value))
+        return sorted(records, key=lambda one: one.offset)
+
+    def steps(self, chance: random.Random) -> list[Callable[[Rekeyer], Step]]:
+        """The chunks and ticks in their order."""
+        left, steps = self.records(), list[Callable[[Rekeyer], Step]]()
+
+        def of_chunk(chunk: list[Entry], now: int) -> Callable[[Rekeyer], Step]:
+            return lambda one: one.chunk(chunk, now)
+
+        def of_tick(now: int) -> Callable[[Rekeyer], Step]:
+            return lambda one: one.ticks([now])
+
+        for now, end in self.ticks:
+            while left and left[0].offset < end:
+                size = chance.randrange(1, 4)
+                chunk = [one for one in left[:size] if one.offset < end]
+                del left[: len(chunk)]
+                steps.append(of_chunk(chunk, now))
+            steps.append(of_tick(now))
+        return steps
+
+    def oracle(self) -> Oracle:
+        return Oracle.of(VIEWS).follow(self.entries, self.ticks)
+
+
+def merged(chance: random.Random, logs: Sequence[Sequence[Message]]) -> list[Message]:
+    """Some logs become one, each in its order."""
+    left = [list(log) for log in logs]
+    out = []
+    while any(left):
+        out.append(chance.choice([log for log in left if log]).pop(0))
+    return out
+
+
+def with_zombie(chance: random.Random, log: Sequence[Message]) -> list[Message]:
+    """The same with what a predecessor that stood still sends as well, from where it knows that all before was sent."""
+    first = chance.randrange(len(log) + 1)
+    slept = chance.randrange(first, len(log) + 1)
+    return [*log[:slept], *merged(chance, [log[slept:], log[first : chance.randrange(first, len(log) + 1)]])]
+
+
+def assert_counted_as_in_the_source(seed: int, memory: int = 1 << 30) -> None:
+    chance = random.Random(seed)
+    lanes = [Lane.drawn(chance) for _ in range(PARTITIONS)]
+    logs: list[list[list[Message]]] = [[] for _ in range(PARTITIONS)]
+    found_letters: Counter[str] = Counter()
+    for at, lane in enumerate(lanes):
+        machine = Machine()
+        cuts = [chance.randrange(1, 9) for _ in range(chance.randrange(5))]
+        deliver(machine, partial(rekeyer, at), lane.steps(chance), cuts=cuts, again=chance.randrange(4))
+        found_letters.update({(m.value or b"").decode() for m in machine.sent if m.topic == LETTERS})
+        marker = decode(RekeyMarker, machine.rows[rekey_key("visits")])
+        assert marker.consumed == len(lane.entries) + len(lane.keyless)
+        assert marker.watermarks == sum(not one.value for one in lane.entries)
+        assert marker.refused == ({"missing_field": len(lane.keyless)} if lane.keyless else {})
+        for to in range(PARTITIONS):
+            sent = [m for m in machine.sent if m.topic == PARCELS and m.partition == to]
+            logs[to].append(with_zombie(chance, sent))
+    counts: dict[str, dict[int, Counter[str]]] = {one.name: {} for one in VIEWS}
+    for to in range(PARTITIONS):
+        parcels = [Entry(at, None, m.value) for at, m in enumerate(merged(chance, logs[to]))]
+        steps: list[Callable[[RekeyedCounter], Step]] = []
+        while parcels:
+            size = chance.randrange(1, 6)
+            steps.append(partial(lambda chunk, one: one.chunk(chunk, 0), parcels[:size]))
+            del parcels[:size]
+        machine = Machine()
+        cuts = [chance.randrange(1, 12) for _ in range(chance.randrange(4))]
+        deliver(machine, partial(users_counter, to, memory=memory), steps, cuts=cuts, again=chance.randrange(4))
+        found_letters.update({(m.value or b"").decode() for m in machine.sent if m.topic == LETTERS})
+        for name, windows in handed_on(machine.sent).items():
+            for start, table in windows.items():
+                counts[name].setdefault(start, Counter()).update(table)
+
+    oracles = [lane.oracle() for lane in lanes]
+    for column, one in enumerate(VIEWS):
+        assert counts[one.name] == expected([oracle.views[column] for oracle in oracles]), (seed, one.name)
+    noted: Counter[str] = Counter()
+    for at, (lane, oracle) in enumerate(zip(lanes, oracles, strict=True)):
+        noted.update(f"{at}/{offset}/missing_field/wall+event" for offset in lane.keyless)
+        noted.update(f"{at}/{offset}/{reason}/{views}" for offset, reason, views in oracle.letters().elements())
+    assert found_letters == noted, seed
+
+
+def expected(lanes: Sequence[ViewOracle]) -> dict[int, Counter[str]]:
+    """What is handed on of the windows that every lane has closed."""
+    closed = set(lanes[0].closed_windows()).intersection(*(lane.closed_windows() for lane in lanes))
+    found: dict[int, Counter[str]] = {start: Counter() for start in closed}
+    pairs = {(start, user, item) for lane in lanes for (start, user), items in lane.held.items() for item in items}
+    for start, _, item in pairs:
+        if start in closed:
+            found[start][item] += 1
+    return found
+
+
+def test_crashes_repetitions_and_former_owners_between_source_and_count_change_nothing() -> None:
+    for seed in range(250):
+        assert_counted_as_in_the_source(seed)
+
+
+def test_the_same_holds_for_windows_on_disk() -> None:
+    for seed in range(1000, 1030):
+        assert_counted_as_in_the_source(seed, memory=0)
+
+
+@pytest.mark.slow
+def test_crashes_repetitions_and_former_owners_change_nothing_in_many_more_cases() -> None:
+    for seed in range(2000, 12_000):
+        assert_counted_as_in_the_source(seed)
+
+
+# -- one thing at a time ---------------------------------------------------------------------------------------------
+
+
+def parcel(at: int, offset: int, lane: int, *entries: Entry, now: int = 5, ticks: Sequence[int] = ()) -> Entry:
+    from stream_dp.windows.rekeying import Entry as Sent
+
+    events = [Sent(one.offset, one.timestamp, one.key or b"", one.value or b"") for one in entries if one.value]
+    marks = [(one.offset, int(one.headers[0][1])) for one in entries if not one.value]
+    return Entry(offset, None, encode(Parcel(lane, now, events, marks, list(ticks))))
+
+
+def test_no_window_closes_before_the_last_partition_of_the_source_has_passed_it() -> None:
+    machine, one = Machine(), users_counter(0)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([parcel(0, 0, 0, event(0, "u", "a", 1)), parcel(0, 1, 0, ticks=[13, 500])], 0))
+    machine.carry_out(one.chunk([parcel(0, 2, 1, ticks=[500])], 0))
+    assert handed_on(machine.sent) == {}
+    machine.carry_out(one.chunk([parcel(0, 3, 2, event(7, "v", "a", 2)), parcel(0, 4, 2, ticks=[12])], 0))
+    assert handed_on(machine.sent) == {}
+    machine.carry_out(one.chunk([parcel(0, 5, 2, event(8, "w", "a", 3)), parcel(0, 6, 2, ticks=[13])], 0))
+    assert handed_on(machine.sent) == {"wall": {0: {"a": 3}}}
+
+
+def test_what_the_topic_of_parcels_held_before_it_was_made_anew_hides_nothing_of_the_new_one() -> None:
+    machine, one = Machine(), users_counter(0)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([parcel(0, 900, 0, event(0, "u", "a", 1))], 0))
+    assert one.next_offset == 901
+
+    again = users_counter(0, life=2)
+    machine.carry_out(again.load(machine))
+    assert again.next_offset == 0
+    machine.carry_out(again.chunk([parcel(0, 0, 0, event(1, "v", "a", 1))], 0))
+    assert again.next_offset == 1
+    machine.carry_out(again.chunk([parcel(0, at + 1, at, ticks=[13]) for at in range(3)], 0))
+    assert handed_on(machine.sent)["wall"] == {0: {"a": 2}}
+    marker = decode(Marker, next(value for key, value in machine.rows.items() if key.startswith(b"m")))
+    assert place_behind(marker.offset) == (2, 4)
+
+
+def test_no_message_is_larger_than_a_message_may_be_and_the_order_stays() -> None:
+    body = json.dumps({"who": {"id": "u"}, "page": "a", "at": 1, "more": ""})
+    values = [body.replace('""', f'"{"x" * size}"').encode() for size in (10, 200_000, 300_000, 400_000, 1, 0)]
+    values.append(values[0] + b" " * (MOST_BYTES - len(values[0])))
+    records = [Entry(at, None, value) for at, value in enumerate([*values, values[-1] + b" "])]
+    records.insert(3, watermark(100, 7))
+    for offset, record in enumerate(records):
+        record.offset = offset
+    machine, one = Machine(), rekeyer(1)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk(records, 5))
+
+    sent = [m for m in machine.sent if m.topic == PARCELS]
+    assert all(len(m.value or b"") <= MESSAGE_BYTES for m in sent)
+    own = [decode(Parcel, m.value or b"") for m in sent if m.partition == home(b"u")]
+    offsets = [offset for p in own for offset in sorted([e.offset for e in p.events] + [at for at, _ in p.watermarks])]
+    assert offsets == list(range(8))
+    assert [m.value for m in machine.sent if m.topic == LETTERS] == [b"1/8/record_too_large/wall+event"]
+    assert sorted(m.partition for m in sent if decode(Parcel, m.value or b"").watermarks) == [0, 1, 2]
+
+
+def test_a_partial_bears_the_time_of_the_tick_that_was_heard_last() -> None:
+    machine, one = Machine(), users_counter(0)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([parcel(0, at, at, ticks=[13 + at]) for at in (0, 1, 2)], 0))
+    closed = {decode(Partial, m.value or b"").closed_ms for m in machine.sent if m.topic == PARTIALS}
+    assert closed == {15}
