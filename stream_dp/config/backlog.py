@@ -14,19 +14,19 @@ from stream_dp.windows.durations import format_duration, format_time
 def closed(view: ViewPlan, now_ms: int) -> int:
     """How many windows of a view with a configured start are over, their grace too; 0 for a view without."""
     window = view.window
-    return 0 if window.first_ms is None else window.shape.ended(window.first_ms, now_ms - window.grace_ms)
+    return 0 if window.first_ms is None else view.windows.ended(window.first_ms, now_ms - window.grace_ms)
 
 
 def covered(view: ViewPlan, count: int) -> int:
     """How many of a view's first windows its ledger pays for, if nothing is spent and the view is alone.
 
-    Windows tile the periods: every full period has as many of them.
+    Every full period has as many of them.
     """
-    shape, periods = view.window.shape, view.ledger.periods
+    windows, periods = view.windows, view.ledger.periods
     first_ms = view.window.first_ms or 0
     affords = view.ledger.budget.fits(view.cost(max(view.audiences.values())))
-    in_first = min(count, shape.begun(first_ms, periods.end(periods.start_of(first_ms))))
-    each = shape.most_in(periods.length_ms)
+    in_first = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))
+    each = windows.shape.whole_in(periods.length_ms)
     full, in_last = divmod(count - in_first, each)
     return min(in_first, affords) + full * min(each, affords) + min(in_last, affords)
 

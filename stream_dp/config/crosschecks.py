@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
 
 from stream_dp.config.access import access_faults
 from stream_dp.config.loading import Sections, unknown
-from stream_dp.config.models import SHORTEST_MS, LedgerConfig, LevelConfig, SourceConfig, ViewConfig
+from stream_dp.config.models import LevelConfig, SourceConfig, ViewConfig
+from stream_dp.config.shapes import window_faults
 from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
 from stream_dp.kinds.settings import check_topic
-from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.paths import clash
-from stream_dp.windows.shape import Tiling
 
 PUBLIC, DEAD_LETTERS = "releases", "dead-letters"
 """What stands behind the application's id in the names of the topics that others read."""
@@ -55,7 +53,7 @@ def cross_check(sections: Sections) -> list[Fault]:
             faults += _item(join("views", name), raw)
     for name, view in sections.views.items():
         if view.ledger in sections.ledgers:
-            faults += _straddling(join("views", name), view, sections.ledgers[view.ledger])
+            faults += window_faults(join("views", name), view, sections.ledgers[view.ledger])
     return faults
 
 
@@ -262,38 +260,3 @@ def _clearances(sections: Sections, path: str, view: Mapping[str, Data]) -> Iter
                 f"audience {audience!r} starts at level {clearance!r}, which ladder {ladder!r} does not have; "
                 f"{unknown(clearance, levels)}",
             )
-
-
-def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
-    """Windows of which one could be in two periods: charged to one, they would be free in the other.
-
-    A view without `window.start` has windows since 1970 as far as that goes; it is offered the ledger's start, since an
-    earlier one would release every window from then on.
-    """
-    size, start = view.window.size, view.window.start
-    windows, periods = Tiling(size, start or 0), Tiling(ledger.period, ledger.start)
-    if windows.tiles(periods):
-        return
-    fitting, tiled = windows.to_tile(periods), periods.to_be_tiled(windows)
-    if start is None and fitting.origin_ms != windows.origin_ms:
-        fitting = replace(fitting, origin_ms=periods.origin_ms)
-    remedies = [("the window", "size", windows, [fitting])] if fitting.length_ms >= SHORTEST_MS else []
-    remedies.append((f"ledger {view.ledger!r}", "period", periods, tiled))
-    offers = ", or ".join(f"{of} {_offer(key, former, others)}" for of, key, former, others in remedies)
-    yield Fault(
-        f"{path}.window.{'start' if fitting.length_ms == size else 'size'}",
-        f"windows of {_since(windows)} do not tile the periods of ledger {view.ledger!r}, {_since(periods)}: one that "
-        f"is in two periods would be charged to the first alone; give {offers}",
-    )
-
-
-def _since(tiling: Tiling) -> str:
-    return f"{format_duration(tiling.length_ms)} from {format_time(tiling.origin_ms)} on"
-
-
-def _offer(key: str, former: Tiling, others: Sequence[Tiling]) -> str:
-    """What to write instead of the former length and start, where they differ: "size: 6d" or "period: 1d or 2d"."""
-    lengths = [other.length_ms for other in others]
-    words = [f"{key}: {' or '.join(map(format_duration, lengths))}"] if former.length_ms not in lengths else []
-    start = others[0].origin_ms
-    return " and ".join([*words, *([f"start: {format_time(start)}"] if start != former.origin_ms else [])])

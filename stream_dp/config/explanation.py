@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import PART_ENTRIES
+from stream_dp.config.hopping import hops_words
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
 from stream_dp.exact.rationals import decimal_up, exact_text
@@ -45,6 +46,8 @@ class ViewDescription(BaseModel):
     item_field: str = Field(description="A name, or a path that begins with $.")
     has_lists: bool = Field(description="Whether the field is a list of items, each counted by itself.")
     window: str
+    step: str = Field(description="From the start of one window to the next.")
+    hops: str = Field(description="What it means that windows overlap. Empty: they do not.")
     first_window: str | None = Field(description="Null: the first window is recorded when the worker first runs.")
     grace: str
     clock: str
@@ -167,6 +170,8 @@ def _view(view: ViewPlan) -> ViewDescription:
         item_field=view.item_field,
         has_lists=view.has_lists,
         window=format_duration(window.shape.length_ms),
+        step=format_duration(window.shape.grid.length_ms),
+        hops=hops_words(view),
         first_window=None if window.first_ms is None else format_time(window.first_ms),
         grace=format_duration(window.grace_ms),
         clock=window.clock,
@@ -276,8 +281,8 @@ def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
         cost=Price.spent(view.cost(view.start_level)),
         share=None if view.share is None else exact_text(view.share),
         kept=Price.left(shares.kept[view.name]),
-        windows_asked=view.window.shape.most_in(length),
-        windows_afforded=view.window.shape.most_in(reach),
+        windows_asked=view.window.shape.whole_in(length),
+        windows_afforded=view.window.shape.whole_in(length, reach),
         lasts=format_duration(reach),
     )
 

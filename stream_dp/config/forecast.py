@@ -8,6 +8,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.shares import Shares
 from stream_dp.records.statement import Statement
+from stream_dp.windows.shape import Schedule, Tiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,11 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     end = period.end_ms
     shares = Shares.of(statement.budget, end - period.start_ms, views)
 
+    periods = Tiling(end - period.start_ms, period.start_ms)
+    windows = [Schedule(view.window.shape, periods) for view in views]
+
     def begun(at: int, time_ms: int) -> int:
-        return views[at].window.shape.begun(starts[at], time_ms)
+        return windows[at].begun(starts[at], time_ms)
 
     low, high = min(starts, default=end), end
     while low < high:
@@ -78,16 +82,16 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     found = {}
     for at, view in enumerate(views):
         left = shares.room(view.name, taken).least(statement.left)
-        windows, to_come = left.fits(costs[at]), begun(at, end)
+        afforded, to_come = left.fits(costs[at]), begun(at, end)
         found[view.name] = Forecast(
             level=view.levels[levels[at]].name,
             cost=costs[at],
             kept=shares.kept[view.name],
             spent=taken.get(view.name, Cost.ZERO),
             left=left,
-            windows=windows,
+            windows=afforded,
             to_come=to_come,
-            until_ms=end if windows >= to_come else view.window.shape.next(starts[at], windows),
+            until_ms=end if afforded >= to_come else windows[at].after(starts[at], afforded),
             paid=begun(at, low),
         )
     return found, low

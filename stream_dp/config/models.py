@@ -212,6 +212,7 @@ class WindowConfig(Section):
     """A view's windows."""
 
     size: Lasting
+    step: Lasting | None = None
     start: Moment | None = None
     grace: Duration = 5 * 60_000
     clock: Clock = "wall"

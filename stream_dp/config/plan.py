@@ -21,7 +21,7 @@ from stream_dp.kinds.noise import NoiseLevel
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.keys import moment
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shape import Hopping, Schedule, Shape, Tiling
 from stream_dp.windows.slots import Slots
 from stream_dp.windows.views import Clock
 
@@ -88,7 +88,7 @@ class WindowPlan:
         retention_ms: how long after its end a sealed window can still be sharpened.
     """
 
-    shape: Tiling
+    shape: Shape
     first_ms: int | None
     grace_ms: int
     clock: Clock
@@ -180,6 +180,11 @@ class ViewPlan:
     def item_path(self) -> str:
         """Where the configuration names the field."""
         return f"views.{self.name}.{'items' if self.has_lists else 'item'}"
+
+    @property
+    def windows(self) -> Schedule:
+        """Which windows are released: those that one period of its ledger pays for."""
+        return Schedule(self.window.shape, self.ledger.periods)
 
     @property
     def start_level(self) -> int:
@@ -286,7 +291,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
         *([] if source.key_field is None else [["key", source.key_field]]),
         [view.item_field] if view.has_lists else view.item_field,
-        [shape.length_ms, view.window.first_ms],
+        [shape.length_ms, *([shape.step_ms] if isinstance(shape, Hopping) else []), view.window.first_ms],
         [view.items_per_user, view.buckets],
         [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
         [ledger.fingerprint.hex(), *sorted(ledger.parts)],

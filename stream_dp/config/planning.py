@@ -25,6 +25,7 @@ from stream_dp.config.models import (
     WindowConfig,
 )
 from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan, WindowPlan, fingerprint
+from stream_dp.config.shapes import shape_of
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
@@ -245,7 +246,7 @@ def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
 def _window(window: WindowConfig, retention_ms: int) -> WindowPlan:
     ahead = max(window.size, _DAY_MS) if window.max_ahead is None else window.max_ahead
     return WindowPlan(
-        shape=Tiling(window.size, window.start or 0),
+        shape=shape_of(window),
         first_ms=window.start,
         grace_ms=window.grace,
         clock=window.clock,

@@ -64,7 +64,7 @@ class Shares:
         rest = budget - sum(kept.values(), Cost.ZERO)
         reach = reach_ms(rest, period_ms, others)
         fixed = frozenset(kept)
-        return cls(budget, kept | {view.name: asked(view, reach) for view in others}, fixed)
+        return cls(budget, kept | {view.name: asked(view, period_ms, reach) for view in others}, fixed)
 
     def room(self, view: str, taken: Taken) -> Cost:
         """What a view may still take, as far as the others are concerned."""
@@ -92,9 +92,9 @@ class Shares:
         return self.budget.most(all_held) - all_held
 
 
-def asked(view: ViewPlan, time_ms: int) -> Cost:
+def asked(view: ViewPlan, period_ms: int, time_ms: int | None = None) -> Cost:
     """What the windows of a view cost at worst that begin before a time of a period, at the clearances of the start."""
-    return view.cost(view.start_level) * view.window.shape.most_in(time_ms)
+    return view.cost(view.start_level) * view.window.shape.whole_in(period_ms, time_ms)
 
 
 def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
@@ -111,7 +111,7 @@ def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequ
     costs = [(view.cost(view.start_level), view.window.shape) for view in views]
 
     def fits(time_ms: int) -> bool:
-        whole = sum((cost * shape.most_in(time_ms) for cost, shape in costs), Cost.ZERO)
+        whole = sum((cost * shape.whole_in(period_ms, time_ms) for cost, shape in costs), Cost.ZERO)
         return whole <= budget or all(getattr(whole, name) <= getattr(budget, name) for name in only)
 
     low, high = 0, period_ms

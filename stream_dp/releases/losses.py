@@ -70,7 +70,7 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
     """
     finest = len(view.levels) - 1
     starts = view.window.shape.starts(next_ms, lost[-1])
-    between = {start for start in starts if stored_window(view.name, start, rows) is None}
+    between = {s for s in starts if view.windows.has(s) and stored_window(view.name, s, rows) is None}
     costs: dict[int, Cost] = {}
     for start in between.union(lost):
         row = stored_window(view.name, start, rows)

@@ -30,7 +30,7 @@ from stream_dp.releases.pieces import RECORD_BYTES, Addressed
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.rows import Given
 from stream_dp.version import __version__
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shape import Shape
 
 Outcome = Literal["charge", "refusal"]
 
@@ -183,7 +183,7 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
     )
 
 
-def _interval(shape: Tiling, start_ms: int) -> Interval:
+def _interval(shape: Shape, start_ms: int) -> Interval:
     return Interval.of(start_ms, shape.end(start_ms))
 
 

@@ -85,6 +85,9 @@ class Releasing:
             start: start of the window, ms.
             rows: the partition's table.
         """
+        if not view.windows.has(start):
+            yield from self._pass_over(view, start, rows)
+            return
         levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
@@ -123,6 +126,14 @@ class Releasing:
         domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
         unknown = {} if domain is None else {"events_unknown": outside(domain, counts)}
         yield from self._store(view, start, row, before, charged_rows(key, paid), rows, windows_released=1, **unknown)
+
+    def _pass_over(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
+        """Forget the counts of a window that no period could pay for: it is not in one alone, and is not released."""
+        self._arrivals.forget(view.name, start)
+        mark, counts = self._marks[view.name], window_key(BUCKET, view.name, start)
+        mark.next_ms = view.window.shape.next(start)
+        forgotten = [(key, None) for key, _ in rows.scan(counts, after(counts))]
+        yield Commit([(VIEW + text(view.name), encode(mark)), *forgotten])
 
     def _store(
         self,

@@ -194,7 +194,7 @@ def merged_key(bucket: MergedBucket) -> bytes:
 
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
-    """The row of a view's ledger in the configured period of a window: the one it is in, since windows tile periods."""
+    """The row of a view's ledger in the configured period of a window: of one that is released it holds all."""
     period = view.ledger.periods.stretch(start_ms)
     return LEDGER + view.ledger.fingerprint + moment(period.start_ms) + moment(period.end_ms)
 

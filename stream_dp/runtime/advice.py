@@ -111,7 +111,10 @@ class Advice:
             named = dict(labels)
             refused[named["view"]][named["reason"]] += amount
         counted = {view: self._counters.total("events_counted", view=view) for view in self._plan.views}
-        events = {view: counted[view] + refused[view].total() for view in self._plan.views}
+        events = {
+            name: counted[name] // view.window.shape.at_once + refused[name].total()
+            for name, view in self._plan.views.items()
+        }
         records = refused[""].total() + sum(max(events[view.name] for view in views) for views in self._views.values())
         names = ", ".join(source.name for source in self._sources)
         path = f"sources.{names}" if len(self._sources) == 1 else f"sources {names}"
@@ -211,7 +214,7 @@ class Advice:
                 if more := total - self._windows.get((view.name, counter), 0):
                     amounts.append(f"{more} {word}")
                 self._windows[view.name, counter] = total
-            if amounts or view.window.shape.length_ms <= HOUR_SECONDS * 1000:
+            if amounts or view.window.shape.grid.length_ms <= HOUR_SECONDS * 1000:
                 said.append(f"view {view.name} {', '.join(amounts) or 'none'}")
         if said:
             log.info("windows of the last hour: %s", "; ".join(said))

@@ -36,7 +36,8 @@ class Expected:
 
     def between(self, view: ViewPlan, first_ms: int, end_ms: int) -> dict[int, Mapping[str, int]]:
         """The counts of every window from the one that starts at `first_ms`, empty ones too."""
-        return {start: self.counts.get(start, {}) for start in view.window.shape.starts(first_ms, end_ms)}
+        starts = view.window.shape.starts(first_ms, end_ms)
+        return {start: self.counts.get(start, {}) for start in starts if view.windows.has(start)}
 
 
 def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int | None = None) -> Expected:
@@ -59,21 +60,23 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
         """Count a contribution, or say why not."""
         if time_ms < start_ms:
             return "before_start"
-        start = start_ms  # walked, not computed: what is checked here is how time is cut
-        while (end := window.shape.end(start)) <= time_ms:
-            start = window.shape.next(start)
-        items = had[start, user]
-        if window.clock == "event" and end + window.grace_ms <= clock:
-            return "late"
         if now_ms is not None and time_ms > now_ms + window.max_ahead_ms:
             return "future"
-        if item in items:
-            return "duplicate"
-        if len(items) == view.items_per_user:
-            return "clipped"
-        items.add(item)
-        counts[start][item] += 1
-        return None
+        reasons = set[str | None]()
+        for start in windows_of(view, start_ms, time_ms):
+            items = had[start, user]
+            if window.clock == "event" and window.shape.end(start) + window.grace_ms <= clock:
+                reasons.add("late")
+            elif item in items:
+                reasons.add("duplicate")
+            elif len(items) == view.items_per_user:
+                reasons.add("clipped")
+            else:
+                items.add(item)
+                counts[start][item] += 1
+                reasons.add(None)
+        # Taken in a window; else why it was not, by one that took events; else late: by name, that is the least.
+        return None if None in reasons else min(filter(None, reasons))
 
     for act in script:
         match act:
@@ -87,6 +90,19 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
             case Raw():
                 pass
     return Expected({start: dict(table) for start, table in counts.items()}, dict(refused))
+
+
+def windows_of(view: ViewPlan, start_ms: int, time_ms: int) -> list[int]:
+    """The starts of the windows that a time is in, from that at `start_ms` on, oldest first.
+
+    They are walked, not computed: what is checked by it is how time is cut.
+    """
+    found, start, shape = [], start_ms, view.window.shape
+    while start <= time_ms:
+        if time_ms < shape.end(start):
+            found.append(start)
+        start = shape.next(start)
+    return found
 
 
 def keyed_entropy(key: bytes) -> Entropy:

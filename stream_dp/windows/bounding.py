@@ -3,7 +3,11 @@
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
 same window before. The clock is moved by watermark records or by ticks, never by an event: an event that could close
 a window would make other users' events late. So adding or removing one user changes no other user's
-contributions, and moves each count by at most 1 and at most `items_per_user` counts (lossless 1.2, topk 1.2).
+contributions, and moves each count of a window by at most 1 and at most `items_per_user` counts of it (lossless 1.2,
+topk 1.2).
+
+An event of windows that overlap counts in each of them that still takes it, and each window is bounded by itself: what
+a user adds to one says nothing about the others.
 """
 
 from __future__ import annotations
@@ -12,12 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stream_dp.windows.count_rows import JournalRow
-from stream_dp.windows.events import Decoded
+from stream_dp.windows.events import Column, Decoded
 from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.shape import Tiling
 from stream_dp.windows.views import CountedView
 
 _NO_MORE = (1 << 63, -(1 << 63))
 """Ends a list of watermarks: behind every offset, before every time."""
+
+_WEIGHT = {reason: at for at, reason in enumerate(("before_start", "late", "duplicate", "clipped"))}
+"""Of reasons that differ between the windows of an event, the heaviest is given: one of a window that took events."""
 
 
 @dataclass(slots=True)
@@ -56,12 +64,51 @@ def bound_chunk(
         misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
 
     Returns:
-        The clock, the accepted contributions and the refusals, one for each contribution that is not accepted, reasons:
+        The clock, the accepted contributions and the refusals, one for each contribution that no window takes, reasons:
         `late`, `before_start`, `future`, `duplicate`, `clipped`, `wrong_partition`.
     """
-    shape, limit = view.windows, view.items_per_user
-    closed_before = max(open_from_ms, view.closed_before(clock_ms))
-    latest = now_ms + view.max_ahead_ms
+    tilings, contributions = view.windows.tilings, decoded.columns[column]
+    names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
+    found = [
+        _bound_tiling(view, one, windows, contributions, names, clock_ms, now_ms, watermarks, open_from_ms, misplaced)
+        for one in tilings
+    ]
+    return found[0] if len(found) == 1 else _together(found, contributions.offsets)
+
+
+def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
+    """What a chunk did to windows that overlap, from what it did to each of their tilings, which name places."""
+    reasons: dict[int, list[str]] = {}
+    for one in found:
+        for place, reason in one.refused:
+            reasons.setdefault(place, []).append(reason)
+    everywhere = sorted((place, said) for place, said in reasons.items() if len(said) == len(found))
+    return Bounded(
+        found[0].clock_ms,
+        {start: row for one in found for start, row in one.added.items()},
+        [(offsets[at], max(said, key=lambda reason: _WEIGHT.get(reason, len(_WEIGHT)))) for at, said in everywhere],
+    )
+
+
+def _bound_tiling(
+    view: CountedView,
+    shape: Tiling,
+    windows: dict[int, OpenWindow],
+    contributions: Column,
+    names: Sequence[int],
+    clock_ms: int,
+    now_ms: int,
+    watermarks: Sequence[tuple[int, int]],
+    open_from_ms: int,
+    misplaced: Callable[[bytes], bool] | None,
+) -> Bounded:
+    """As `bound_chunk`, for those of the view's windows that are of one tiling: an event is in one of them.
+
+    Of what is refused, not the offsets are given but the `names` that stand in their places.
+    """
+    limit, grace, latest = view.items_per_user, view.grace_ms, now_ms + view.max_ahead_ms
+    first = shape.first_from(max(open_from_ms, view.first_ms))
+    closed_before = max(first, shape.first_open(clock_ms - grace))
     out = Bounded(clock_ms, {}, [])
     refuse = out.refused.append
     marks = iter([*watermarks, _NO_MORE])
@@ -69,16 +116,16 @@ def bound_chunk(
     low = high = 0
     row = JournalRow(0, [], [])
     accepted, alone, tallies = OpenWindow().tables
-    for offset, user, time, item in zip(*decoded.columns[column], strict=True):
+    for name, offset, user, time, item in zip(names, *contributions, strict=True):
         while mark_at < offset:
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
             mark_at, mark_ms = next(marks)
-            closed_before = max(open_from_ms, view.closed_before(clock_ms))
+            closed_before = max(first, shape.first_open(clock_ms - grace))
         if time < closed_before:
-            refuse((offset, "late" if time >= view.first_ms else "before_start"))
+            refuse((name, "late" if time >= view.first_ms else "before_start"))
             continue
         if time > latest:
-            refuse((offset, "future"))
+            refuse((name, "future"))
             continue
         if not low <= time < high:
             low = shape.start_of(time)
@@ -89,13 +136,13 @@ def bound_chunk(
         own = alone.get(item)
         if held is None:
             if misplaced is not None and misplaced(user):
-                refuse((offset, "wrong_partition"))
+                refuse((name, "wrong_partition"))
                 continue
         elif own is not None and own[0] in held:
-            refuse((offset, "duplicate"))
+            refuse((name, "duplicate"))
             continue
         elif len(held) >= limit:
-            refuse((offset, "clipped"))
+            refuse((name, "clipped"))
             continue
         if own is None:
             own = alone[item] = (len(tallies),)

@@ -266,10 +266,10 @@ class PartitionCounter:
             from_ms: start of the first window that is waited for.
         """
         for state in self._views:
-            tiling, at = state.view.windows, from_ms
+            shape, at = state.view.windows, from_ms
             while state.view.name == view and at < state.mark.open_from_ms:
-                stop = min(state.mark.open_from_ms, tiling.next(at, HANDED_ON_AT_ONCE))
-                yield Send([self._outlet(one) for start in tiling.starts(at, stop) for one in self._lost(state, start)])
+                stop = min(state.mark.open_from_ms, shape.next(at, HANDED_ON_AT_ONCE))
+                yield Send([self._outlet(one) for start in shape.starts(at, stop) for one in self._lost(state, start)])
                 at = stop
 
     def _lost(self, state: ViewState, start: int) -> Iterator[Partial]:

@@ -1,7 +1,12 @@
-"""How time is cut: windows, and the periods they are charged to. Nowhere else is the length of either added up."""
+"""How time is cut: windows, and the periods they are charged to. Nowhere else is the length of either added up.
+
+Windows tumble (`Tiling`) or hop (`Hopping`). Either way a window is named by its start, the starts stand on a grid, and
+windows end in the order in which they start.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -73,14 +78,42 @@ class Tiling:
         """How many stretches from `first_ms`, a start, on have ended at a time; 0 if none has."""
         return max(0, (until_ms - first_ms) // self.length_ms)
 
+    def first_open(self, time_ms: int) -> int:
+        """The start of the first stretch that has not ended at a time."""
+        return self.start_of(time_ms)
+
+    def first_from(self, time_ms: int) -> int:
+        """The start of the first stretch that begins at a time or later."""
+        return self.start_of(time_ms + self.length_ms - 1)
+
+    @property
+    def grid(self) -> Tiling:
+        """From one start to the next: the stretches themselves."""
+        return self
+
+    @property
+    def tilings(self) -> Sequence[Tiling]:
+        """What tiles the time each by itself, and is all of these together: one."""
+        return (self,)
+
+    @property
+    def at_once(self) -> int:
+        """How many of them a time is in."""
+        return 1
+
     @property
     def per_second(self) -> Fraction:
         """How many begin in a second."""
         return Fraction(1000, self.length_ms)
 
-    def most_in(self, stretch_ms: int) -> int:
-        """How many begin in a stretch of time that begins with one."""
-        return self.begun(0, stretch_ms)
+    def whole_in(self, length_ms: int, before_ms: int | None = None) -> int:
+        """How many of a period are whole in it, the first of which begins with it.
+
+        Args:
+            length_ms: length of the period.
+            before_ms: count only those that begin before this much of it is over; None for all.
+        """
+        return self.begun(0, length_ms if before_ms is None else min(before_ms, length_ms))
 
     def tiles(self, others: Tiling) -> bool:
         """Whether every other stretch is made of whole ones of these, so that none of these is in two of the others."""
@@ -101,3 +134,134 @@ class Tiling:
         aligned = (self.origin_ms - others.origin_ms) % others.length_ms == 0
         origin = self.origin_ms if aligned else others.origin_ms
         return [Tiling(count * others.length_ms, origin) for count in sorted(counts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping:
+    """Windows of one length of which a new one begins at every step, so that they overlap. It has what `Tiling` has.
+
+    A time is in `length_ms / step_ms` windows. Windows that begin so many steps apart tile the time, so all of them
+    are that many tilings (`tilings`), and whoever looks at each tiling by itself needs to know nothing else.
+
+    Attributes:
+        length_ms: length of every window, a multiple of `step_ms`.
+        step_ms: from one start to the next, above 0 and less than `length_ms`.
+        origin_ms: start of some window.
+    """
+
+    length_ms: int
+    step_ms: int
+    origin_ms: int = 0
+
+    @property
+    def grid(self) -> Tiling:
+        """From one start to the next."""
+        return Tiling(self.step_ms, self.origin_ms)
+
+    @property
+    def tilings(self) -> Sequence[Tiling]:
+        """What tiles the time each by itself, and is all of these together."""
+        return [Tiling(self.length_ms, start) for start in self.starts(self.origin_ms, self.origin_ms + self.length_ms)]
+
+    @property
+    def at_once(self) -> int:
+        """How many of them a time is in."""
+        return self.length_ms // self.step_ms
+
+    def stretch(self, time_ms: int) -> Stretch:
+        """The newest window that a time is in."""
+        start = self.start_of(time_ms)
+        return Stretch(start, self.end(start))
+
+    def start_of(self, time_ms: int) -> int:
+        """The start of the newest window that a time is in."""
+        return self.grid.start_of(time_ms)
+
+    def end(self, start_ms: int) -> int:
+        """The first moment behind a window."""
+        return start_ms + self.length_ms
+
+    def next(self, start_ms: int, steps: int = 1) -> int:
+        """The start of the window so many steps on; back, where `steps` is negative."""
+        return start_ms + steps * self.step_ms
+
+    def starts(self, first_ms: int, until_ms: int) -> range:
+        """The starts from one window on up to, and without, a time."""
+        return range(first_ms, until_ms, self.step_ms)
+
+    def begun(self, first_ms: int, until_ms: int) -> int:
+        """How many windows begin from `first_ms`, a start, up to and without a time; 0 if the time is earlier."""
+        return self.grid.begun(first_ms, until_ms)
+
+    def ended(self, first_ms: int, until_ms: int) -> int:
+        """How many windows from `first_ms`, a start, on have ended at a time; 0 if none has."""
+        return self.begun(first_ms, until_ms - self.length_ms + 1)
+
+    def first_open(self, time_ms: int) -> int:
+        """The start of the first window that has not ended at a time."""
+        return self.next(self.start_of(time_ms - self.length_ms))
+
+    def first_from(self, time_ms: int) -> int:
+        """The start of the first window that begins at a time or later."""
+        return self.grid.first_from(time_ms)
+
+    @property
+    def per_second(self) -> Fraction:
+        """How many begin in a second."""
+        return self.grid.per_second
+
+    def whole_in(self, length_ms: int, before_ms: int | None = None) -> int:
+        """As `Tiling.whole_in`; the last of them ends with the period."""
+        last = length_ms - self.length_ms + self.step_ms
+        return self.begun(0, last if before_ms is None else min(before_ms, last))
+
+
+Shape = Tiling | Hopping
+"""How windows cut the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The windows of a shape that are whole in some period: no other is released, since no period could pay for it.
+
+    Windows that tumble tile the periods, so that is each of them. Of windows that hop, the first of a period begins
+    with it and the last ends with it.
+
+    Attributes:
+        shape: how the windows cut the time; its grid tiles the periods.
+        periods: how the periods do.
+    """
+
+    shape: Shape
+    periods: Tiling
+
+    def has(self, start_ms: int) -> bool:
+        """Whether the window is whole in a period."""
+        return self.shape.end(start_ms) <= self.periods.end(self.periods.start_of(start_ms))
+
+    def next(self, start_ms: int) -> int:
+        """The start of the first that begins at a start or later."""
+        return start_ms if self.has(start_ms) else self.periods.end(self.periods.start_of(start_ms))
+
+    def begun(self, first_ms: int, until_ms: int) -> int:
+        """How many begin from `first_ms`, a start, up to and without a time."""
+        return max(0, self._before(until_ms) - self._before(first_ms))
+
+    def ended(self, first_ms: int, until_ms: int) -> int:
+        """How many from `first_ms`, a start, on have ended at a time."""
+        return self.begun(first_ms, until_ms - self.shape.length_ms + 1)
+
+    def after(self, start_ms: int, count: int) -> int:
+        """The start of the one that comes so many behind the first from `start_ms`, a start, on."""
+        each = self.shape.whole_in(self.periods.length_ms)
+        first = self.next(start_ms)
+        period = self.periods.start_of(first)
+        periods, place = divmod(self.shape.begun(period, first) + count, each)
+        return self.shape.next(self.periods.next(period, periods), place)
+
+    def _before(self, time_ms: int) -> int:
+        """How many begin before a time, from the first period on, or as a negative number before that."""
+        period = self.periods.start_of(time_ms)
+        number = (period - self.periods.origin_ms) // self.periods.length_ms
+        length = self.periods.length_ms
+        return number * self.shape.whole_in(length) + self.shape.whole_in(length, time_ms - period)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shape import Shape
 
 HANDED_ON_AT_ONCE = 32
 """Windows whose partial counts are handed on in one go when many close together."""
@@ -21,7 +21,7 @@ class CountedView:
     name: str
     fingerprint: bytes
     """Digest of everything that may not change while counts are kept."""
-    windows: Tiling
+    windows: Shape
     first_ms: int
     """Start of the first window that is counted."""
     grace_ms: int
@@ -41,4 +41,4 @@ class CountedView:
 
     def closed_before(self, clock_ms: int) -> int:
         """The start of the first window still open when the clock shows `clock_ms`: end + grace is not reached."""
-        return max(self.first_ms, self.windows.start_of(clock_ms - self.grace_ms))
+        return max(self.first_ms, self.windows.first_open(clock_ms - self.grace_ms))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -19,7 +20,7 @@ from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.keys import decode, encode, text
 from stream_dp.windows.merge_rows import Partial
 from stream_dp.windows.open_windows import Shelf
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shape import Hopping, Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
 
@@ -48,8 +49,10 @@ VIEW = CountedView(
 
 def view(name: str = "pages", **changes: object) -> CountedView:
     """The usual view with some of it changed, windows that begin with the first; its fingerprint follows its name."""
-    length, first = changes.pop("length_ms", VIEW.windows.length_ms), changes.get("first_ms", VIEW.first_ms)
-    changes["windows"] = Tiling(length, first)  # type: ignore[arg-type]
+    length: Any = changes.pop("length_ms", VIEW.windows.length_ms)
+    step: Any = changes.pop("step_ms", length)
+    first: Any = changes.get("first_ms", VIEW.first_ms)
+    changes["windows"] = Tiling(length, first) if step == length else Hopping(length, step, first)
     return replace(VIEW, **{"name": name, "fingerprint": name.ljust(8)[:8].encode(), **changes})  # type: ignore[arg-type]
 
 
@@ -232,11 +235,13 @@ class ViewOracle:
         if self.view.clock == "event":
             self.clock = max(self.clock, min(time, now))
 
-    def start_of(self, time: int) -> int:
-        start = self.view.first_ms
-        while start + self.view.windows.length_ms <= time:
-            start += self.view.windows.length_ms
-        return start
+    def starts_of(self, time: int) -> list[int]:
+        """The starts of the windows that a time is in."""
+        start, found = self.view.first_ms, []
+        while start <= time:
+            found += [start] if time < start + self.view.windows.length_ms else []
+            start += self.view.windows.grid.length_ms
+        return found
 
     def closed(self, start: int) -> bool:
         return start + self.view.windows.length_ms + self.view.grace_ms <= self.clock
@@ -245,27 +250,27 @@ class ViewOracle:
         start, found = self.view.first_ms, []
         while self.closed(start):
             found.append(start)
-            start += self.view.windows.length_ms
+            start += self.view.windows.grid.length_ms
         return found
 
     def take(self, user: bytes, item: str, time: int, now: int, *, misplaced: bool) -> str | None:
-        """Count an event, or say why not."""
+        """Count an event in every window that takes it, or say why none does."""
         if time < self.view.first_ms:
             return "before_start"
         if time > now + self.view.max_ahead_ms:  # before the walk, which would not end; no such window is closed
             return "future"
-        start = self.start_of(time)
-        if self.closed(start):
+        starts = [start for start in self.starts_of(time) if not self.closed(start)]
+        if not starts:
             return "late"
         if misplaced:
             return "wrong_partition"
-        items = self.held.setdefault((start, user), [])
-        if item in items:
-            return "duplicate"
-        if len(items) == self.view.items_per_user:
-            return "clipped"
-        items.append(item)
-        return None
+        held = [self.held.setdefault((start, user), []) for start in starts]
+        open_to_it = [items for items in held if item not in items and len(items) < self.view.items_per_user]
+        for items in open_to_it:
+            items.append(item)
+        if open_to_it:
+            return None
+        return "duplicate" if all(item in items for items in held) else "clipped"
 
     def counts(self, start: int) -> dict[str, int]:
         return dict(Counter(item for (at, _), items in self.held.items() if at == start for item in items))

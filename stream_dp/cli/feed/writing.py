@@ -53,7 +53,7 @@ class Watermarks:
             if self._next is None or event.time_ms >= self._next:
                 begins = [shape.start_of(event.time_ms) for shape in self._shapes]
                 out += self._records.watermark(max(begins))
-                self._next = min(shape.end(start) for shape, start in zip(self._shapes, begins, strict=True))
+                self._next = min(shape.next(start) for shape, start in zip(self._shapes, begins, strict=True))
             out.append(event.record)
         return out
 

@@ -209,9 +209,9 @@ def _view(view: ViewPlan, plan: Plan, parts: Mapping[int, PartitionStatus], now_
     if counted:
         start = min(one.open_from_ms for one in counted.values())
         number = shape.begun(start, now_ms if by_wall else max(clocks.values()) + 1)
-        window = number, Stretch(start, shape.next(start, number))
+        window = number, Stretch(start, shape.end(shape.next(start, number - 1)))
     if released is not None and by_wall:
-        due = plan.slots.after(shape.end(released) + view.window.grace_ms)
+        due = plan.slots.after(shape.end(view.windows.next(released)) + view.window.grace_ms)
     return ViewSummary(clocks, window, released, due)
 
 

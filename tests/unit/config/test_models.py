@@ -518,7 +518,7 @@ def test_a_window_that_would_have_to_be_too_short_is_not_offered(planned: Planne
     ],
 )
 def test_what_a_fault_about_tiling_offers_is_accepted(planned: Planner, changes: list[tuple[str, str]]) -> None:
-    assert all(view.window.shape.tiles(view.ledger.periods) for view in planned(*changes).views.values())
+    assert all(view.window.shape.grid.tiles(view.ledger.periods) for view in planned(*changes).views.values())
 
 
 def test_delta_above_what_the_coarsest_level_allows_is_refused(planned: Planner) -> None:

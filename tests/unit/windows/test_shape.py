@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations, product
 
 import pytest
 
-from stream_dp.windows.shape import Stretch, Tiling
+from stream_dp.windows.shape import Hopping, Schedule, Shape, Stretch, Tiling
 
 LENGTHS = range(1, 9)
 PAIRS = [
@@ -85,3 +86,65 @@ def test_windows_are_moved_towards_1970(origin: int) -> None:
 def test_search_for_a_length_that_fits_ends_where_lengths_have_no_unit_in_common() -> None:
     windows, periods = Tiling(366 * 86_400_000), Tiling(366 * 86_400_000 + 1)
     assert windows.to_tile(periods).tiles(periods)
+
+
+# -- windows that hop, and those that a period pays for -------------------------------------------------------------
+
+SHAPES: list[Shape] = [
+    *(Tiling(length, origin) for length, origin in product((1, 2, 3, 6), (-7, 0, 2))),
+    *(
+        Hopping(length, step, origin)
+        for length, step in ((2, 1), (4, 2), (6, 2), (6, 3), (5, 1))
+        for origin in (-7, 0, 2)
+    ),
+]
+MOMENTS = range(-20, 21)
+
+
+def windows_of(shape: Shape) -> list[int]:
+    """Starts far beyond every moment, walked from the origin."""
+    step = shape.grid.length_ms
+    return [shape.origin_ms + step * number for number in range(-60 // step, 60 // step + 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_shape_says_what_its_windows_are_one_by_one(shape: Shape) -> None:
+    starts = windows_of(shape)
+    for moment in MOMENTS:
+        around = [start for start in starts if start <= moment < shape.end(start)]
+        assert len(around) == shape.at_once
+        assert shape.start_of(moment) == around[-1]
+        assert (shape.stretch(moment).start_ms, shape.stretch(moment).end_ms) == (around[-1], shape.end(around[-1]))
+        assert sorted(tiling.start_of(moment) for tiling in shape.tilings) == around
+        assert shape.first_open(moment) == next(start for start in starts if shape.end(start) > moment)
+        assert shape.first_from(moment) == next(start for start in starts if start >= moment)
+        first = shape.first_from(-20)
+        assert shape.begun(first, moment) == sum(first <= start < moment for start in starts)
+        assert shape.ended(first, moment) == sum(first <= start and shape.end(start) <= moment for start in starts)
+        assert [*shape.starts(first, moment)] == [start for start in starts if first <= start < moment]
+    assert {tiling.length_ms for tiling in shape.tilings} == {shape.length_ms}
+    assert shape.next(starts[0], 3) == starts[3]
+    assert shape.per_second == 1000 / Fraction(shape.grid.length_ms)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_schedule_has_the_windows_that_are_whole_in_a_period_and_no_other(shape: Shape) -> None:
+    step = shape.grid.length_ms
+    for periods in (Tiling(count * step, shape.origin_ms + shift * step) for count in (1, 2, 6, 7) for shift in (0, 1)):
+        if periods.length_ms < shape.length_ms:
+            continue
+        schedule = Schedule(shape, periods)
+        starts = windows_of(shape)
+        whole = [start for start in starts if periods.stretch(start).holds(Stretch(start, shape.end(start)))]
+        assert [start for start in starts if schedule.has(start)] == whole
+        first = shape.first_from(-20)
+        there = [start for start in whole if start >= first]
+        assert [schedule.after(first, count) for count in range(9)] == there[:9]
+        assert schedule.next(first) == there[0]
+        for moment in MOMENTS:
+            assert schedule.begun(first, moment) == sum(start < moment for start in there)
+            assert schedule.ended(first, moment) == sum(shape.end(start) <= moment for start in there)
+        for before in range(periods.length_ms + 1):
+            of_one = [start for start in whole if periods.start_of(start) == periods.origin_ms]
+            assert shape.whole_in(periods.length_ms) == len(of_one)
+            assert shape.whole_in(periods.length_ms, before) == sum(s < periods.origin_ms + before for s in of_one)

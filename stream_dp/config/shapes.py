@@ -1,0 +1,123 @@
+"""How the windows of a configuration cut the time, and what is wrong where their lengths do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from stream_dp.config.models import SHORTEST_MS, LedgerConfig, ViewConfig, WindowConfig
+from stream_dp.errors import Fault
+from stream_dp.windows.durations import format_duration, format_time
+from stream_dp.windows.shape import Hopping, Shape, Tiling
+
+MOST_AT_ONCE = 1000
+"""Windows of a view that an event is in."""
+
+
+def shape_of(window: WindowConfig) -> Shape:
+    """How windows cut the time; their lengths go together."""
+    origin = window.start or 0
+    if window.step is None or window.step == window.size:
+        return Tiling(window.size, origin)
+    return Hopping(window.size, window.step, origin)
+
+
+def window_faults(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
+    """Faults of the lengths of a view's windows, and of its ledger's periods.
+
+    Args:
+        path: of the view.
+        view: its configuration.
+        ledger: that of its ledger.
+    """
+    faults = list(_hops(path, view.window))
+    yield from faults or _straddling(path, view, ledger)
+
+
+def _hops(path: str, window: WindowConfig) -> Iterator[Fault]:
+    """A step that windows cannot hop by."""
+    size, step = window.size, window.step
+    if step is None:
+        return
+    length, hop = format_duration(size), format_duration(step)
+    if size % step:
+        steps = " or ".join(map(format_duration, _dividing(size, step)))
+        yield Fault(
+            f"{path}.window.step",
+            f"{hop} does not divide the size of the windows, {length}; give step: {steps}, or another size",
+        )
+    elif size // step > MOST_AT_ONCE:
+        longer = format_duration(_dividing(size, -(-size // MOST_AT_ONCE) - 1)[-1])
+        yield Fault(
+            f"{path}.window.step",
+            f"by steps of {hop} an event is in {size // step} windows of {length}, each of which is counted and paid "
+            f"for by itself, and {MOST_AT_ONCE} is the most; give step: {longer} or more",
+        )
+
+
+def _dividing(length: int, near: int) -> list[int]:
+    """The next shorter and the next longer divisor of a length, in whole seconds as far as the length is one."""
+    unit = SHORTEST_MS if length % SHORTEST_MS == 0 else length
+    found = [unit * count for count in range(1, length // unit + 1) if length // unit % count == 0]
+    return [*[one for one in found if one < near][-1:], *[one for one in found if one > near][:1]]
+
+
+def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
+    """Windows of which one could be in two periods: charged to one, they would be free in the other.
+
+    Of windows that hop such are left out; but the others have to begin with every period and end with it.
+
+    A view without `window.start` has windows since 1970 as far as that goes; it is offered the ledger's start, since an
+    earlier one would release every window from then on.
+    """
+    shape, start = shape_of(view.window), view.window.start
+    grid, periods = shape.grid, Tiling(ledger.period, ledger.start)
+    hops = grid.length_ms < shape.length_ms
+    if shape.length_ms > ledger.period and hops:
+        yield Fault(
+            f"{path}.window.size",
+            f"windows of {format_duration(shape.length_ms)} do not fit into a period of ledger {view.ledger!r}, "
+            f"{format_duration(ledger.period)}, so no period could pay for one; give the window a size of at most "
+            f"that, or the ledger a period of {format_duration(shape.length_ms)} or more",
+        )
+        return
+    if grid.tiles(periods):
+        return
+    fitting, tiled = _common(grid, periods) if hops else grid.to_tile(periods), periods.to_be_tiled(grid)
+    if start is None and fitting.origin_ms != grid.origin_ms:
+        fitting = replace(fitting, origin_ms=periods.origin_ms)
+    key, what = ("step", "steps") if hops else ("size", "windows")
+    remedies = [("the window", key, grid, [fitting])] if fitting.length_ms >= SHORTEST_MS else []
+    remedies.append((f"ledger {view.ledger!r}", "period", periods, tiled))
+    offers = ", or ".join(f"{of} {_offer(key, former, others)}" for of, key, former, others in remedies)
+    yield Fault(
+        f"{path}.window.{'start' if fitting.length_ms == grid.length_ms else key}",
+        f"{what} of {_since(grid)} do not tile the periods of ledger {view.ledger!r}, {_since(periods)}: "
+        f"{_why(hops)}; give {offers}",
+    )
+
+
+def _why(hops: bool) -> str:
+    if hops:
+        return "the first window of a period begins with it, and the last ends with it"
+    return "one that is in two periods would be charged to the first alone"
+
+
+def _common(grid: Tiling, periods: Tiling) -> Tiling:
+    """The longest steps that the size of the windows is made of as well, and the periods are."""
+    length, gap = grid.length_ms, periods.length_ms
+    while gap:
+        length, gap = gap, length % gap
+    return replace(grid.to_tile(periods), length_ms=length)
+
+
+def _since(tiling: Tiling) -> str:
+    return f"{format_duration(tiling.length_ms)} from {format_time(tiling.origin_ms)} on"
+
+
+def _offer(key: str, former: Tiling, others: Sequence[Tiling]) -> str:
+    """What to write instead of the former length and start, where they differ: "size: 6d" or "period: 1d or 2d"."""
+    lengths = [other.length_ms for other in others]
+    words = [f"{key}: {' or '.join(map(format_duration, lengths))}"] if former.length_ms not in lengths else []
+    start = others[0].origin_ms
+    return " and ".join([*words, *([f"start: {format_time(start)}"] if start != former.origin_ms else [])])
