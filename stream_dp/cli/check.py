@@ -167,15 +167,29 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
         f"{computing}.",
     ]
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
-    return Group(
-        Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})"), *words, Padding(_levels(view), (0, 0, 0, 2))
-    )
+    tables = [Padding(table, (0, 0, 0, 2)) for table in (_levels(view), *([_modes(view)] if view.modes else []))]
+    return Group(Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})"), *words, *tables)
+
+
+def _modes(view: ViewDescription) -> Table:
+    """What windows that overlap cost and how noisy they are, made in each way."""
+    names = [f"{'this: ' if mode.configured else ''}{mode.mode}" for mode in view.modes]
+    heads = [f"{name}\n{head}" for name in names for head in ("a day costs", "mean error", "95 % within")]
+    table = _table(["level", *heads], left={"level"})
+    for at, level in enumerate(view.levels):
+        cells = [
+            [_short(cost.rho or cost.epsilon), mode.expected_errors[at], f"±{mode.noise_intervals_95[at]}"]
+            for mode in view.modes
+            for cost in [mode.day_costs[at]]
+        ]
+        table.add_row(level.name, *(cell for of_one in cells for cell in of_one))
+    return table
 
 
 def _levels(view: ViewDescription) -> Table:
     columns = view.explanation.columns
     headings = ["level", "epsilon", "noise\nscale", "mean\nerror", "95 %\nwithin", *columns]
-    headings.append("window\nrho" if view.levels[0].cost.rho else "window\ncosts")
+    headings.append(f"{view.unit}\nrho" if view.levels[0].cost.rho else f"{view.unit}\ncosts")
     table = _table([*headings, "budget\naffords", "audiences"], left={"level", "audiences"})
     for index, level in enumerate(view.levels):
         table.add_row(

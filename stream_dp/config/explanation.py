@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import PART_ENTRIES
-from stream_dp.config.hopping import hops_words
+from stream_dp.config.hopping import ModeDescription, hops_words, modes, unit
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
 from stream_dp.exact.rationals import decimal_up, exact_text
@@ -28,12 +28,12 @@ class LevelDescription(BaseModel):
     """One level of a view."""
 
     name: str
-    epsilon: Amount = Field(description="What the counts of one window cost one user, over all their items.")
+    epsilon: Amount = Field(description="What the counts of one window or pane cost one user, over all their items.")
     noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
-    expected_error: str = Field(description="Mean absolute noise of one count, rounded up.")
-    noise_interval_95: int = Field(description="The noise of one count lies in plus or minus this with 95 %.")
-    cost: Price = Field(description="What one window costs one user at worst, the keys included.")
-    windows_afforded: int = Field(description="Windows a period's budget pays for, if the view were alone.")
+    expected_error: str = Field(description="Mean absolute noise of one count of a window, rounded up.")
+    noise_interval_95: int = Field(description="That noise lies in plus or minus this with 95 % at least.")
+    cost: Price = Field(description="What one window or pane costs one user at worst, the keys included.")
+    windows_afforded: int = Field(description="Windows or panes a period's budget pays for, if the view were alone.")
     audiences: list[str] = Field(description="Who starts at this level.")
 
 
@@ -47,7 +47,9 @@ class ViewDescription(BaseModel):
     has_lists: bool = Field(description="Whether the field is a list of items, each counted by itself.")
     window: str
     step: str = Field(description="From the start of one window to the next.")
-    hops: str = Field(description="What it means that windows overlap. Empty: they do not.")
+    unit: str = Field(description="What is counted, noised and paid for by itself: window, or pane.")
+    hops: str = Field(description="What it means that windows overlap or are made of panes. Empty: they are not.")
+    modes: list[ModeDescription] = Field(description="What they cost and how large their noise is, made in each way.")
     first_window: str | None = Field(description="Null: the first window is recorded when the worker first runs.")
     grace: str
     clock: str
@@ -169,9 +171,11 @@ def _view(view: ViewPlan) -> ViewDescription:
         topic=view.source.topic,
         item_field=view.item_field,
         has_lists=view.has_lists,
-        window=format_duration(window.shape.length_ms),
-        step=format_duration(window.shape.grid.length_ms),
+        window=format_duration(window.released.length_ms),
+        step=format_duration(window.released.grid.length_ms),
+        unit=unit(view),
         hops=hops_words(view),
+        modes=modes(view),
         first_window=None if window.first_ms is None else format_time(window.first_ms),
         grace=format_duration(window.grace_ms),
         clock=window.clock,
@@ -195,8 +199,8 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
         name=level.name,
         epsilon=Amount.up(level.epsilon),
         noise_scale=Amount.up(Fraction(view.kind.sensitivity * level.epsilon.denominator, level.epsilon.numerator)),
-        expected_error=decimal_up(level.expected_error, DISPLAY_DIGITS),
-        noise_interval_95=level.noise_interval,
+        expected_error=decimal_up(level.error_of(view.window.panes), DISPLAY_DIGITS),
+        noise_interval_95=level.interval_of(view.window.panes),
         cost=Price.spent(cost),
         windows_afforded=view.ledger.budget.fits(cost),
         audiences=[name for name, start in view.audiences.items() if start == index],
@@ -208,8 +212,8 @@ def _protection(view: ViewPlan) -> str:
     values = _many(view.items_per_user, "distinct value", "distinct values")
     return (
         f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "
-        f"at most {counts} of a window, each by one, because a user adds at most {values} of {view.item_field} to a "
-        "window, each once."
+        f"at most {counts} of a {unit(view)}, each by one, because a user adds at most {values} of {view.item_field} "
+        f"to a {unit(view)}, each once."
     )
 
 
@@ -220,8 +224,8 @@ def _coalition(view: ViewPlan) -> str:
     grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
     return (
         f"Who reads every topic of this view learns no more than level {view.levels[finest].name} alone tells: one "
-        f"window costs a user epsilon {decimal_up(cost.epsilon)} and delta {decimal_up(cost.delta)} at worst, so it "
-        f"changes the odds that the user took part by a factor of at most {odds_factor(cost.epsilon)}."
+        f"{unit(view)} costs a user epsilon {decimal_up(cost.epsilon)} and delta {decimal_up(cost.delta)} at worst, so "
+        f"it changes the odds that the user took part by a factor of at most {odds_factor(cost.epsilon)}."
         f"{'' if finest == len(view.levels) - 1 else grants}"
     )
 

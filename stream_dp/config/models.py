@@ -213,6 +213,7 @@ class WindowConfig(Section):
 
     size: Lasting
     step: Lasting | None = None
+    pane: Lasting | None = None
     start: Moment | None = None
     grace: Duration = 5 * 60_000
     clock: Clock = "wall"

@@ -78,7 +78,9 @@ class WindowPlan:
     """When windows open, close and are forgotten. All times in milliseconds.
 
     Attributes:
-        shape: how they cut the time.
+        shape: how what is counted, noised and charged by itself cuts the time: windows or, of windows that are made of
+            panes, the panes.
+        made_of_panes: how those windows cut it, None where there are no panes. It is no part of a view's identity.
         first_ms: start of the first window since epoch, None when it is recorded once, at run time.
         grace_ms: how long after its end a window still takes late events.
         clock: "wall" closes windows by the clock of the machine, "event" by the watermark records of the source. No
@@ -95,6 +97,22 @@ class WindowPlan:
     max_ahead_ms: int
     idle_ms: int
     retention_ms: int
+    made_of_panes: Hopping | None = None
+
+    @property
+    def released(self) -> Shape:
+        """How the windows cut the time that are released."""
+        return self.made_of_panes or self.shape
+
+    @property
+    def panes(self) -> int:
+        """Of how many panes a window is; 1: it is counted by itself."""
+        return self.released.length_ms // self.shape.length_ms
+
+    @property
+    def kept_ms(self) -> int:
+        """How long after its end what was sealed is kept, for all that is released of it."""
+        return self.retention_ms + self.released.length_ms - self.shape.length_ms
 
 
 @dataclass(frozen=True)

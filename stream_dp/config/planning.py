@@ -25,7 +25,7 @@ from stream_dp.config.models import (
     WindowConfig,
 )
 from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan, WindowPlan, fingerprint
-from stream_dp.config.shapes import shape_of
+from stream_dp.config.shapes import pane_faults, shape_of, windows_of_panes
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
@@ -181,6 +181,8 @@ def plan_view(
         share=view.share,
         has_lists=view.items is not None,
     )
+    if faults := [*pane_faults(view.window, planned.kind)]:
+        raise ConfigError(faults)
     return replace(planned, fingerprint=fingerprint(planned, application))
 
 
@@ -247,6 +249,7 @@ def _window(window: WindowConfig, retention_ms: int) -> WindowPlan:
     ahead = max(window.size, _DAY_MS) if window.max_ahead is None else window.max_ahead
     return WindowPlan(
         shape=shape_of(window),
+        made_of_panes=windows_of_panes(window),
         first_ms=window.start,
         grace_ms=window.grace,
         clock=window.clock,

@@ -7,19 +7,44 @@ from dataclasses import replace
 
 from stream_dp.config.models import SHORTEST_MS, LedgerConfig, ViewConfig, WindowConfig
 from stream_dp.errors import Fault
+from stream_dp.kinds.base import KindPlan
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.shape import Hopping, Shape, Tiling
 
 MOST_AT_ONCE = 1000
 """Windows of a view that an event is in."""
+MOST_PANES = 500
+"""Panes of a window."""
 
 
 def shape_of(window: WindowConfig) -> Shape:
-    """How windows cut the time; their lengths go together."""
+    """How what is counted by itself cuts the time, windows or panes; the lengths go together."""
     origin = window.start or 0
+    if window.pane is not None:
+        return Tiling(window.pane, origin)
     if window.step is None or window.step == window.size:
         return Tiling(window.size, origin)
     return Hopping(window.size, window.step, origin)
+
+
+def windows_of_panes(window: WindowConfig) -> Hopping | None:
+    """How windows that are made of panes cut the time; None where there are none, or a pane is a window."""
+    step = window.step or window.size
+    if window.pane is None or window.pane == window.size == step:
+        return None
+    return Hopping(window.size, step, (window.start or 0) - window.size)
+
+
+def pane_faults(window: WindowConfig, kind: KindPlan) -> Iterator[Fault]:
+    """Panes of a view whose kind has none; paths are relative to the view."""
+    if window.pane is None or not kind.undivided:
+        return
+    step = format_duration(window.step or window.size)
+    yield Fault(
+        "window.pane",
+        f"windows of a {kind.name} are not made of panes: {kind.undivided}. Leave pane out: with step: {step} each "
+        "window is counted and noised by itself, at the price of a window each",
+    )
 
 
 def window_faults(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
@@ -30,7 +55,7 @@ def window_faults(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator
         view: its configuration.
         ledger: that of its ledger.
     """
-    faults = list(_hops(path, view.window))
+    faults = list(_hops(path, view.window) if view.window.pane is None else _panes(path, view.window))
     yield from faults or _straddling(path, view, ledger)
 
 
@@ -55,6 +80,34 @@ def _hops(path: str, window: WindowConfig) -> Iterator[Fault]:
         )
 
 
+def _panes(path: str, window: WindowConfig) -> Iterator[Fault]:
+    """Windows and steps that are not made of panes."""
+    size, step, pane = window.size, window.step or window.size, window.pane or window.size
+    slice_, length = format_duration(pane), format_duration(size)
+    for key, whole in (("size", size), ("step", step)):
+        if whole % pane:
+            fitting = [whole // pane * pane, -(-whole // pane) * pane]
+            lengths = " or ".join(format_duration(one) for one in fitting if one)
+            yield Fault(
+                f"{path}.window.{key}",
+                f"{format_duration(whole)} is no whole number of panes of {slice_}; give {key}: {lengths}, or another "
+                "pane",
+            )
+    if step > size:
+        yield Fault(
+            f"{path}.window.step",
+            f"{format_duration(step)} is longer than windows of {length}: what lies between them would be paid for and "
+            f"never shown; give step: {length} or less",
+        )
+    elif size > MOST_PANES * pane:
+        longer = format_duration(_dividing(size, -(-size // MOST_PANES) - 1)[-1])
+        yield Fault(
+            f"{path}.window.pane",
+            f"windows of {length} would be of {size // pane} panes of {slice_}, and bear the noise of all of them; "
+            f"{MOST_PANES} is the most. Give pane: {longer} or more",
+        )
+
+
 def _dividing(length: int, near: int) -> list[int]:
     """The next shorter and the next longer divisor of a length, in whole seconds as far as the length is one."""
     unit = SHORTEST_MS if length % SHORTEST_MS == 0 else length
@@ -65,7 +118,8 @@ def _dividing(length: int, near: int) -> list[int]:
 def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
     """Windows of which one could be in two periods: charged to one, they would be free in the other.
 
-    Of windows that hop such are left out; but the others have to begin with every period and end with it.
+    Of windows that hop such are left out; but the others have to begin with every period and end with it. Of windows
+    that are made of panes it is the panes that are charged.
 
     A view without `window.start` has windows since 1970 as far as that goes; it is offered the ledger's start, since an
     earlier one would release every window from then on.
@@ -86,7 +140,7 @@ def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[F
     fitting, tiled = _common(grid, periods) if hops else grid.to_tile(periods), periods.to_be_tiled(grid)
     if start is None and fitting.origin_ms != grid.origin_ms:
         fitting = replace(fitting, origin_ms=periods.origin_ms)
-    key, what = ("step", "steps") if hops else ("size", "windows")
+    key, what = ("step", "steps") if hops else ("size", "windows") if view.window.pane is None else ("pane", "panes")
     remedies = [("the window", key, grid, [fitting])] if fitting.length_ms >= SHORTEST_MS else []
     remedies.append((f"ledger {view.ledger!r}", "period", periods, tiled))
     offers = ", or ".join(f"{of} {_offer(key, former, others)}" for of, key, former, others in remedies)

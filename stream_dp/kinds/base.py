@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, Field, SerializeAsAny
 
 from stream_dp.accounting import Cost
+from stream_dp.errors import ParameterError
 from stream_dp.kinds.lists import KeyList, PublicKeys
 from stream_dp.kinds.noise import Ladder, NoiseLevel
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
@@ -59,12 +60,14 @@ class KindPlan(ABC):
         levels: the ladder with its noise, coarse to fine.
         sensitivity: how many published counts one user moves, each by one (`lossless 1.2`).
         topics: topics that hold public lists of keys which sealing needs.
+        undivided: why a window is not what the panes that it is made of show together; empty where it is.
     """
 
     name: str
     levels: tuple[NoiseLevel, ...]
     sensitivity: int
     topics: tuple[str, ...] = ()
+    undivided: str = "which keys it shows of a window does not follow from those that it shows of the parts"
 
     @property
     def fewest_keys(self) -> int:
@@ -142,6 +145,15 @@ class KindPlan(ABC):
             levels: indices into the ladder.
             noise: what the window was sealed with.
         """
+
+    def read_sum(self, panes: Sequence[tuple[SealedTable, WindowNoise]], level: int) -> dict[str, Any]:
+        """What the record of a window says that is made of panes; of a kind that is not `undivided`.
+
+        Args:
+            panes: what `seal` returned for each, and what it was sealed with.
+            level: index into the ladder.
+        """
+        raise ParameterError(f"a {self.name} is not made of panes")
 
     @abstractmethod
     def explain(self, keys_at_worst: str) -> Explanation:

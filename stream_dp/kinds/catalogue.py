@@ -64,6 +64,11 @@ class CataloguePlan(ListedPlan):
     name = "catalogue"
 
     @property
+    def undivided(self) -> str:  # type: ignore[override]
+        """Nothing where the list is fixed: every pane has a count for each of its keys, and these add up."""
+        return "its list stands in a topic and may be another one in every part" if self.topics else ""
+
+    @property
     def identity(self) -> Sequence[object]:
         """The list."""
         return self.list_identity
@@ -84,6 +89,13 @@ class CataloguePlan(ListedPlan):
             {"catalogue": listed, "items": _ordered(table, column)}
             for column in read_counts(table, self.levels, levels, noise)
         ]
+
+    def read_sum(self, panes: Sequence[tuple[SealedTable, WindowNoise]], level: int) -> dict[str, Any]:
+        """Every key with the sum of its counts."""
+        first, _ = panes[0]
+        columns = [read_counts(table, self.levels, [level], noise)[0] for table, noise in panes]
+        listed = ListedIn(version=first.payload.decode(), keys=len(first.items))
+        return {"catalogue": listed, "items": _ordered(first, [*map(sum, zip(*columns, strict=True))])}
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """How large the list is, or where it stands."""

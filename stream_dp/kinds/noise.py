@@ -9,6 +9,7 @@ from fractions import Fraction
 from stream_dp.accounting.ladder import ladder_rho
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.lossless.families.discrete_laplace import interval, mean_absolute
+from stream_dp.lossless.families.laplace_sums import sum_interval, sum_mean_absolute
 from stream_dp.lossless.levels import WORD, threshold_for
 
 CONFIDENCE = Fraction(95, 100)
@@ -43,6 +44,18 @@ class NoiseLevel:
     noise_interval: int
     expected_error: Fraction
     rho: Fraction
+
+    def interval_of(self, panes: int) -> int:
+        """A t with Pr[|noise| <= t] >= 95 % for a count that is a sum over panes, each with noise of its own."""
+        return self.noise_interval if panes == 1 else sum_interval(self._ratio, panes, CONFIDENCE)
+
+    def error_of(self, panes: int) -> Fraction:
+        """E|noise| of such a count, exact."""
+        return self.expected_error if panes == 1 else sum_mean_absolute(self._ratio, panes)
+
+    @property
+    def _ratio(self) -> Fraction:
+        return Fraction(self.threshold, WORD)
 
 
 def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:

@@ -138,6 +138,7 @@ class OutlinedWindow(msgspec.Struct, frozen=True):
     """The window a record is about."""
 
     start_ms: int
+    end_ms: int
 
 
 def outline(data: bytes) -> Outline:
@@ -157,9 +158,11 @@ def topic_key(record: AnyRecord) -> bytes:
     """The Kafka key of a record: compaction keeps the newest release of a window, and the newest refusal beside it.
 
     A refusal has a key of its own: it must not displace the release that readers already have. So has each part of a
-    release behind the first.
+    release behind the first. The length of windows that are made of panes may change: their keys name the end as well.
     """
     key = f"{record.view}/{record.audience}/{record.window.start_ms}"
+    if record.panes is not None:
+        key += f"-{record.window.end_ms}"
     if isinstance(record, Refusal):
         return f"{key}/refusal".encode()
     return part_key(key.encode(), record.part.number if record.part is not None else 1)

@@ -45,7 +45,7 @@ class Seen:
 class History:
     """The records of any number of views and audiences. Old ones may come again: topics repeat after a crash."""
 
-    seen: dict[tuple[str, str], dict[int, Seen]] = field(default_factory=dict)
+    seen: dict[tuple[str, str], dict[tuple[int, int], Seen]] = field(default_factory=dict)
     newest: AnyRecord | None = None
     """The record that was taken last."""
     _joiner: Joiner = field(default_factory=Joiner)
@@ -56,15 +56,19 @@ class History:
         if whole is None:
             return None
         windows = self.seen.setdefault((whole.view, whole.audience), {})
-        seen = windows.setdefault(whole.window.start_ms, Seen())
+        seen = windows.setdefault((whole.window.start_ms, whole.window.end_ms), Seen())
         if not seen.take(whole):
             return None
         self.newest = whole
         return seen
 
     def windows(self, view: str, audience: str) -> dict[int, Seen]:
-        """What was read of a view and audience by start of the window, in order of time."""
-        return dict(sorted(self.seen.get((view, audience), {}).items()))
+        """What was read of a view and audience by start of the window, in order of time.
+
+        Of windows of panes that start alike, because their length was changed, it is the longest.
+        """
+        windows = sorted(self.seen.get((view, audience), {}).items(), key=lambda window: window[0])
+        return {start: seen for (start, _), seen in windows}
 
     def releases(self, audience: str | None = None) -> Iterator[Release]:
         """The releases that hold, of one audience or of all."""

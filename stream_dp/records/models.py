@@ -14,7 +14,7 @@ depends on what the selections of all views have cost, so that stands in the ope
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
@@ -176,6 +176,13 @@ class Publication(PublicRecord):
     view: str = Field(description="The view: the configured question.")
     audience: str = Field(description="The group of readers this record is for.")
     window: Interval = Field(description="The window the record is about.")
+    panes: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=absent,
+        description="Of a window that is made of panes, stretches of one length that are counted and noised each by "
+        "itself: how many they are. A user counts in each of them anew, so a count is the sum of the numbers of users "
+        "who had the key in each pane, with the noise of all of them; costs are those of all of them.",
+    )
     revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")
     neighbours: str = Field(description="What the guarantee hides, in words.")
     ledger: Account = Field(description="The account it is charged to.")
@@ -195,7 +202,9 @@ class Part(PublicRecord):
 class Release(Publication):
     """What every release says; a kind adds its own fields, and describes its items."""
 
-    type: Literal["release"] = Field(description="A release; a higher revision replaces a lower one.")
+    type: Literal["release"] = Field(
+        description="A release; of one window, with the same start and end, a higher revision replaces a lower one."
+    )
     kind: str = Field(description="What the view publishes.")
     level: Level = Field(description="The level of the counts' noise.")
     noise_interval_95: int = Field(

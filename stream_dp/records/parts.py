@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Release
 
+_Window = tuple[str, str, int, int]
+"""View, audience, start and end."""
+
 
 @dataclass
 class Joiner:
@@ -17,8 +20,8 @@ class Joiner:
     lower revisions then never does. A release that is read again as a whole is handed out again.
     """
 
-    _windows: dict[tuple[str, str, int], dict[int, dict[int, Release]]] = field(default_factory=dict)
-    """By view, audience and start of the window: by revision the parts that were read, by number."""
+    _windows: dict[_Window, dict[int, dict[int, Release]]] = field(default_factory=dict)
+    """By revision the parts that were read, by number."""
 
     def take(self, record: AnyRecord) -> AnyRecord | None:
         """Add a record as it stands in a topic.
@@ -27,7 +30,7 @@ class Joiner:
             The record that is whole with it: itself, or the release of which it is the last part that was missing.
             None if parts are missing still.
         """
-        window = record.view, record.audience, record.window.start_ms
+        window = record.view, record.audience, record.window.start_ms, record.window.end_ms
         if not isinstance(record, Release):
             return record
         if record.part is None:
@@ -41,7 +44,7 @@ class Joiner:
         items = tuple(item for _, part in sorted(parts.items()) for item in part.items)
         return record.model_copy(update={"items": items, "part": None})
 
-    def _forget(self, window: tuple[str, str, int], revision: int) -> None:
+    def _forget(self, window: _Window, revision: int) -> None:
         """Let go of the parts of a revision that is whole, and of those that it replaces."""
         later = {number: parts for number, parts in self._windows.pop(window, {}).items() if number > revision}
         if later:

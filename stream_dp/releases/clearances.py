@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grants import Order
-from stream_dp.releases.rows import CLEARANCE, NOTHING, WINDOW, ClearanceRow, WindowRow, clearance_audience
+from stream_dp.releases.rows import CLEARANCE, WINDOW, ClearanceRow, WindowRow, clearance_audience
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import after, decode, encode, text, window_start
 
@@ -87,7 +87,7 @@ class Clearances:
             return False
         if not grant.open:
             return audience not in row.given and level <= row.finest
-        return row.given.get(audience, NOTHING).level < level
+        return row.level(audience) < level
 
     def grant(self, order: Order, slot_ms: int) -> tuple[bytes, bytes] | None:
         """Take a grant in place of the former one of its audience; the row to store, None if it is not newer."""

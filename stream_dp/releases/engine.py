@@ -31,6 +31,7 @@ from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import UNPUBLISHED, Published, check_unknown, lost_costs, lost_state, lost_windows
 from stream_dp.releases.outboxes import BYTES_AT_ONCE
+from stream_dp.releases.panes import Sums
 from stream_dp.releases.pieces import (
     Change,
     forgotten_window,
@@ -53,7 +54,7 @@ from stream_dp.releases.rows import (
 )
 from stream_dp.releases.sharpening import Sharpening
 from stream_dp.releases.totals import Counted, counted, taken_back
-from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Message, Rows, Send, Step
+from stream_dp.windows.effects import Ahead, Commit, Effect, Erase, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.merging import drop_except
@@ -118,13 +119,15 @@ class ReleaseEngine:
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
         publisher = Publisher(topic, accounts)
-        self._sharpening = Sharpening(self._accounts, publisher, keys.secrets)
+        sums = Sums(publisher, keys.secrets)
+        self._sharpening = Sharpening(self._accounts, publisher, sums, keys.secrets)
         self._releasing = Releasing(
             self._marks,
             self._accounts,
             self._clearances,
             self._arrivals,
             publisher,
+            sums,
             slots=slots,
             keys=keys,
             entropy=entropy,
@@ -305,8 +308,11 @@ class ReleaseEngine:
             row = stored_window(view.name, start, rows)
             if row is None or not self._clearances.lacks(view, audience, row):
                 continue  # it is no longer retained
-            level = self._clearances.level(view, audience)
-            changed += (sharpened := self._sharpening.sharpened(view, audience, level, clearance, start, row, rows))
+            level, ahead = self._clearances.level(view, audience), Ahead(rows, changed)
+            sharpened = self._sharpening.sharpened(view, audience, level, clearance, start, row, ahead)
+            if not sharpened:
+                continue  # it ends a window of which other panes are not finer yet
+            changed += sharpened
             room -= sum(len(value or b"") for _, value in sharpened)
             leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
             refused = row.turned_down.get(audience) == clearance.number

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.records.codec import Outline
 from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.rows import NOTHING, ViewRow, stored_window
@@ -26,8 +27,18 @@ class Shown(NamedTuple):
 
     audience: str
     start_ms: int
+    """Of the window; of one that is made of panes, of the last of them, which it is released with."""
     revision: int
     refused: bool
+    panes: int = 1
+    """Of how many panes the window is."""
+
+    @classmethod
+    def of(cls, view: ViewPlan, audience: str, record: Outline) -> Self:
+        """The one that a record is, by its outline."""
+        length, window = view.window.shape.length_ms, record.window
+        panes = (window.end_ms - window.start_ms) // length
+        return cls(audience, window.end_ms - length, record.revision, record.type == "refusal", panes)
 
 
 Published = Mapping[str, Collection[Shown]]
@@ -38,7 +49,7 @@ MOST_UNKNOWN = 10_000
 
 
 def lost_windows(view: ViewPlan, stored: ViewRow | None, shown: Collection[Shown], rows: Rows) -> list[int]:
-    """Starts of the windows of which more was published than is stored, oldest first.
+    """Starts of the windows, or of the panes of windows, of which more was published than is stored, oldest first.
 
     Args:
         view: the view.
@@ -46,14 +57,19 @@ def lost_windows(view: ViewPlan, stored: ViewRow | None, shown: Collection[Shown
         shown: what was found of it in its public topics.
         rows: the partition's table.
     """
-    return sorted({one.start_ms for one in shown if _is_lost(view, stored, one, rows)})
+    lost = [one for one in shown if _is_lost(view, stored, one, rows)]
+    panes = {view.window.shape.next(one.start_ms, -back) for one in lost for back in range(1, one.panes)}
+    if stored is not None:  # those that are forgotten since were so before what was lost
+        panes = {start for start in panes if start >= stored.kept_ms}
+    return sorted(panes.union(one.start_ms for one in lost))
 
 
 def _is_lost(view: ViewPlan, stored: ViewRow | None, one: Shown, rows: Rows) -> bool:
     row = stored_window(view.name, one.start_ms, rows)
     if row is None:
         return stored is None or one.start_ms >= stored.kept_ms
-    return row.given.get(one.audience, NOTHING).revision < one.revision - one.refused
+    given = row.given if row.sum is None else row.sum.given
+    return given.get(one.audience, NOTHING).revision < one.revision - one.refused
 
 
 def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, Cost]:

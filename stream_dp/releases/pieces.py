@@ -161,7 +161,7 @@ def forgotten_window(view: str, start: int, rows: Rows) -> list[Change]:
 
 def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[Change]:
     """Windows so old that they are no longer sharpened, but for those that still have to be published."""
-    name, horizon = view.name, start - view.window.retention_ms
+    name, horizon = view.name, start - view.window.kept_ms
     windows = rows.scan(WINDOW + text(name), window_key(WINDOW, name, horizon))
     waiting = {window_start(WINDOW, name, key) for key, value in windows if decode(WindowRow, value).outbox}
     for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened

@@ -96,27 +96,42 @@ class Publisher:
             finest: the finest level that anyone had before, -1 for none.
             booking: the charge.
         """
-        audiences = sorted(levels, key=lambda audience: (levels[audience], audience))
+        audiences = coarse_to_fine(levels)
         readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
-        face, records, readers = account(booking.plan, start_ms), [], []
+        face, records = account(booking.plan, start_ms), list[Addressed]()
         for audience, fields in zip(audiences, readings, strict=True):
-            level, revision = levels[audience], given[audience].revision
             record = release_record(
                 view,
                 audience=audience,
-                level=level,
+                level=levels[audience],
                 start_ms=start_ms,
-                revision=revision,
+                revision=given[audience].revision,
                 fields=fields,
-                held=view.spent(table, level),
+                held=view.spent(table, levels[audience]),
                 told=booking.told(audience),
                 ledger=face,
             )
+            records += self.addressed(record)
+        return [*records, self.charge(view, start_ms, table, given, levels, finest, booking)]
+
+    def charge(
+        self,
+        view: ViewPlan,
+        start_ms: int,
+        table: SealedTable,
+        given: Mapping[str, Given],
+        levels: Mapping[str, int],
+        finest: int,
+        booking: Booking,
+    ) -> Addressed:
+        """The entry of what was charged; arguments as for `releases`."""
+        readers = []
+        for audience in coarse_to_fine(levels):
+            level, revision = levels[audience], given[audience].revision
             charged = difference(view, table, finest, max(finest, level))
             readers.append(reader(view, audience, level, revision, charged, booking.shares[audience]))
             finest = max(finest, level)
-            records += self._addressed(record)
-        return [*records, self._entry(view, start_ms, "charge", readers, booking)]
+        return self._entry(view, start_ms, "charge", readers, booking)
 
     def refusals(
         self,
@@ -139,8 +154,8 @@ class Publisher:
             booking: the refusal.
             reason: why.
         """
-        face, records, readers = account(booking.plan, start_ms), [], []
-        for audience in sorted(levels, key=lambda audience: (levels[audience], audience)):
+        face, records = account(booking.plan, start_ms), list[Addressed]()
+        for audience in coarse_to_fine(levels):
             record = refusal_record(
                 view,
                 audience=audience,
@@ -152,11 +167,19 @@ class Publisher:
                 ledger=face,
                 reason=reason,
             )
-            readers.append(reader(view, audience, levels[audience], revision, Cost.ZERO, Cost.ZERO))
-            records += self._addressed(record)
-        return [*records, self._entry(view, start_ms, "refusal", readers, booking)]
+            records += self.addressed(record)
+        return [*records, self.refusal(view, start_ms, levels, revision, booking)]
 
-    def _addressed(self, record: AnyRecord) -> list[Addressed]:
+    def refusal(
+        self, view: ViewPlan, start_ms: int, levels: Mapping[str, int], revision: int, booking: Booking
+    ) -> Addressed:
+        """The entry of what was refused; arguments as for `refusals`."""
+        audiences = coarse_to_fine(levels)
+        readers = [reader(view, name, levels[name], revision, Cost.ZERO, Cost.ZERO) for name in audiences]
+        return self._entry(view, start_ms, "refusal", readers, booking)
+
+    def addressed(self, record: AnyRecord) -> list[Addressed]:
+        """A record as it is published, in parts if it is large."""
         topic = self._topic(record.view, record.audience)
         return [(topic, key, value) for key, value in encode_parts(record, RECORD_BYTES)]
 
@@ -165,6 +188,11 @@ class Publisher:
     ) -> Addressed:
         entry = entry_record(view, start_ms, outcome, readers, booking)
         return self._accounts, entry_key(entry), encode(entry)
+
+
+def coarse_to_fine(levels: Mapping[str, int]) -> list[str]:
+    """Audiences by their levels."""
+    return sorted(levels, key=lambda audience: (levels[audience], audience))
 
 
 def account(ledger: LedgerPlan, start_ms: int) -> Account:
@@ -185,6 +213,12 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
 
 def _interval(shape: Shape, start_ms: int) -> Interval:
     return Interval.of(start_ms, shape.end(start_ms))
+
+
+def _extent(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any]:
+    """The fields of a record that say which window it is about."""
+    end_ms = view.window.shape.end(view.window.shape.next(start_ms, (panes or 1) - 1))
+    return {"window": Interval.of(start_ms, end_ms), "panes": panes}
 
 
 def _parts(ledger: LedgerPlan) -> AccountParts | None:
@@ -241,6 +275,7 @@ def release_record(
     held: Cost,
     told: Cost,
     ledger: Account,
+    panes: int | None = None,
 ) -> Release:
     """The record of one window for one audience.
 
@@ -254,6 +289,7 @@ def release_record(
         held: what the audience alone has been told about the window.
         told: what it has been told in the period.
         ledger: the account, from `account`.
+        panes: of how many panes the window is made; None: of none.
     """
     at = view.levels[level]
     common: dict[str, Any] = {
@@ -263,10 +299,10 @@ def release_record(
         "kind": view.kind.name,
         "view": view.name,
         "audience": audience,
-        "window": _interval(view.window.shape, start_ms),
+        **_extent(view, start_ms, panes),
         "revision": revision,
-        "level": Level(name=at.name, epsilon=Amount.up(at.epsilon)),
-        "noise_interval_95": at.noise_interval,
+        "level": Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
+        "noise_interval_95": at.interval_of(panes or 1),
         "held": Price.spent(held),
         "told": Price.spent(told),
         "ledger": ledger,
@@ -286,6 +322,7 @@ def refusal_record(
     told: Cost,
     ledger: Account,
     reason: Reason = "budget",
+    panes: int | None = None,
 ) -> Refusal:
     """The record of a window, or of a sharper revision of it, that is not released.
 
@@ -299,6 +336,7 @@ def refusal_record(
         told: what the audience alone has been told in the period.
         ledger: the account, from `account`.
         reason: why.
+        panes: of how many panes the window is made; None: of none.
     """
     at = view.levels[level]
     return Refusal(
@@ -308,9 +346,9 @@ def refusal_record(
         kind=view.kind.name,
         view=view.name,
         audience=audience,
-        window=_interval(view.window.shape, start_ms),
+        **_extent(view, start_ms, panes),
         revision=revision,
-        level=Level(name=at.name, epsilon=Amount.up(at.epsilon)),
+        level=Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
         reason=reason,
         asked=Price.spent(asked),
         told=Price.spent(told),

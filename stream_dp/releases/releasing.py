@@ -14,6 +14,7 @@ from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.keyring import KeyRing
+from stream_dp.releases.panes import Pane, Sums
 from stream_dp.releases.pieces import Change, leave, outdated, stored_buckets, table_rows
 from stream_dp.releases.pricing import price
 from stream_dp.releases.publication import Booking, Publisher
@@ -26,7 +27,7 @@ from stream_dp.windows.slots import Slots
 
 
 class Releasing:
-    """Releases the windows of the views of one partition, each once, in their order."""
+    """Releases the windows of the views of one partition, or the panes, each once, in their order."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Releasing:
         clearances: Clearances,
         arrivals: Arrivals,
         publisher: Publisher,
+        sums: Sums,
         *,
         slots: Slots,
         keys: KeyRing,
@@ -50,6 +52,7 @@ class Releasing:
             clearances: who may see what.
             arrivals: what has come of the windows that wait.
             publisher: makes the records.
+            sums: makes those of windows that are made of panes.
             slots: when they leave.
             keys: the secrets that coarser levels are derived from.
             entropy: source of fresh noise.
@@ -61,6 +64,7 @@ class Releasing:
         self._clearances = clearances
         self._arrivals = arrivals
         self._publisher = publisher
+        self._sums = sums
         self._slots = slots
         self._keys = keys
         self._entropy = entropy
@@ -101,9 +105,13 @@ class Releasing:
         if is_lost or isinstance(reserved, Overdraft):
             reason: Reason = "lost" if is_lost else "budget"
             asked = Cost.ZERO if is_lost else view.cost(finest)
-            row = WindowRow(refused=True, slot_ms=slot)
+            row = WindowRow(refused=True, slot_ms=slot, lost=is_lost)
             refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
-            leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
+            if view.window.made_of_panes is None:
+                leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
+            else:
+                leaving = self._sums.first(view, Pane(start, row), levels, refused.plan, ledger, rows)
+                leaving.append(self._publisher.refusal(view, start, levels, 1, refused))
             became = {"windows_lost" if is_lost else "windows_refused": 1}
             yield from self._store(view, start, row, leave(view, start, row, slot, leaving), [], rows, **became)
             return
@@ -121,7 +129,11 @@ class Releasing:
         self._accounts.keep(view, key, paid)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
-        leaving = self._publisher.releases(view, start, table, noise, row.given, levels, -1, booking)
+        if view.window.made_of_panes is None:
+            leaving = self._publisher.releases(view, start, table, noise, row.given, levels, -1, booking)
+        else:
+            leaving = self._sums.first(view, Pane(start, row, table), levels, booking.plan, paid, rows)
+            leaving.append(self._publisher.charge(view, start, table, row.given, levels, -1, booking))
         before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
         domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
         unknown = {} if domain is None else {"events_unknown": outside(domain, counts)}
@@ -148,7 +160,7 @@ class Releasing:
         """Store a window and let it leave; forget its counts in the table, and count what became of it."""
         mark = self._marks[view.name]
         mark.next_ms = view.window.shape.next(start)
-        mark.kept_ms = max(mark.kept_ms, start - view.window.retention_ms)
+        mark.kept_ms = max(mark.kept_ms, start - view.window.kept_ms)
         self._last_slots[view.name] = row.slot_ms
         self._arrivals.forget(view.name, start)
         counts = window_key(BUCKET, view.name, start)

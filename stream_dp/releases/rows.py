@@ -88,8 +88,18 @@ class Departure(msgspec.Struct, array_like=True):
     """How many; each stands in a row of its own."""
 
 
+class PaneSum(msgspec.Struct, array_like=True):
+    """The window that ends with a pane and is the sum of panes, as it was released."""
+
+    panes: int
+    """How many; 0: no window ends there."""
+    refused: bool = False
+    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    """Who has what of it."""
+
+
 class WindowRow(msgspec.Struct, array_like=True):
-    """A window that was released or refused: once this row is stored, its noise is never drawn again.
+    """A window that was released or refused, or a pane: once this row is stored, its noise is never drawn again.
 
     It has two entries for an audience at most, and its table and records stand in rows of their own.
     """
@@ -107,11 +117,22 @@ class WindowRow(msgspec.Struct, array_like=True):
     key_id: str = ""
     """The key that its table was sealed with (`keyring`); the table counts only with this row, so it is of the same
     draw. Empty where there is no table."""
+    lost: bool = False
+    """Whether it was refused because counts of it were lost."""
+    sum: PaneSum | None = None
+    """Of a pane: the window that ends with it."""
 
     @property
     def finest(self) -> int:
         """Index of the finest level that any audience has, -1 if none has any."""
         return max((given.level for given in self.given.values()), default=-1)
+
+    def level(self, audience: str) -> int:
+        """Index of the level that an audience has of all that is released of it; -1 if of some it has nothing."""
+        level = self.given.get(audience, NOTHING).level
+        if self.sum is None or not self.sum.panes or self.sum.refused:
+            return level
+        return min(level, self.sum.given.get(audience, NOTHING).level)
 
     def add(self, slot_ms: int, records: int) -> Departure:
         """Let so many records leave behind those that wait already, at a slot or later."""

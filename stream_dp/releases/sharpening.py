@@ -8,7 +8,8 @@ from stream_dp.accounting import Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.kinds.sealing import WindowNoise
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.pieces import Change, leave, stored_table
+from stream_dp.releases.panes import Pane, Sums
+from stream_dp.releases.pieces import Addressed, Change, leave, stored_table
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import NOTHING, WINDOW, Call, ClearanceRow, Given, WindowRow, charged_rows
@@ -19,16 +20,18 @@ from stream_dp.windows.keys import encode, window_key
 class Sharpening:
     """Sharpens windows of the views of one partition, as far as their ledgers can pay."""
 
-    def __init__(self, accounts: Accounts, publisher: Publisher, secrets: Mapping[str, bytes]) -> None:
+    def __init__(self, accounts: Accounts, publisher: Publisher, sums: Sums, secrets: Mapping[str, bytes]) -> None:
         """Set up the sharpening.
 
         Args:
             accounts: which ledger pays.
             publisher: makes the records.
+            sums: makes those of windows that are made of panes.
             secrets: by id, those that windows were sealed with.
         """
         self._accounts = accounts
         self._publisher = publisher
+        self._sums = sums
         self._secrets = secrets
 
     def sharpened(
@@ -43,6 +46,8 @@ class Sharpening:
     ) -> list[Change]:
         """The rows that give one audience one window at a finer level: reservation, records, window, charge.
 
+        Of a pane, what leaves is the window that ends with it, where that got finer. Nothing, if nothing is to leave.
+
         Args:
             view: the view.
             audience: the audience.
@@ -50,9 +55,33 @@ class Sharpening:
             clearance: the grant that is carried out, or what stands for one.
             start: start of the window, ms.
             row: the row of the window, whose key is not retired; changed in place.
-            rows: the partition's table.
+            rows: the partition's table, with what was changed before.
         """
-        slot = clearance.slot_ms
+        before, leaving, behind = list[Change](), list[Addressed](), list[Change]()
+        turned_down = clearance.open and row.turned_down.get(audience) == clearance.number
+        if row.given.get(audience, NOTHING).level < level and not turned_down:
+            before, leaving, behind = self._finer(view, audience, level, clearance, start, row, rows)
+        if row.sum is not None:
+            grant = clearance.number if clearance.open else None
+            plan, (_, ledger) = self._accounts.plan(view, start), self._accounts.of(view, start)
+            last = Pane(start, row)
+            leaving = [*self._sums.again(view, last, audience, level, grant, plan, ledger, rows), *leaving]
+        if not leaving:
+            return []
+        left = leave(view, start, row, clearance.slot_ms, leaving)
+        return [*before, *left, (window_key(WINDOW, view.name, start), encode(row)), *behind]
+
+    def _finer(
+        self,
+        view: ViewPlan,
+        audience: str,
+        level: int,
+        clearance: ClearanceRow,
+        start: int,
+        row: WindowRow,
+        rows: Rows,
+    ) -> tuple[list[Change], list[Addressed], list[Change]]:
+        """What comes before the window's row, what is to leave, of a pane only the entry, and what comes behind."""
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
@@ -60,24 +89,26 @@ class Sharpening:
         cost = difference(view, table, finest, max(finest, level))
         room = self._accounts.room(view, start)
         reserved = reserve(ledger, str(call), cost, room)
-        at = window_key(WINDOW, view.name, start)
+        levels, revision = {audience: level}, given.revision + 1
         if isinstance(reserved, Overdraft):
             left = self._accounts.left(view, start)
             refused = Booking(self._accounts.plan(view, start), ledger, left, room, cost)
+            row.turned_down[audience] = clearance.number
+            if row.sum is not None:
+                return [], [self._publisher.refusal(view, start, levels, revision, refused)], []
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
-            revision = given.revision + 1
-            leaving = self._publisher.refusals(view, start, {audience: level}, revision, own, refused)
-            row.turned_down[audience] = clearance.number
-            return [*leave(view, start, row, slot, leaving), (at, encode(row))]
+            return [], self._publisher.refusals(view, start, levels, revision, own, refused), []
         noise = WindowNoise(view.noise_name(start), self._secrets[row.key_id])
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares, view=view.name)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
-        row.given[audience] = Given(given.revision + 1, level)
+        row.given[audience] = Given(revision, level)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, cost, shares)
-        leaving = self._publisher.releases(view, start, table, noise, row.given, {audience: level}, finest, booking)
-        before += leave(view, start, row, slot, leaving)
-        return [*before, (at, encode(row)), *charged_rows(key, paid)]
+        if row.sum is None:
+            leaving = self._publisher.releases(view, start, table, noise, row.given, levels, finest, booking)
+        else:
+            leaving = [self._publisher.charge(view, start, table, row.given, levels, finest, booking)]
+        return before, leaving, charged_rows(key, paid)

@@ -32,7 +32,10 @@ async def read_published(
         BrokerError: the cluster does not answer.
         StateError: a topic holds a record that is none of ours.
     """
-    places = {topic(view.name, audience): (view.name, audience) for view in views for audience in view.audiences}
+    plans = {view.name: view for view in views}
+    places = {
+        topic(view.name, audience): (view.name, audience) for view in plans.values() for audience in view.audiences
+    }
     found: dict[str, set[Shown]] = {view: set() for view, _ in places.values()}
     if not places:
         return found
@@ -44,5 +47,5 @@ async def read_published(
             what = outline(record.value)
         except StateError as error:
             raise StateError(f"topic {record.topic}, offset {record.offset}: {error}") from None
-        found[view].add(Shown(audience, what.window.start_ms, what.revision, what.type == "refusal"))
+        found[view].add(Shown.of(plans[view], audience, what))
     return found

@@ -93,3 +93,25 @@ class Rows(Protocol):
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows with `first <= key < last`, in key order; of many, the later ones are read when they are asked for."""
+
+
+class Ahead:
+    """Rows as they will stand after changes that are still to be committed; a scan passes those over."""
+
+    def __init__(self, rows: Rows, changed: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Set up.
+
+        Args:
+            rows: the rows as they stand.
+            changed: what changes, in order; of None is deleted.
+        """
+        self._changed = dict(changed)
+        self._rows = rows
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value that the row will have."""
+        return self._changed[key] if key in self._changed else self._rows.get(key)
+
+    def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """As the rows stand now."""
+        return self._rows.scan(first, last)

@@ -276,7 +276,7 @@ class Desk:
             if not message.topic.startswith("shop.releases."):
                 continue
             (*_, view, audience), what = message.topic.split("."), outline(message.value or b"")
-            shown = Shown(audience, what.window.start_ms, what.revision, what.type == "refusal")
+            shown = Shown.of(self.plan.views[view], audience, what)
             found.setdefault(view, []).append(shown)
         return found
 

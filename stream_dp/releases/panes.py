@@ -1,0 +1,199 @@
+"""Windows that are sums of panes: what is released at the end of a pane, and again when its panes got sharper.
+
+A pane is counted, noised, charged and sealed like a window that tumbles, and its row and its table are as those. What
+readers get is the window that ends with it: the sum of what its panes show, all read at the finest level that the
+audience has of every one. That is computed from readings that are paid for, so it costs nothing more, whatever windows
+overlap and however long they are.
+
+The window's row is that of its last pane: with it, the window is released, and later released again. It says of how
+many panes the window is, so that a view may go on with windows of another length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stream_dp.accounting import Cost, Ledger
+from stream_dp.config.plan import LedgerPlan, ViewPlan
+from stream_dp.kinds.sealing import SealedTable, WindowNoise
+from stream_dp.records.models import Reason
+from stream_dp.releases.pieces import Addressed, stored_table
+from stream_dp.releases.publication import Publisher, account, coarse_to_fine, refusal_record, release_record
+from stream_dp.releases.rows import NOTHING, Given, PaneSum, WindowRow, stored_window
+from stream_dp.windows.effects import Rows
+
+
+class Pane(NamedTuple):
+    """A pane of a window."""
+
+    start_ms: int
+    row: WindowRow
+    table: SealedTable | None = None
+    """Where it is not stored yet."""
+
+
+class _Window(NamedTuple):
+    """A window, and the ledger that paid for its last pane."""
+
+    view: ViewPlan
+    panes: Sequence[Pane]
+    plan: LedgerPlan
+    ledger: Ledger
+
+    def level(self, audience: str) -> int:
+        """The finest level that an audience has of every pane, -1 if it has nothing of one."""
+        return min(pane.row.given.get(audience, NOTHING).level for pane in self.panes)
+
+    def counts_beyond(self, audience: str, level: int) -> Cost:
+        """What the counts of all panes cost at a level beyond what an audience has of them."""
+        had = [pane.row.given.get(audience, NOTHING).level for pane in self.panes]
+        costs = [self.view.counts(max(level, one)) for one in had]
+        return sum(costs, Cost.ZERO) - sum((self.view.counts(one) for one in had if one >= 0), Cost.ZERO)
+
+
+class Sums:
+    """Makes the records of windows that are sums of panes."""
+
+    def __init__(self, publisher: Publisher, secrets: Mapping[str, bytes]) -> None:
+        """Set up.
+
+        Args:
+            publisher: addresses the records.
+            secrets: by id, the keys that panes were sealed with, without those that are retired.
+        """
+        self._publisher = publisher
+        self._secrets = secrets
+
+    def first(
+        self, view: ViewPlan, last: Pane, levels: Mapping[str, int], plan: LedgerPlan, ledger: Ledger, rows: Rows
+    ) -> list[Addressed]:
+        """The records of the window that ends with a pane, if one does; the pane's row is told of it.
+
+        There is none before the view has all panes of a window, nor where one of them is stored no longer. An audience
+        that has nothing of one of the panes gets no record.
+
+        Args:
+            view: the view.
+            last: the pane, released or refused just now.
+            levels: what the audiences may see.
+            plan: of the ledger that paid for the pane.
+            ledger: that ledger, behind it.
+            rows: the partition's table, with the panes before it.
+        """
+        count = self._ends(view, last.start_ms)
+        panes = [*self._before(view, last.start_ms, count, rows), last]
+        reason = self._refusal(panes)
+        last.row.sum = PaneSum(count if len(panes) == count else 0, refused=reason is not None)
+        if not last.row.sum.panes:
+            return []
+        window = _Window(view, panes, plan, ledger)
+        records: list[Addressed] = []
+        for audience in coarse_to_fine(levels):
+            if reason is not None:
+                asked = view.cost(max(levels.values())) * count
+                records += self._refused(window, audience, levels[audience], 1, asked, reason)
+            elif (level := window.level(audience)) >= 0:
+                last.row.sum.given[audience] = Given(1, level)
+                records += self._release(window, audience, last.row.sum.given[audience], rows)
+        return records
+
+    def again(
+        self,
+        view: ViewPlan,
+        last: Pane,
+        audience: str,
+        asked: int,
+        grant: int | None,
+        plan: LedgerPlan,
+        ledger: Ledger,
+        rows: Rows,
+    ) -> list[Addressed]:
+        """The next revision of the window that ends with a pane, if the audience has all its panes finer now.
+
+        Args:
+            view: the view.
+            last: the pane; its row is told of the revision.
+            audience: who may see more.
+            asked: index of the level that it may see.
+            grant: the number of the grant that is carried out, None where there is none: if the ledger did not pay for
+                one of the panes then, the record is a refusal.
+            plan: of the ledger that pays for the pane.
+            ledger: that ledger, behind what was paid for the pane.
+            rows: the partition's table, with what was changed before.
+        """
+        released = last.row.sum
+        if released is None or not released.panes or released.refused:
+            return []
+        panes = [*self._before(view, last.start_ms, released.panes, rows), last]
+        given = released.given.get(audience, NOTHING)
+        if len(panes) < released.panes or self._refusal(panes) is not None or given.level >= asked:
+            return []
+        window = _Window(view, panes, plan, ledger)
+        if (level := window.level(audience)) > given.level:
+            released.given[audience] = Given(given.revision + 1, level)
+            return self._release(window, audience, released.given[audience], rows)
+        if grant is None or all(pane.row.turned_down.get(audience) != grant for pane in panes):
+            return []
+        last.row.turned_down[audience] = grant
+        return self._refused(
+            window, audience, asked, given.revision + 1, window.counts_beyond(audience, asked), "budget"
+        )
+
+    @staticmethod
+    def _ends(view: ViewPlan, start_ms: int) -> int:
+        """Of how many panes the window is that ends with one; 0 if none ends there."""
+        shape, windows = view.window.shape, view.window.made_of_panes
+        if windows is None:
+            return 0
+        first = shape.end(start_ms) - windows.length_ms
+        return view.window.panes if windows.start_of(first) == first else 0
+
+    @staticmethod
+    def _before(view: ViewPlan, start_ms: int, panes: int, rows: Rows) -> list[Pane]:
+        """The panes of a window before its last, oldest first, as far as they are stored."""
+        starts = [view.window.shape.next(start_ms, -back) for back in range(panes - 1, 0, -1)]
+        found = [(start, stored_window(view.name, start, rows)) for start in starts]
+        return [Pane(start, row) for start, row in found if row is not None]
+
+    def _refusal(self, panes: Sequence[Pane]) -> Reason | None:
+        """Why a window has no release, from its panes; with a key that is retired a pane cannot be read any more."""
+        if any(pane.row.lost or (not pane.row.refused and pane.row.key_id not in self._secrets) for pane in panes):
+            return "lost"
+        return "budget" if any(pane.row.refused for pane in panes) else None
+
+    def _release(self, window: _Window, audience: str, given: Given, rows: Rows) -> list[Addressed]:
+        view, panes = window.view, window.panes
+        tables = [pane.table or stored_table(view.name, pane.start_ms, rows) for pane in panes]
+        noises = [WindowNoise(view.noise_name(pane.start_ms), self._secrets[pane.row.key_id]) for pane in panes]
+        held = [view.spent(table, pane.row.given[audience].level) for pane, table in zip(panes, tables, strict=True)]
+        record = release_record(
+            view,
+            audience=audience,
+            level=given.level,
+            start_ms=panes[0].start_ms,
+            revision=given.revision,
+            fields=view.kind.read_sum(list(zip(tables, noises, strict=True)), given.level),
+            held=sum(held, Cost.ZERO),
+            told=window.ledger.readers.get(audience, Cost.ZERO),
+            ledger=account(window.plan, panes[-1].start_ms),
+            panes=len(panes),
+        )
+        return self._publisher.addressed(record)
+
+    def _refused(
+        self, window: _Window, audience: str, level: int, revision: int, asked: Cost, reason: Reason
+    ) -> list[Addressed]:
+        record = refusal_record(
+            window.view,
+            audience=audience,
+            level=level,
+            start_ms=window.panes[0].start_ms,
+            revision=revision,
+            asked=Cost.ZERO if reason == "lost" else asked,
+            told=window.ledger.readers.get(audience, Cost.ZERO),
+            ledger=account(window.plan, window.panes[-1].start_ms),
+            reason=reason,
+            panes=len(window.panes),
+        )
+        return self._publisher.addressed(record)

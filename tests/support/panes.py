@@ -1,0 +1,141 @@
+"""Windows that are made of panes: a small shop, and what should be published of it, worked out anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.kinds.sealing import Sealing, WindowNoise, read_counts
+from stream_dp.records.codec import AnyRecord, topic_key
+from stream_dp.records.codec import decode as decode_record
+from stream_dp.records.models import Refusal
+from stream_dp.releases.rows import ledger_key, read_ledgers
+from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
+
+LIST = ["cart", "help", "home", "rare"]
+CATALOGUE = (
+    ONLY_PAGES,
+    ("kind: histogram", f"kind: catalogue\n    catalogue: [{', '.join(LIST)}]"),
+    ('    delta: "1/100"\n', ""),
+)
+COUNTS: Sequence[Mapping[str, int]] = [
+    {"home": 40, "cart": 12, "rare": 1},
+    {},
+    {"home": 9},
+    {"home": 30, "cart": 30, "unlisted": 7},
+    {"cart": 5},
+    {"home": 2},
+    {"help": 3, "rare": 2},
+    {"home": 1},
+]
+
+
+def paned(size: int, step: int, *changes: tuple[str, str]) -> Plan:
+    """The shop with one view, a catalogue in panes of a second."""
+    return plan(*CATALOGUE, ("{size: 1s,", f"{{size: {size}s, step: {step}s, pane: 1s,"), *changes)
+
+
+def counts_at(view: ViewPlan, start: int, level: int, counts: Mapping[str, int]) -> list[int]:
+    """What a pane shows of every listed key at a level, from its exact counts and the keyed entropy."""
+    noise = WindowNoise(view.noise_name(start), KEY)
+    table = view.kind.seal({key: count for key, count in counts.items() if key in LIST}, Sealing(noise, keyed, {}))
+    return read_counts(table, view.levels, [level], noise)[0]
+
+
+@dataclass
+class PaneOracle:
+    """What an audience should have in the end: panes at levels, and the windows that are their sums.
+
+    Attributes:
+        levels: by start of a pane, the level that the audience has of it; none of a pane that was refused.
+        counts: by start of a pane, its exact counts.
+    """
+
+    view: ViewPlan
+    levels: Mapping[int, int]
+    counts: Mapping[int, Mapping[str, int]]
+    reason: str = field(default="budget")
+
+    def window(self, starts: Sequence[int]) -> dict[str, object]:
+        """What the newest record of the window that is made of some panes says."""
+        if any(start not in self.levels for start in starts):
+            return {"type": "refusal"}
+        level = min(self.levels[start] for start in starts)
+        columns = [counts_at(self.view, start, level, self.counts[start]) for start in starts]
+        held = sum((self.view.counts(self.levels[start]) for start in starts), Cost.ZERO)
+        return {
+            "type": "release",
+            "level": self.view.levels[level].name,
+            "items": dict(zip(LIST, map(sum, zip(*columns, strict=True)), strict=True)),
+            "held": held,
+        }
+
+
+def said(record: AnyRecord) -> dict[str, object]:
+    """The same of a record."""
+    if isinstance(record, Refusal):
+        return {"type": "refusal"}
+    items = {entry.item: entry.count for entry in record.items}
+    return {"type": "release", "level": record.level.name, "items": items, "held": record.held.cost}
+
+
+def newest_windows(records: Iterable[AnyRecord]) -> dict[tuple[int, int], AnyRecord]:
+    """By start and end, the record that holds: the newest release, a refusal where there is none."""
+    found: dict[tuple[int, int], AnyRecord] = {}
+    for record in records:
+        window = record.window.start_ms, record.window.end_ms
+        if not isinstance(record, Refusal) or window not in found:
+            found[window] = record
+    return found
+
+
+def give_all(desk: Desk, starts: Iterable[int]) -> None:
+    """Give the counts of panes."""
+    for start in starts:
+        desk.give("pages", start, COUNTS[start // 1000])
+
+
+class PaneAuditor:
+    """At every point: what was published of panes, in windows however they overlap, is paid for; bytes never change."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._seen = 0
+        self._bytes: dict[tuple[str, bytes | None, int, str, object], bytes] = {}
+        self._revisions: dict[tuple[str, str, int, int], int] = {}
+        self.finest: dict[int, int] = {}
+        """By start of a pane, the finest level that was published of it to anyone."""
+
+    def __call__(self) -> None:
+        sent = [*self._desk.machine.sent[self._seen :]]
+        self._seen += len(sent)
+        view = self._desk.plan.views["pages"]
+        names = [level.name for level in view.levels]
+        for message in sent:
+            if not message.topic.startswith("shop.releases."):
+                continue
+            record = decode_record(message.value or b"")
+            assert message.key == topic_key(record)
+            same = message.topic, message.key, record.revision, record.level.name, record.told
+            assert self._bytes.setdefault(same, message.value or b"") == message.value, "a record came with other bytes"
+            window = record.window.start_ms, record.window.end_ms
+            assert record.revision >= self._revisions.get((message.topic, record.type, *window), 0)
+            self._revisions[message.topic, record.type, *window] = record.revision
+            if not isinstance(record, Refusal):
+                for start in range(*window, view.window.shape.length_ms):
+                    self.finest[start] = max(names.index(record.level.name), self.finest.get(start, -1))
+        shown: dict[bytes, Cost] = {}
+        for start, level in self.finest.items():
+            key = ledger_key(view, start)
+            shown[key] = shown.get(key, Cost.ZERO) + view.cost(level)
+        ledgers = read_ledgers(self._desk.machine.rows.items())
+        for key, cost in shown.items():
+            assert cost <= sum(ledgers[key].reserved.values(), ledgers[key].spent), "more was published than is charged"
+
+
+def audited(desk: Desk) -> Desk:
+    """A desk whose panes are audited at every point."""
+    desk.machine.watch = PaneAuditor(desk)
+    return desk
