@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from stream_dp.agents.control import control
 from stream_dp.agents.ingest import ingest
 from stream_dp.agents.merge import merge
-from stream_dp.agents.rekey import rekey
 from stream_dp.agents.release import release
 from stream_dp.agents.sharpen import sharpen
 from stream_dp.runtime.host import Agent
 
 AGENTS: Mapping[str, Agent] = {
-    "rekey": rekey,
     "ingest": ingest,
     "merge": merge,
     "release": release,
@@ -25,4 +23,4 @@ AGENTS: Mapping[str, Agent] = {
 }
 """By the name under which the worker registers them."""
 
-__all__ = ["AGENTS", "control", "ingest", "merge", "rekey", "release", "sharpen"]
+__all__ = ["AGENTS", "control", "ingest", "merge", "release", "sharpen"]

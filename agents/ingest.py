@@ -1,4 +1,4 @@
-"""Counts the events of the sources where they are keyed by user; ticks close windows by the wall clock."""
+"""Counts the events of the sources, or first passes them on to their users; ticks close windows by the wall clock."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from stream_dp.windows.keys import decode
 async def ingest(stream: Any, host: Host) -> None:
     table = host.tables[COUNTS]
     async for chunk in host.chunks(stream):
+        if chunk.topic in host.rekeyed:
+            rekeyer = await host.rekeyer(chunk.topic, chunk.partition)
+            await host.carry_out(rekeyer.chunk(chunk.records, chunk.now_ms), table, chunk.partition)
+            continue
         if chunk.topic != host.topics.ticks:
             counter = await host.counter(chunk.topic, chunk.partition)
             step = counter.chunk(chunk.records, chunk.now_ms)
             await host.carry_out(step, table, chunk.partition, threaded=counter.takes_long)
             continue
         ticks = [decode(Tick, value or b"") for value in chunk.values]
-        for topic, counter in (await host.counters_of(chunk.partition)).items():
+        for topic, one in (await host.parts_of(chunk.partition)).items():
             if times_ms := [tick.now_ms for tick in ticks if topic in tick.ends]:
-                await host.carry_out(counter.ticks(times_ms), table, chunk.partition, threaded=True)
-            for view, from_ms in [tick.recall for tick in ticks if tick.recall is not None]:
+                await host.carry_out(one.ticks(times_ms), table, chunk.partition, threaded=True)
+        for view, from_ms in [tick.recall for tick in ticks if tick.recall is not None]:
+            for counter in (await host.counters_of(chunk.partition)).values():
                 await host.carry_out(counter.recall(view, from_ms), table, chunk.partition)

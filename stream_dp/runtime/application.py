@@ -21,7 +21,7 @@ from stream_dp.runtime.membership import Assignor, instance_id
 from stream_dp.runtime.outage import Outage
 from stream_dp.runtime.recovery import PatientRecovery
 from stream_dp.runtime.tables import DurableTable
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of, sources_of
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.windows.sizes import BATCH_BYTES
 
 CHUNK_RECORDS = 10_000
@@ -131,18 +131,15 @@ def register_agents(app: App, plan: Plan, agents: Mapping[str, Callable[[Any, H]
         agents: by name; an agent is an async function of a stream and the host.
         host: what the agents are given beside their streams.
     """
-    topics, rekeyed = Topics.of(plan), rekeyed_of(plan)
+    topics = Topics.of(plan)
     inputs = {
-        "rekey": [*rekeyed, topics.ticks] if rekeyed else [],
-        "ingest": [*counted_in(plan), topics.ticks],
+        "ingest": [*{**sources_of(plan), **counted_in(plan)}, topics.ticks],
         "merge": [topics.partials],
         "release": [topics.merged],
         "sharpen": [topics.orders],
         "control": [topics.control],
     }
     for name, names in inputs.items():
-        if not names:
-            continue
         body = agents[name]
 
         def agent(stream: Any, body: Callable[[Any, H], Any] = body) -> Any:

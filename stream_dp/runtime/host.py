@@ -73,6 +73,7 @@ class Host:
         counters: what was counted since the start of the worker.
         balances: what its ledgers have left, by what was published.
         clock_ms: the wall clock.
+        rekeyed: the sources that are not keyed by user, by topic.
         outboxes: what waits to be published (`stream_dp.runtime.slots`), by partition and the
             owner as whom it was loaded.
         outboxes_changed: set when more waits.
@@ -113,7 +114,8 @@ class Host:
         self._client = client
         self._accept_loss = accept_loss
         self._sources = list(counted_in(plan))
-        self._rekeyed = rekeyed_of(plan)
+        self.rekeyed = rekeyed_of(plan)
+        self._read: dict[TP, int] = {}
         self._rekeyers: dict[tuple[str, int], Rekeyer] = {}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
         self._mergers: dict[int, BucketMerger] = {}
@@ -142,14 +144,13 @@ class Host:
         Raises:
             StateError: a chunk was lost between the consumer and the stream.
         """
-        read: dict[TP, int] = {}
         async for event in stream.noack().events():
             message = event.message
             tp, batch = message.tp, message.value
-            if batch.before is not None and read.get(tp) != batch.before:
+            if batch.before is not None and self._read.get(tp) != batch.before:
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
             yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
-            read[tp] = message.offset
+            self._read[tp] = message.offset
             await stream.ack(event)
 
     # -- the parts of a partition -----------------------------------------------------------------------------
@@ -169,9 +170,10 @@ class Host:
             self._counters[key] = counter
         return self._counters[key]
 
-    async def rekeyers_of(self, partition: int) -> dict[str, Rekeyer]:
-        """The rekeyers of a partition of every source that is not keyed by user, by topic, loaded."""
-        return {topic: await self.rekeyer(topic, partition) for topic in self._rekeyed}
+    async def parts_of(self, partition: int) -> dict[str, Rekeyer | PartitionCounter]:
+        """Whatever reads a partition of a source, or counts it, by topic, loaded."""
+        rekeyers = {topic: await self.rekeyer(topic, partition) for topic in self.rekeyed}
+        return {**rekeyers, **await self.counters_of(partition)}
 
     async def rekeyer(self, topic: str, partition: int) -> Rekeyer:
         """The rekeyer of a source partition, loaded."""
@@ -185,7 +187,7 @@ class Host:
     def has_loaded(self, partition: int) -> bool:
         """Whether every part of a partition has read what is stored, and found nothing wrong with it."""
         counters = all((topic, partition) in self._counters for topic in self._sources)
-        rekeyers = all((topic, partition) in self._rekeyers for topic in self._rekeyed)
+        rekeyers = all((topic, partition) in self._rekeyers for topic in self.rekeyed)
         return counters and rekeyers and partition in self._mergers and partition in self._engines
 
     def counted_to(self) -> Mapping[TP, int]:
@@ -202,7 +204,7 @@ class Host:
             PartitionLostError: the partition has changed hands.
         """
         rows, behind = self.tables[COUNTS].rows(partition), {}
-        for source in self._rekeyed.values():
+        for source in self.rekeyed.values():
             topic, stored = self.topics.rekeyed(source.name), rows.get(MARKER + text(source.name))
             life, offset = (0, 0) if stored is None else place_behind(decode(Marker, stored).offset)
             if life == self._factory.life(topic):

@@ -121,6 +121,38 @@ async def test_planted_count_is_gone_from_files_at_once_and_from_topics_within_t
         assert files_with(worker.data_dir, secrets) == set()
 
 
+@pytest.mark.slow
+async def test_re_keyed_events_are_gone_from_the_topic_and_from_the_broker_once_they_are_counted(
+    kafka: str, kafka_folder: Path, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    secret = [USER.encode()]
+    changes = (("user: user, time", "key: user, time"), ("erase_within: 20s", "erase_within: 10s"))
+    async with application(visits(*changes), tmp_path / "app", broker=kafka) as app:
+        (view,) = app.plan.views.values()
+        start, topic = view.window.first_ms, Topics.of(app.plan).rekeyed("visits")
+        assert start is not None
+        worker = spawn(app, "state")
+        worker.start()
+        await app.publish([Event(f"{USER}{number}", PAGE, start + number) for number in range(30)])
+        counted = time.monotonic()
+        await app.eventually(lambda: holds(app, Topics.of(app.plan).changelog(COUNTS), secret))
+        within_s = app.plan.erase_within_ms / 1000 - (time.monotonic() - counted)
+        await gone(lambda: topics_with(app, [topic], secret), within_s)
+        if localkafka.external_broker() is None:
+            logs = kafka_folder / "data"
+            places = [logs / f"{topic}-{partition}" for partition in range(3)]
+            assert all(place.is_dir() for place in places)
+
+            async def in_files() -> set[str]:
+                found = [await asyncio.to_thread(files_with, place, secret) for place in places]
+                return set().union(*found)
+
+            await gone(in_files, FILES_SECONDS)
+        await app.publish([Watermark(start + MINUTE + 10_000)])
+        await app.wait_for_releases(view.name, 1)
+        assert await asyncio.to_thread(worker.terminate) == 0
+
+
 async def holds(app: Application, topic: str, secrets: Iterable[bytes]) -> bool:
     """Whether a topic holds any of the secrets."""
     return bool(await topics_with(app, [topic], secrets))

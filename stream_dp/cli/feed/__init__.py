@@ -178,7 +178,7 @@ def _columns(
     """
     user = user or source.user_field or source.key_field
     if user is None:
-        raise ConfigError([Fault("--user", f"name the column of the user; source {source.name} names no field of it")])
+        raise ConfigError([Fault("--user", f"name the column of the user; source {source.name} has no `user` field")])
     items = list(dict.fromkeys(view.item_field for view in views))
     return Columns(user, time or source.time_field or "", time_format or source.time_unit, items, everything)
 

@@ -113,6 +113,20 @@ def test_what_is_wrong_with_fields_is_told_by_their_names(
     assert said in " ".join(run(file, "--sample").stdout.split())
 
 
+def test_a_source_that_is_not_keyed_by_user_is_read_by_the_field_of_the_user(file: Path, log: MemoryLog) -> None:
+    text = file.read_text().replace("user: user, time", "key: $.visitor.id, time")
+    file.write_text(text, encoding="utf-8")
+    for number in range(300):
+        visitor = {"id": f"zelda{number % 150}"} if number % 3 else {"name": "zelda"}
+        value = {"visitor": visitor, "page": f"/cellar-door/{number // 150}", "at": wall_clock_ms()}
+        log.append("site.visits", number % 3, None, json.dumps(value).encode())
+    said = " ".join(run(file, "--sample").stdout.split())
+    assert "site-pages 200 66.7 % counted" in said
+    assert "missing_field (100 of 300 records): field '$.visitor.id' (sources.visits.key) is not there" in said
+    assert "'name'" not in said  # whose records these are nobody can tell
+    assert "partitioner" not in said.partition("sample of source")[2]
+
+
 def test_a_key_that_another_field_repeats_names_that_field(file: Path, log: MemoryLog) -> None:
     (view,) = plan_from(file.read_text(), file.parent / "plan").views.values()
     place = partitioner(view.source)

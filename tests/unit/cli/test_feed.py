@@ -129,6 +129,14 @@ def test_rows_with_rows_inside_become_events_of_paths_and_lists(
     assert fed == [(row["at"], row["user"], row["page"], ["a"]) for row in ROWS]
 
 
+def test_rows_for_a_source_with_a_key_bear_the_user_in_its_field(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    file = application(tmp_path, "ms", "wall", ("user: user", "key: $.who.id"))
+    said = call("feed", file, "--from", table(tmp_path, ROWS), "--user", "user")
+    assert said.code == 0, said.err
+    fed = sorted((at["at"], at["who"]["id"], at["page"]) for at in events(log))
+    assert fed == [(row["at"], row["user"], row["page"]) for row in ROWS]
+
+
 def test_a_flat_column_may_bear_the_path_of_its_field(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     rows = [{"who": row["user"], "$.page.id": row["page"], "at": row["at"]} for row in ROWS]
     file = application(tmp_path, "ms", "wall", *NESTED[:2], ("item: page", "item: $.page.id"))

@@ -265,6 +265,11 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             "event; or items, a field that is a list of them",
         ),
         (
+            ("topic: flights,", "topic: flights, key: tailnum,"),
+            "sources.flights.user: stands beside key, with which the keys of the records are not looked at: there is "
+            "nothing for it to repeat; leave it out",
+        ),
+        (
             ("item: dest\n    kind: topk", "items: dest\n    kind: topk"),
             "sources.flights: no event can have both of the fields 'dest' and 'dest' that the source and its views "
             "read: what is a text has no fields in it, and is no list",

@@ -53,6 +53,12 @@ def test_worker_may_do_what_it_does_and_nothing_to_the_cluster() -> None:
     }
 
 
+def test_worker_deletes_records_of_the_topic_of_re_keyed_events_and_of_no_other() -> None:
+    rekeyed = worker_rights(plan(("partitions: 1", "key: user, partitions: 1")), "User:w")
+    topic = ("topic", "shop-rekeyed-visits")
+    assert listed(rekeyed) == listed(worker_rights(SHOP, "User:w")) | {topic: ("Read", "Write", *MAKES, "Delete")}
+
+
 def test_worker_reads_lists_that_stand_in_topics() -> None:
     of_a_list = "kind: histogram\n", "kind: catalogue\n    catalogue: {topic: list}\n"
     listed_plan = plan(of_a_list, ('    delta: "1/100"\n', ""))

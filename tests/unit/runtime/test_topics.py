@@ -68,6 +68,17 @@ def test_segment_and_cleaning_take_half_of_the_stated_time(
     assert int(config["segment.ms"]) == int(config["max.compaction.lag.ms"]) == quarter
 
 
+def test_no_time_and_no_size_deletes_re_keyed_events(visits: Callable[..., str], tmp_path: Path) -> None:
+    plan = plan_from(visits(("user: user, time", "key: user, time")), tmp_path)
+    topics = Topics.of(plan)
+    spec = next(spec for spec in topics.all(plan) if spec.name == topics.rekeyed("visits"))
+
+    assert spec.partitions == plan.partitions
+    assert spec.config["cleanup.policy"] == "delete"
+    assert (spec.config["retention.ms"], spec.config["retention.bytes"]) == ("-1", "-1")
+    assert int(spec.config["segment.ms"]) == plan.erase_within_ms // 4
+
+
 def test_places_of_buckets_and_ledgers_never_move() -> None:
     """Recorded: another place would leave the counts of a running application where nobody looks for them."""
     topics = Topics("app", 8, 60_000, TopicsPlan())

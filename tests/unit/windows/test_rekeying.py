@@ -18,12 +18,13 @@ import pytest
 
 from stream_dp.windows.count_rows import Marker
 from stream_dp.windows.effects import Message, Step
-from stream_dp.windows.events import KeyReader
+from stream_dp.windows.events import EventDecoder, KeyReader
 from stream_dp.windows.keys import decode, encode
 from stream_dp.windows.merge_rows import Partial
 from stream_dp.windows.open_windows import Shelf
 from stream_dp.windows.rekeyed import RekeyedCounter, place_behind
 from stream_dp.windows.rekeying import MOST_BYTES, Parcel, Rekeyer, RekeyMarker, rekey_key
+from stream_dp.windows.rekeying import Entry as Sent
 from stream_dp.windows.sizes import MESSAGE_BYTES
 from tests.support.counting import (
     FORM,
@@ -69,8 +70,6 @@ def rekeyer(at: int) -> Rekeyer:
 def users_counter(
     at: int, life: int = 1, shelves: Callable[[], Shelf] | None = None, memory: int = 1 << 30
 ) -> RekeyedCounter:
-    from stream_dp.windows.events import EventDecoder
-
     return RekeyedCounter(
         "visits",
         at,
@@ -232,8 +231,6 @@ def test_crashes_repetitions_and_former_owners_change_nothing_in_many_more_cases
 
 
 def parcel(at: int, offset: int, lane: int, *entries: Entry, now: int = 5, ticks: Sequence[int] = ()) -> Entry:
-    from stream_dp.windows.rekeying import Entry as Sent
-
     events = [Sent(one.offset, one.timestamp, one.key or b"", one.value or b"") for one in entries if one.value]
     marks = [(one.offset, int(one.headers[0][1])) for one in entries if not one.value]
     return Entry(offset, None, encode(Parcel(lane, now, events, marks, list(ticks))))
@@ -295,3 +292,24 @@ def test_a_partial_bears_the_time_of_the_tick_that_was_heard_last() -> None:
     machine.carry_out(one.chunk([parcel(0, at, at, ticks=[13 + at]) for at in (0, 1, 2)], 0))
     closed = {decode(Partial, m.value or b"").closed_ms for m in machine.sent if m.topic == PARTIALS}
     assert closed == {15}
+
+
+def test_time_in_which_nobody_was_there_is_no_idle_time_of_a_partition_and_a_repeated_tick_is_none() -> None:
+    machine, one = Machine(), users_counter(0)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([parcel(0, at, at, watermark(0, 4), ticks=[5]) for at in range(3)], 0))
+    machine.carry_out(one.chunk([parcel(0, 3 + at, at, ticks=[5, 70_005, 5]) for at in range(3)], 0))
+    assert handed_on(machine.sent).get("event") is None
+    machine.carry_out(one.chunk([parcel(0, 6 + at, at, ticks=[70_012]) for at in range(3)], 0))
+    assert handed_on(machine.sent)["event"] == {0: {}}
+
+
+def test_windows_close_one_after_another_though_a_partition_lags() -> None:
+    machine, one = Machine(), users_counter(0)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([parcel(0, 0, 0, watermark(0, 40), now=50)], 0))
+    machine.carry_out(one.chunk([parcel(0, 1, 1, watermark(0, 15), now=50)], 0))
+    machine.carry_out(one.chunk([parcel(0, 2, 2, watermark(0, 40), now=50)], 0))
+    machine.carry_out(one.chunk([parcel(0, 3, 1, watermark(1, 30), now=45)], 0))
+    sent = [decode(Partial, m.value or b"") for m in machine.sent if m.topic == PARTIALS]
+    assert {(p.start_ms, p.closed_ms) for p in sent} == {(0, 50), (10, 50)}
