@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.testing import application
 from tests.support.crew import Crew, Member
-from tests.support.visits import RICH, TOP, WITNESSED, Stream
+from tests.support.visits import PAGES, RICH, TOP, WITNESSED, Stream
 
 pytestmark = pytest.mark.broker
 
@@ -25,8 +25,9 @@ def setting(kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any, 
     """Makes an application whose every count can be checked, its stream, and workers that do not run yet."""
 
     @asynccontextmanager
-    async def make(workers: int = 2) -> AsyncIterator[tuple[Stream, Crew]]:
-        async with application(visits(("views:\n", "views:" + TOP), *WITNESSED, *RICH), tmp_path, broker=kafka) as app:
+    async def make(*changes: tuple[str, str], workers: int = 2) -> AsyncIterator[tuple[Stream, Crew]]:
+        text = visits(("views:\n", "views:" + TOP), *WITNESSED, *RICH, *changes)
+        async with application(text, tmp_path, broker=kafka) as app:
             proxies = [proxied() for _ in range(workers)]
             members = [Member(spawn(app, f"w{at}", proxy=proxy, trap="any"), proxy) for at, proxy in enumerate(proxies)]
             async with Crew(members) as crew:
@@ -147,6 +148,34 @@ async def test_what_was_on_its_way_from_a_former_owner_does_no_harm_when_it_arri
 
         await stream.go_on(4)
         await stream.wait_until_shown()  # by the other one: every window needs all partitions
+        await let_go(former, how)
+        await stream.go_on(4)
+        await stream.wait_until_shown()
+
+        await everybody_anew(stream, crew, other)
+        await assert_all_is_right(stream, crew)
+
+
+REKEYED = (
+    ("user: user, time", "key: user, time"),
+    ("items_per_user: 2", f"items_per_user: {len(PAGES)}"),
+    ('epsilon: "80"', f'epsilon: "{40 * len(PAGES)}"'),
+)
+"""Nobody has more pages than count, so it is no matter in which order the events of a user come."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stopped", "cut off", "dead"])
+async def test_events_that_a_former_owner_still_passes_on_to_their_users_count_once(setting: Setting, how: str) -> None:
+    async with setting(*REKEYED) as (stream, crew):
+        for member in crew.members:
+            member.start()
+        await both_count(stream, crew)
+        former, other = await trapped_one(stream, crew, "-rekeyed-visits", 5)
+        await hold_up(former, how)
+
+        await stream.go_on(4)
+        await stream.wait_until_shown()
         await let_go(former, how)
         await stream.go_on(4)
         await stream.wait_until_shown()

@@ -6,15 +6,28 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import pytest
 from faust.types import TP
 
 from stream_dp.config.plan import ViewPlan
+from stream_dp.errors import StateError
 from stream_dp.records.codec import encode
 from stream_dp.runtime.host import Host
+from stream_dp.runtime.memory import MemoryWriter
 from stream_dp.runtime.topics import Topics
-from stream_dp.testing import Application, Event, ManualClock, Raw, Watermark, count_script, expected_records
+from stream_dp.testing import (
+    Application,
+    Event,
+    ManualClock,
+    Raw,
+    Watermark,
+    application,
+    count_script,
+    expected_records,
+)
+from stream_dp.windows.effects import Message
 from tests.support.totals import stored_totals_of
 from tests.support.views import only_view, start_of
 
@@ -26,7 +39,7 @@ ENOUGH = ("items_per_user: 2", "items_per_user: 5")
 """As many pages as there are: then it is no matter in which order the events of a user come."""
 
 
-def visits(start: int, windows: int, each: int = 150) -> list[Event]:
+def visits_of(start: int, windows: int, each: int = 150) -> list[Event]:
     """Events of 60 users, each in all partitions."""
     return [Event(f"u{n % 60}", f"/{(n * n + n // 7) % 5}", start + n * MINUTE // each) for n in range(windows * each)]
 
@@ -46,7 +59,7 @@ async def test_users_all_over_the_source_are_counted_as_if_each_had_one_partitio
     app = await launch(REKEYED, ENOUGH)
     view = only_view(app)
     start = start_of(view)
-    events = visits(start, 3)
+    events = visits_of(start, 3)
     said = [
         {"page": "/0", "at": start},
         {"user": None, "page": "/0", "at": start},
@@ -88,7 +101,7 @@ async def test_an_event_that_stood_in_the_source_in_time_is_counted_however_late
     app = await launch(REKEYED, ENOUGH, WALL)
     view = only_view(app)
     start = start_of(view)
-    events = visits(start, 2)
+    events = visits_of(start, 2)
     await app.publish(events)
     held, rekeyer = asyncio.Event(), Host.rekeyer
 
@@ -121,7 +134,7 @@ async def test_what_is_counted_of_the_events_is_deleted_and_nothing_else(launch:
     app = await launch(REKEYED, ENOUGH, ("erase_within: 20s", "erase_within: 10s"))
     view = only_view(app)
     start, topic = start_of(view), Topics.of(app.plan).rekeyed("visits")
-    events = visits(start, 2)
+    events = visits_of(start, 2)
     worker = await app.start()
     await app.publish([*events[:200], Watermark(start + MINUTE)])
 
@@ -136,3 +149,35 @@ async def test_what_is_counted_of_the_events_is_deleted_and_nothing_else(launch:
     await app.publish([*events[200:], Watermark(start + 2 * MINUTE + 10_000)])
     await app.start()  # from offsets of which some are deleted
     await assert_released(app, view, events, 2)
+
+
+async def test_a_worker_that_crashes_behind_what_it_passed_on_passes_it_on_again_and_counts_it_once(
+    tmp_path: Path, visits: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, crashes = MemoryWriter.publish, [3, 8, 20]
+    async with application(visits(REKEYED, ENOUGH), tmp_path) as app:
+        view, topic = only_view(app), Topics.of(app.plan).rekeyed("visits")
+        start = start_of(view)
+        events = visits_of(start, 2)
+        sent = 0
+
+        async def crashing(writer: MemoryWriter, messages: Sequence[Message], at_ms: int | None = None) -> None:
+            nonlocal sent
+            await publish(writer, messages, at_ms)
+            sent += messages[0].topic == topic
+            if crashes and sent >= crashes[0]:
+                crashes.pop(0)
+                raise StateError("the process ends here")
+
+        monkeypatch.setattr(MemoryWriter, "publish", crashing)
+        await app.publish([*events, Watermark(start + 2 * MINUTE + 10_000)])
+        while crashes:
+            worker = await app.start()
+            await worker.crashed()
+            await app.stop()
+        await app.start()
+
+        await assert_released(app, view, events, 2)
+        totals = await stored_totals_of(app)
+        assert totals.total("events_consumed") == len(events) + 3
+        assert totals.total("events_counted") + totals.total("events_refused") == len(events)
