@@ -235,16 +235,10 @@ class KafkaClient:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def delete_before(self, places: Mapping[TP, int]) -> None:
-        """Delete the records of partitions before an offset; what is deleted already stays so.
-
-        Raises:
-            AccessError: this account may not.
-            BrokerError: the cluster does not answer, or refused.
-        """
-        if places:
-            wanted = {TopicPartition(*place): RecordsToDelete(before) for place, before in places.items()}
-            with self._answering():
-                await self._admin.delete_records(wanted)
+        """Delete the records of partitions before an offset; what is deleted already stays so."""
+        wanted = {TopicPartition(*place): RecordsToDelete(before) for place, before in places.items()}
+        with self._answering():
+            await self._admin.delete_records(wanted)
 
     def _refused(self, what: str, code: int) -> BrokerError:
         return BrokerError(f"the cluster at {self._address} did not {what}: {for_code(code).__name__}")

@@ -209,7 +209,8 @@ class Host:
             life, offset = (0, 0) if stored is None else place_behind(decode(Marker, stored).offset)
             if life == self._factory.life(topic):
                 behind[TP(topic, partition)] = offset
-        await self._client.delete_before(behind)
+        if behind:
+            await self._client.delete_before(behind)
 
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""
