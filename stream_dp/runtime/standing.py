@@ -18,11 +18,10 @@ from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
-from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.count_rows import MARKER, Marker, RekeyMarker, rekey_key
 from stream_dp.windows.effects import Increment, Rows
 from stream_dp.windows.keys import decode, text
 from stream_dp.windows.rekeyed import place_behind
-from stream_dp.windows.rekeying import RekeyMarker, rekey_key
 
 COUNTED = ("events_counted", "events_unknown", "windows_closed")
 SETTLED = (

@@ -3,7 +3,7 @@
 | key | value |
 |---|---|
 | `m` source | `Marker`: how far the source is counted, and the totals so far; the commit point of a chunk |
-| `k` source | `rekeying.RekeyMarker`: how far the source is re-keyed, where it is |
+| `k` source | `RekeyMarker`: how far the source is re-keyed, where it is |
 | `j` view, start, sequence | `JournalRow`: what one chunk added to one window, in as many rows as it takes |
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from stream_dp.windows.effects import Increment
-from stream_dp.windows.keys import encode, window_key
+from stream_dp.windows.keys import encode, text, window_key
 from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
-MARKER, JOURNAL = b"m", b"j"
+MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
 REPEATS = ("duplicate", "clipped")
 """Why an event is refused for what its user has in its window: their number tells of that window."""
 
@@ -129,6 +129,27 @@ def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
     """Events that were refused, by reason; for every view where none is named."""
     for reason, amount in refused.items():
         yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
+
+
+class RekeyMarker(msgspec.Struct, array_like=True):
+    """How far a partition of a source is re-keyed, and what was counted on the way."""
+
+    offset: int = -1
+    tick_ms: int = -1
+    consumed: int = 0
+    watermarks: int = 0
+    refused: dict[str, int] = {}
+
+    def totals(self) -> Iterator[Increment]:
+        """What was read since the first record."""
+        yield Increment("events_consumed", self.consumed)
+        yield Increment("watermarks_read", self.watermarks)
+        yield from refusals(self.refused, "")
+
+
+def rekey_key(source: str) -> bytes:
+    """The key of the row that says how far a source's partition is re-keyed."""
+    return REKEYED + text(source)
 
 
 class JournalRow(msgspec.Struct, array_like=True):

@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from stream_dp.windows.count_rows import refusals
+from stream_dp.windows.count_rows import RekeyMarker, rekey_key
 from stream_dp.windows.counting import DeadLetters
 from stream_dp.windows.effects import Commit, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import KeyReader, Partitioner, Record
-from stream_dp.windows.keys import decode, encode, text
+from stream_dp.windows.keys import decode, encode
 from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
-REKEYED = b"k"
-"""Begins the keys of the rows that say how far a partition is re-keyed; they stand in the counts table."""
 MOST_BYTES = 510 << 10
 """Of the value of a record: with its user it fits into a message (`windows.sizes`)."""
 _ENTRY_BYTES = 32
@@ -59,22 +57,6 @@ class Parcel(msgspec.Struct, array_like=True, frozen=True):
     """(offset in the source, time in ms); some may stand between the events."""
     ticks_ms: Sequence[int] = ()
     """The wall times of ticks behind all of them."""
-
-
-class RekeyMarker(msgspec.Struct, array_like=True):
-    """How far a partition of a source is re-keyed, and what was counted on the way."""
-
-    offset: int = -1
-    tick_ms: int = -1
-    consumed: int = 0
-    watermarks: int = 0
-    refused: dict[str, int] = {}
-
-    def totals(self) -> Iterator[Increment]:
-        """What was read since the first record."""
-        yield Increment("events_consumed", self.consumed)
-        yield Increment("watermarks_read", self.watermarks)
-        yield from refusals(self.refused, "")
 
 
 Outlet = Callable[[int, Parcel], Message]
@@ -192,11 +174,6 @@ class Rekeyer:
 
     def _commit(self) -> Commit:
         return Commit([(rekey_key(self._source), encode(self._marker))])
-
-
-def rekey_key(source: str) -> bytes:
-    """The key of the row that says how far a source's partition is re-keyed."""
-    return REKEYED + text(source)
 
 
 def _offset(entry: Entry | tuple[int, int]) -> int:

@@ -7,10 +7,9 @@ from stream_dp.releases.totals import TotalsRow
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.testing import Application
-from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.count_rows import MARKER, REKEYED, Marker, RekeyMarker
 from stream_dp.windows.effects import Increment
 from stream_dp.windows.keys import decode
-from stream_dp.windows.rekeying import REKEYED, RekeyMarker
 
 
 async def stored_totals_of(app: Application) -> Counters:
