@@ -146,12 +146,22 @@ class KindPlan(ABC):
             noise: what the window was sealed with.
         """
 
-    def read_sum(self, panes: Sequence[tuple[SealedTable, WindowNoise]], level: int) -> dict[str, Any]:
-        """What the record of a window says that is made of panes; of a kind that is not `undivided`.
+    def summand(self, table: SealedTable, level: int, noise: WindowNoise) -> Sequence[int]:
+        """What a pane adds to the windows that it is in: a number for every key of the table; none is `undivided`.
 
         Args:
-            panes: what `seal` returned for each, and what it was sealed with.
+            table: what `seal` returned.
             level: index into the ladder.
+            noise: what the pane was sealed with.
+        """
+        raise ParameterError(f"a {self.name} is not made of panes")
+
+    def total(self, table: SealedTable, sums: Sequence[int]) -> dict[str, Any]:
+        """What the record of a window says that is made of panes: the fields that `read` gives of one table.
+
+        Args:
+            table: that of a pane; all have the same keys.
+            sums: of what the panes add, key by key.
         """
         raise ParameterError(f"a {self.name} is not made of panes")
 

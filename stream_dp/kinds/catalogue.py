@@ -84,18 +84,20 @@ class CataloguePlan(ListedPlan):
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """Every key with its count."""
-        listed = ListedIn(version=table.payload.decode(), keys=len(table.items))
-        return [
-            {"catalogue": listed, "items": _ordered(table, column)}
-            for column in read_counts(table, self.levels, levels, noise)
-        ]
+        return [self._fields(table, column) for column in read_counts(table, self.levels, levels, noise)]
 
-    def read_sum(self, panes: Sequence[tuple[SealedTable, WindowNoise]], level: int) -> dict[str, Any]:
+    def summand(self, table: SealedTable, level: int, noise: WindowNoise) -> Sequence[int]:
+        """The count of every key."""
+        return read_counts(table, self.levels, [level], noise)[0]
+
+    def total(self, table: SealedTable, sums: Sequence[int]) -> dict[str, Any]:
         """Every key with the sum of its counts."""
-        first, _ = panes[0]
-        columns = [read_counts(table, self.levels, [level], noise)[0] for table, noise in panes]
-        listed = ListedIn(version=first.payload.decode(), keys=len(first.items))
-        return {"catalogue": listed, "items": _ordered(first, [*map(sum, zip(*columns, strict=True))])}
+        return self._fields(table, sums)
+
+    @staticmethod
+    def _fields(table: SealedTable, column: Sequence[int]) -> dict[str, Any]:
+        listed = ListedIn(version=table.payload.decode(), keys=len(table.items))
+        return {"catalogue": listed, "items": _ordered(table, column)}
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """How large the list is, or where it stands."""

@@ -12,6 +12,7 @@ many panes the window is, so that a view may go on with windows of another lengt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add
 from typing import NamedTuple
 
 from stream_dp.accounting import Cost, Ledger
@@ -22,6 +23,9 @@ from stream_dp.releases.pieces import Addressed, stored_table
 from stream_dp.releases.publication import Publisher, account, coarse_to_fine, refusal_record, release_record
 from stream_dp.releases.rows import NOTHING, Given, PaneSum, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
+
+REMEMBERED = 2_000_000
+"""Numbers that are kept in memory of what panes add to windows; beyond that they are read again from their tables."""
 
 
 class Pane(NamedTuple):
@@ -64,6 +68,9 @@ class Sums:
         """
         self._publisher = publisher
         self._secrets = secrets
+        self._read: dict[tuple[str, int, int], Sequence[int]] = {}
+        """By view, start and level: what panes add, those that were used last behind the others."""
+        self._remembered = 0
 
     def first(
         self, view: ViewPlan, last: Pane, levels: Mapping[str, int], plan: LedgerPlan, ledger: Ledger, rows: Rows
@@ -164,22 +171,39 @@ class Sums:
 
     def _release(self, window: _Window, audience: str, given: Given, rows: Rows) -> list[Addressed]:
         view, panes = window.view, window.panes
-        tables = [pane.table or stored_table(view.name, pane.start_ms, rows) for pane in panes]
-        noises = [WindowNoise(view.noise_name(pane.start_ms), self._secrets[pane.row.key_id]) for pane in panes]
-        held = [view.spent(table, pane.row.given[audience].level) for pane, table in zip(panes, tables, strict=True)]
+        sums: Sequence[int] = ()
+        for pane in panes:
+            summand = self._summand(view, pane, given.level, rows)
+            sums = [*map(add, sums, summand)] if sums else summand
+        table = panes[-1].table or stored_table(view.name, panes[-1].start_ms, rows)
         record = release_record(
             view,
             audience=audience,
             level=given.level,
             start_ms=panes[0].start_ms,
             revision=given.revision,
-            fields=view.kind.read_sum(list(zip(tables, noises, strict=True)), given.level),
-            held=sum(held, Cost.ZERO),
+            fields=view.kind.total(table, sums),
+            held=sum((view.cost(pane.row.given[audience].level) for pane in panes), Cost.ZERO),
             told=window.ledger.readers.get(audience, Cost.ZERO),
             ledger=account(window.plan, panes[-1].start_ms),
             panes=len(panes),
         )
         return self._publisher.addressed(record)
+
+    def _summand(self, view: ViewPlan, pane: Pane, level: int, rows: Rows) -> Sequence[int]:
+        """What a pane adds at a level. It is in many windows, one after another: remembered once it is stored."""
+        place = view.name, pane.start_ms, level
+        noise = WindowNoise(view.noise_name(pane.start_ms), self._secrets[pane.row.key_id])
+        if pane.table is not None:
+            return view.kind.summand(pane.table, level, noise)
+        found = self._read.pop(place, None)
+        if found is None:
+            found = view.kind.summand(stored_table(view.name, pane.start_ms, rows), level, noise)
+            self._remembered += len(found)
+        self._read[place] = found  # behind the others
+        while self._remembered > REMEMBERED and len(self._read) > 1:
+            self._remembered -= len(self._read.pop(next(iter(self._read))))
+        return found
 
     def _refused(
         self, window: _Window, audience: str, level: int, revision: int, asked: Cost, reason: Reason

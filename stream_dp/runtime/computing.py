@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, count, islice
 
 from pydantic import BaseModel, Field
@@ -19,6 +20,7 @@ from stream_dp.runtime.topics import Topics
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.keys import bucket_of, encode
 from stream_dp.windows.merge_rows import Partial
+from stream_dp.windows.shape import Hopping
 
 SHARE = 2
 """Of the offset a window may take one part in so many; the rest is for the way between the topics, and other views."""
@@ -95,6 +97,10 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
     The keys are those of the view's list as far as it has so many.
     """
     kind, others = view.kind, (f"{number:012d}" for number in count())
+    if view.window.made_of_panes is not None:  # a window for every pane; adding the others up is little beside that
+        one = view.window.shape.length_ms
+        window = replace(view.window, made_of_panes=Hopping(one, one, view.window.shape.origin_ms))
+        plan = replace(plan, views={**plan.views, view.name: replace(view, window=window)})
     listed = () if kind.topics else kind.domain({}) or ()
     names = list(islice(chain(listed, others), keys))
     start = view.window.first_ms or 0

@@ -15,7 +15,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import Sealing, WindowNoise
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
 from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
@@ -126,7 +126,8 @@ def expected_records(
 
     Args:
         view: the view.
-        windows: exact counts by window start, from the view's first window on, empty windows too.
+        windows: exact counts by window start, from the view's first window on, empty windows too; of windows that are
+            made of panes, by the starts of these.
         prf_key: the secret of the application's key file.
         entropy: the worker's.
         lists: the public lists that stand in topics, by topic.
@@ -135,48 +136,85 @@ def expected_records(
         By audience, in order of the windows.
     """
     records: dict[str, list[AnyRecord]] = {audience: [] for audience in view.audiences}
-    audiences = sorted(view.audiences, key=lambda audience: (view.audiences[audience], audience))
     finest = view.start_level
     left: dict[int, Cost] = {}
     told: defaultdict[tuple[int, str], Cost] = defaultdict(lambda: Cost.ZERO)
+    sealed: dict[int, tuple[SealedTable, WindowNoise] | None] = {}
     for start, counts in sorted(windows.items()):
         period = view.ledger.periods.start_of(start)
         before = left.setdefault(period, view.ledger.budget * (view.share or 1))
-        if not view.cost(finest) <= before:
-            for audience in audiences:
-                refusal = refusal_record(
-                    view,
-                    audience=audience,
-                    level=view.audiences[audience],
-                    start_ms=start,
-                    revision=1,
-                    asked=view.cost(finest),
-                    told=told[period, audience],
-                    ledger=account(view.ledger, start),
-                )
-                records[audience].append(refusal)
-            continue
-        noise = WindowNoise(view.noise_name(start), prf_key)
-        table = view.kind.seal(handed_on(view, counts), Sealing(noise, entropy, lists))
-        left[period] = before - view.spent(table, finest)
-        for audience in audiences:
-            level = view.audiences[audience]
-            (fields,) = view.kind.read(table, [level], noise)
-            held = view.spent(table, level)
-            told[period, audience] += held
-            release = release_record(
+        sealed[start] = None
+        if view.cost(finest) <= before:
+            noise = WindowNoise(view.noise_name(start), prf_key)
+            table = view.kind.seal(handed_on(view, counts), Sealing(noise, entropy, lists))
+            sealed[start] = table, noise
+            left[period] = before - view.spent(table, finest)
+            for audience, level in view.audiences.items():
+                told[period, audience] += view.spent(table, level)
+        for audience in view.audiences:
+            records[audience] += _released(view, start, sealed, audience, told[period, audience])
+    return records
+
+
+def _released(
+    view: ViewPlan,
+    last: int,
+    sealed: Mapping[int, tuple[SealedTable, WindowNoise] | None],
+    audience: str,
+    told: Cost,
+) -> list[AnyRecord]:
+    """The record of the window that is released with a window or pane, if one is."""
+    level, ledger = view.audiences[audience], account(view.ledger, last)
+    starts, panes = [last], None
+    if view.window.made_of_panes is not None:
+        starts, panes = panes_of(view, last), view.window.panes
+    if not starts or not sealed.keys() >= set(starts):
+        return []
+    found = [one for start in starts if (one := sealed[start]) is not None]
+    if len(found) < len(starts):
+        asked = view.cost(view.start_level) * len(starts)
+        return [
+            refusal_record(
                 view,
                 audience=audience,
                 level=level,
-                start_ms=start,
+                start_ms=starts[0],
                 revision=1,
-                fields=fields,
-                held=held,
-                told=told[period, audience],
-                ledger=account(view.ledger, start),
+                asked=asked,
+                told=told,
+                ledger=ledger,
+                panes=panes,
             )
-            records[audience].append(release)
-    return records
+        ]
+    if panes is None:
+        table, noise = found[0]
+        (fields,) = view.kind.read(table, [level], noise)
+    else:
+        columns = [view.kind.summand(table, level, noise) for table, noise in found]
+        fields = view.kind.total(found[0][0], [*map(sum, zip(*columns, strict=True))])
+    return [
+        release_record(
+            view,
+            audience=audience,
+            level=level,
+            start_ms=starts[0],
+            revision=1,
+            fields=fields,
+            held=sum((view.spent(table, level) for table, _ in found), Cost.ZERO),
+            told=told,
+            ledger=ledger,
+            panes=panes,
+        )
+    ]
+
+
+def panes_of(view: ViewPlan, last_ms: int) -> list[int]:
+    """The starts of the panes of the window that ends with one, oldest first; none where no window ends."""
+    released, pane = view.window.released, view.window.shape.length_ms
+    end = last_ms + pane
+    if (end - (view.window.first_ms or 0)) % released.grid.length_ms:
+        return []
+    return [*range(end - released.length_ms, end, pane)]
 
 
 def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:

@@ -66,7 +66,7 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
     plan = load_plan(file)
     found = _readable(plan, view, audience)
     topic = Topics.of(plan).release(view, audience)
-    start_ms = None if at_ms is None else found.window.shape.start_of(at_ms)
+    start_ms = None if at_ms is None else found.window.released.start_of(at_ms)
     console = Console(highlight=False)
     with suppress(KeyboardInterrupt):
         if as_json:

@@ -59,14 +59,14 @@ class Board:
         rows = max(FEWEST_ROWS, size.height - FRAME_ROWS - min(WINDOW_ROWS, len(windows)))
         head = Text.assemble((self._topic, "bold"), ("    Ctrl-C ends", "dim"))
         body = Text("nothing released of this window", "dim") if chosen is None else _body(chosen, rows)
-        title = f"{moment(start)} to {moment(self._view.window.shape.end(start))}"
+        title = f"{moment(start)} to {moment(self._view.window.released.end(start))}"
         panel = Panel(body, title=title, border_style=STYLE, padding=(0, 1))
         return Group(head, panel, _list(windows, start), _account(newest))
 
     def _chosen(self, windows: dict[int, Seen]) -> int:
         if self._at_ms is None:
             return max(windows)
-        return self._view.window.shape.start_of(self._at_ms)
+        return self._view.window.released.start_of(self._at_ms)
 
 
 def record_line(record: AnyRecord) -> str:
