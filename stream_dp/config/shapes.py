@@ -85,7 +85,7 @@ def _panes(path: str, window: WindowConfig) -> Iterator[Fault]:
     size, step, pane = window.size, window.step or window.size, window.pane or window.size
     slice_, length = format_duration(pane), format_duration(size)
     for key, whole in (("size", size), ("step", step)):
-        if whole % pane:
+        if whole % pane and (key == "size" or window.step is not None):
             fitting = [whole // pane * pane, -(-whole // pane) * pane]
             lengths = " or ".join(format_duration(one) for one in fitting if one)
             yield Fault(
@@ -137,7 +137,8 @@ def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[F
         return
     if grid.tiles(periods):
         return
-    fitting, tiled = _common(grid, periods) if hops else grid.to_tile(periods), periods.to_be_tiled(grid)
+    divides = hops or view.window.pane is not None
+    fitting, tiled = _common(grid, periods) if divides else grid.to_tile(periods), periods.to_be_tiled(grid)
     if start is None and fitting.origin_ms != grid.origin_ms:
         fitting = replace(fitting, origin_ms=periods.origin_ms)
     key, what = ("step", "steps") if hops else ("size", "windows") if view.window.pane is None else ("pane", "panes")
@@ -158,7 +159,7 @@ def _why(hops: bool) -> str:
 
 
 def _common(grid: Tiling, periods: Tiling) -> Tiling:
-    """The longest steps that the size of the windows is made of as well, and the periods are."""
+    """The longest steps or panes that what is made of the former ones is made of as well, and the periods are."""
     length, gap = grid.length_ms, periods.length_ms
     while gap:
         length, gap = gap, length % gap
