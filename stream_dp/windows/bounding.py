@@ -1,7 +1,7 @@
 """Contribution bounding and counting of one chunk for one view: the loop that every event passes.
 
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
-same window before. The clock is moved by watermark records or by ticks, never by an event: an event that could close
+same window before, or to the same stretch of windows in which contributions are bounded. The clock is moved by watermark records or by ticks, never by an event: an event that could close
 a window would make other users' events late. So adding or removing one user changes no other user's
 contributions, and moves each count of a window by at most 1 and at most `items_per_user` counts of it (lossless 1.2,
 topk 1.2).
@@ -52,7 +52,7 @@ def bound_chunk(
 
     Args:
         view: the view.
-        windows: its open windows by start; changed in place.
+        windows: what is known of its open windows, by start of where contributions to them are bounded; changed in place.
         decoded: the chunk.
         column: which of the chunk's item columns the view counts.
         clock_ms: the view's clock before the chunk.
@@ -130,7 +130,7 @@ def _bound_tiling(
         if not low <= time < high:
             low = shape.start_of(time)
             high = shape.end(low)
-            accepted, alone, tallies = windows.setdefault(low, OpenWindow()).tables
+            accepted, alone, tallies = windows.setdefault(view.bounded_in(low), OpenWindow()).tables
             row = out.added.setdefault(low, JournalRow(0, [], []))
         held = accepted.get(user)
         own = alone.get(item)

@@ -11,6 +11,7 @@ in the source when it was made.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -44,6 +45,20 @@ class ViewState:
     view: CountedView
     mark: ViewMark
     windows: dict[int, OpenWindow] = field(default_factory=dict)
+    """By start of where contributions are bounded: a window, or a longer stretch of them."""
+    rows: Counter[int] = field(default_factory=Counter)
+    """How many journal rows there are of each window."""
+
+    def forget(self, stop_ms: int) -> list[tuple[int, int]]:
+        """Forget what bounds only windows that were handed on: all before the one that starts at `stop_ms`.
+
+        Returns:
+            Starts of the windows whose journals nobody needs any more, and how many rows these have.
+        """
+        for start in [start for start in self.windows if self.view.is_over(start, stop_ms)]:
+            self.windows.pop(start).drop()
+        over = sorted(start for start in self.rows if self.view.is_over(self.view.bounded_in(start), stop_ms))
+        return [(start, self.rows.pop(start)) for start in over]
 
 
 class PartitionCounter:
@@ -137,9 +152,10 @@ class PartitionCounter:
                     if row.last_offset > marker.offset:
                         rolled_back.append((key, None))
                     else:
-                        window = state.windows.setdefault(start, OpenWindow())
+                        state.rows[start] += 1
+                        window = state.windows.setdefault(state.view.bounded_in(start), OpenWindow())
                         window.add(row)
-                        window.settle(row, self._most, self._shelves)
+                        window.settle([row], self._most, self._shelves)
                 yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
             yield Commit(rolled_back)
@@ -220,13 +236,15 @@ class PartitionCounter:
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             counted = sum(len(row.users) for row in bound.added.values())
             yield Increment("events_counted", counted, (("view", state.view.name),))
+            settled: dict[int, list[JournalRow]] = {}
             for start, row in bound.added.items():
                 row.last_offset = last
-                window = state.windows[start]
                 for value in row.encoded():
-                    changed.append((journal_key(state.view.name, start, window.rows), value))
-                    window.rows += 1
-                window.settle(row, self._most, self._shelves)
+                    changed.append((journal_key(state.view.name, start, state.rows[start]), value))
+                    state.rows[start] += 1
+                settled.setdefault(state.view.bounded_in(start), []).append(row)
+            for start, rows in settled.items():
+                state.windows[start].settle(rows, self._most, self._shelves)
         yield from self._refuse(refused, partition)
         return changed
 
@@ -249,9 +267,10 @@ class PartitionCounter:
     @staticmethod
     def _take_out(state: ViewState, decoded: Decoded, column: int) -> None:
         """Before a chunk is counted, make windows on disk ready for what it holds of each."""
+        view = state.view
         for start, window in state.windows.items():
             if window.shelf is not None:
-                end = state.view.windows.end(start)
+                end = (view.bounds or view.windows).end(start)
                 events = zip(*decoded.columns[column], strict=True)
                 window.take_out((user, item) for _, user, time, item in events if start <= time < end)
 
@@ -315,7 +334,11 @@ class PartitionCounter:
     # -- handing on -------------------------------------------------------------------------------------------
 
     def _hand_on(self) -> Iterator[Effect]:
-        """Publish the partial counts of closed windows, then forget their journals: memory, table, files."""
+        """Publish the partial counts of closed windows, then forget their journals: memory, table, files.
+
+        Where contributions are bounded over more than a window, a journal tells what its users may still add to later
+        ones, so it is kept until the last of them is handed on.
+        """
         while closed := [state for state in self._views if state.mark.open_from_ms < state.mark.closed_until_ms]:
             for state in closed:
                 view, mark = state.view, state.mark
@@ -325,10 +348,7 @@ class PartitionCounter:
                 partials = (message for start in starts for message in self._partials(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
-                gone = [(start, state.windows.pop(start)) for start in starts if start in state.windows]
-                mark.hand_on(stop, [(start, window.rows) for start, window in gone], len(starts))
-                for _, window in gone:
-                    window.drop()
+                mark.hand_on(stop, state.forget(stop), len(starts))
                 yield Commit([self._marker_row()])
                 yield Increment("windows_closed", len(starts), (("view", view.name),))
                 if view.domain is not None:
@@ -348,7 +368,7 @@ class PartitionCounter:
     def _tables(self, state: ViewState, start: int) -> Iterable[dict[str, int]]:
         """The counts of every bucket of a window; in each, items stand in the order of the journal."""
         view, window = state.view, state.windows.get(start, OpenWindow())
-        if window.shelf is not None:
+        if window.shelf is not None or view.bounds is not None:
             return tables_of(lambda: self._journal(view.name, start), view.buckets, self._most)
         tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
         for item, count in window.counts():

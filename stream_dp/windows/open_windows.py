@@ -54,8 +54,6 @@ class OpenWindow:
     A window on a shelf holds nothing between two chunks. Before one it takes out what the chunk asks about.
     """
 
-    rows: int = 0
-    """How many journal rows it has."""
     accepted: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     alone: dict[str, tuple[int]] = field(default_factory=dict)
     """By item, what a user has who has nothing else; in the order of the numbers."""
@@ -74,7 +72,6 @@ class OpenWindow:
     def add(self, row: JournalRow) -> None:
         """Take a stored journal row into the sum."""
         self.take_out(zip(row.users, row.items, strict=True))
-        self.rows += 1
         accepted, alone, tallies = self.tables
         for user, item in zip(row.users, row.items, strict=True):
             own = alone.get(item)
@@ -91,20 +88,20 @@ class OpenWindow:
 
     # -- the bound ------------------------------------------------------------------------------------------
 
-    def settle(self, row: JournalRow, most: int, shelves: Shelves) -> None:
-        """Behind a row that was just counted, go on where there is room: in memory, or on a shelf.
+    def settle(self, rows: Sequence[JournalRow], most: int, shelves: Shelves) -> None:
+        """Behind rows that were just counted, go on where there is room: in memory, or on a shelf.
 
         Args:
-            row: what was accepted.
+            rows: what was accepted since.
             most: bytes that the users and items may take in memory.
             shelves: makes the shelf.
         """
         if self.shelf is not None:
-            self._put_away(self.shelf, zip(row.users, row.items, strict=True))
+            self._put_away(self.shelf, (pair for row in rows for pair in zip(row.users, row.items, strict=True)))
             return
         users, items = self._weighed
         self._weighed = len(self.accepted), len(self.alone)
-        self.memory_bytes += CONTRIBUTION_BYTES * len(row.users)
+        self.memory_bytes += CONTRIBUTION_BYTES * sum(len(row.users) for row in rows)
         for new in islice(reversed(self.accepted), len(self.accepted) - users):
             self.memory_bytes += USER_BYTES + getsizeof(new)
         for item in islice(reversed(self.alone), len(self.alone) - items):

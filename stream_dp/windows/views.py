@@ -38,7 +38,22 @@ class CountedView:
     retention_ms: int
     domain: Container[str] | None = None
     """The keys that can be needed, where that is settled before a window is sealed; None: any."""
+    bounds: Tiling | None = None
+    """Longer stretches, each of whole windows, in which `items_per_user` holds; None: it holds in every window."""
 
     def closed_before(self, clock_ms: int) -> int:
         """The start of the first window still open when the clock shows `clock_ms`: end + grace is not reached."""
         return max(self.first_ms, self.windows.first_open(clock_ms - self.grace_ms))
+
+    def bounded_in(self, start_ms: int) -> int:
+        """The start of the stretch in which contributions to a window are bounded."""
+        return start_ms if self.bounds is None else self.bounds.start_of(start_ms)
+
+    def is_over(self, start_ms: int, stop_ms: int) -> bool:
+        """Whether no window of a stretch in which contributions are bounded is left, where the next starts at a time.
+
+        Args:
+            start_ms: start of the stretch.
+            stop_ms: start of the first window that is not over.
+        """
+        return start_ms < stop_ms if self.bounds is None else self.bounds.end(start_ms) <= stop_ms

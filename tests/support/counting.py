@@ -264,13 +264,25 @@ class ViewOracle:
             return "late"
         if misplaced:
             return "wrong_partition"
-        held = [self.held.setdefault((start, user), []) for start in starts]
-        open_to_it = [items for items in held if item not in items and len(items) < self.view.items_per_user]
-        for items in open_to_it:
-            items.append(item)
-        if open_to_it:
+        held = [[i for at in self.bounded_with(s) for i in self.held.get((at, user), [])] for s in starts]
+        taken = [
+            s for s, own in zip(starts, held, strict=True) if item not in own and len(own) < self.view.items_per_user
+        ]
+        for start in taken:
+            self.held.setdefault((start, user), []).append(item)
+        if taken:
             return None
-        return "duplicate" if all(item in items for items in held) else "clipped"
+        return "duplicate" if all(item in own for own in held) else "clipped"
+
+    def bounded_with(self, start: int) -> list[int]:
+        """Starts of the windows over which contributions to one are bounded, itself among them."""
+        length, bounds = self.view.windows.length_ms, self.view.bounds
+        if bounds is None:
+            return [start]
+        first = start
+        while (first - bounds.origin_ms) % bounds.length_ms:
+            first -= length
+        return list(range(first, first + bounds.length_ms, length))
 
     def counts(self, start: int) -> dict[str, int]:
         return dict(Counter(item for (at, _), items in self.held.items() if at == start for item in items))

@@ -16,6 +16,7 @@ from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Send, Step
 from stream_dp.windows.keys import bucket_of, decode, text
+from stream_dp.windows.shape import Tiling
 from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES
 from stream_dp.windows.views import HANDED_ON_AT_ONCE
 from tests.support.counting import (
@@ -48,6 +49,8 @@ VIEWS = (
     view("other", clock="event", length_ms=20, grace_ms=5, max_ahead_ms=9, idle_ms=15),
     view("hops", length_ms=12, step_ms=4, grace_ms=3, max_ahead_ms=30),
     view("leaps", clock="event", length_ms=14, step_ms=7, first_ms=-7, grace_ms=2, items_per_user=1, idle_ms=25),
+    view("running", length_ms=5, bounds=Tiling(20), max_ahead_ms=40),
+    view("whole", clock="event", length_ms=8, first_ms=-16, bounds=Tiling(24, -16), grace_ms=6, idle_ms=25, buckets=3),
 )
 HORIZON = 140
 """When everything is closed: no event is later than 60, and an idle clock gets there in one step."""
@@ -165,7 +168,11 @@ DAY = [
     [watermark(9, 13), event(10, "u1", "a", 1), event(11, "u2", "d", 15)],
     [event(12, "u1", "a", 31), watermark(13, 47)],
 ]
-DAY_VIEWS = (view("wall"), view("event", clock="event", buckets=1))
+DAY_VIEWS = (
+    view("wall"),
+    view("event", clock="event", buckets=1),
+    view("running", length_ms=5, bounds=Tiling(20), items_per_user=3),
+)
 
 
 def day(now: int = 60) -> Machine:
@@ -186,17 +193,20 @@ def steps(now: int) -> list[Callable[[PartitionCounter], Step]]:
 
 WALL = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1}, 40: {}}
 EVENT = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1}}
+RUNNING = {0: {"a": 2, "c": 1}, 5: {}, 10: {"a": 1, "b": 1}, 15: {"d": 1}, 20: {}, 25: {}, 30: {"a": 1}}
+RUNNING |= dict.fromkeys((35, 40, 45, 50), {})
+HANDED_ON = {"wall": WALL, "event": EVENT, "running": RUNNING}
 
 
 def check_every_cut(again: int) -> Machine:
     """Cut a run at every point; returns the uncut one."""
     whole = day()
-    assert handed_on(whole.sent) == {"wall": WALL, "event": EVENT}
+    assert handed_on(whole.sent) == HANDED_ON
 
     for cut in range(whole.points):
         machine = Machine()
         deliver(machine, lambda: counter(*DAY_VIEWS), steps(60), cuts=[cut], again=again)
-        assert handed_on(machine.sent) == {"wall": WALL, "event": EVENT}
+        assert handed_on(machine.sent) == HANDED_ON
         assert machine.rows.keys() == {MARKER_KEY}
         assert machine.unerased(JOURNAL) == []
         assert decode(Marker, machine.rows[MARKER_KEY]) == decode(Marker, whole.rows[MARKER_KEY])
@@ -224,7 +234,7 @@ def test_a_run_whose_recovery_is_cut_as_well_hands_on_what_an_uncut_run_does() -
         for second in range(8):
             machine = Machine()
             deliver(machine, lambda: counter(*DAY_VIEWS), steps(60), cuts=[cut, second], again=1)
-            assert handed_on(machine.sent) == {"wall": WALL, "event": EVENT}
+            assert handed_on(machine.sent) == HANDED_ON
             assert machine.rows.keys() == {MARKER_KEY}
             assert machine.unerased(JOURNAL) == []
 

@@ -15,6 +15,7 @@ from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.keys import bucket_of
 from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, tables_of
+from stream_dp.windows.shape import Tiling
 from stream_dp.windows.sizes import format_size, parse_size
 from tests.support.counting import Cabinet, Entry, counter, event, handed_on, view, watermark
 from tests.support.machine import Machine, deliver
@@ -24,6 +25,7 @@ VIEWS = (
     view("one", buckets=3),
     view("two", clock="event", length_ms=25, items_per_user=3, buckets=5),
     view("three", length_ms=40, items_per_user=1, buckets=1),
+    view("four", length_ms=5, bounds=Tiling(40), buckets=2),
 )
 A_FEW = 3 * (USER_BYTES + ITEM_BYTES)
 """Memory for two or three users with an item each."""
@@ -147,7 +149,7 @@ def test_the_estimate_covers_what_a_window_takes() -> None:
             row.users.append(b"user %d" % (at % 2500))
             row.items.append(f"item {chance.randrange(1000)} {at % 2500}" if at % 5 == 0 else f"item {at // 2500}")
         window.add(row)
-        window.settle(row, 1 << 30, Cabinet())
+        window.settle([row], 1 << 30, Cabinet())
     users, numbers = window.accepted, {id(one): one for one in window.accepted.values()}
     taken = sum(map(getsizeof, [users, window.alone, window.tallies, *users, *window.alone, *numbers.values()]))
     taken += sum(getsizeof(one) + 28 for one in window.alone.values())

@@ -9,7 +9,8 @@ import pytest
 from stream_dp.errors import ConfigError
 from stream_dp.windows.count_rows import JOURNAL
 from stream_dp.windows.keys import text
-from tests.support.counting import counted, event, handed_on, letters, loaded, view
+from stream_dp.windows.shape import Tiling
+from tests.support.counting import counted, event, handed_on, letters, loaded, totals, view
 from tests.support.machine import Machine
 
 
@@ -55,6 +56,28 @@ def test_a_longer_grace_does_not_reopen_windows_that_were_handed_on() -> None:
 
     assert letters(machine.sent) == {(3, "late"): 1}
     assert [key for key in machine.rows if key.startswith(JOURNAL)] == []
+
+
+def test_what_a_user_had_counts_until_the_stretch_ends_in_which_it_is_bounded() -> None:
+    """The journals of windows that were handed on stay until then, and not longer."""
+    machine, running = Machine(), view(length_ms=5, grace_ms=0, bounds=Tiling(20), items_per_user=2)
+    one = loaded(machine, running)
+    machine.carry_out(one.chunk([event(0, "u", "a", 1), event(1, "u", "b", 7), event(2, "v", "a", 7)], 7))
+    machine.carry_out(one.ticks([10]))
+    assert handed_on(machine.sent) == {"pages": {0: {"a": 1}, 5: {"a": 1, "b": 1}}}
+
+    one = loaded(machine, running)
+    again = [event(3, "u", "a", 11), event(4, "u", "c", 12), event(5, "v", "c", 12), event(6, "v", "a", 8)]
+    machine.carry_out(one.chunk(again, 12))
+    machine.carry_out(one.ticks([19]))
+    assert handed_on(machine.sent)["pages"][10] == {"c": 1}
+    assert totals(machine)["events_refused", (("reason", "late"), ("view", "pages"))] == 1
+    assert len([key for key in machine.rows if key.startswith(JOURNAL)]) == 3
+
+    machine.carry_out(one.ticks([20]))
+    assert [key for key in machine.rows if key.startswith(JOURNAL)] == machine.unerased(JOURNAL) == []
+    machine.carry_out(loaded(machine, running).chunk([event(7, "u", "a", 21)], 22))
+    assert len([key for key in machine.rows if key.startswith(JOURNAL)]) == 1
 
 
 MOVED = replace(view(), fingerprint=b"moved001")
