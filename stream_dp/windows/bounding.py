@@ -1,10 +1,10 @@
 """Contribution bounding and counting of one chunk for one view: the loop that every event passes.
 
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
-same window before, or to the same stretch of windows in which contributions are bounded. The clock is moved by watermark records or by ticks, never by an event: an event that could close
-a window would make other users' events late. So adding or removing one user changes no other user's
-contributions, and moves each count of a window by at most 1 and at most `items_per_user` counts of it (lossless 1.2,
-topk 1.2).
+same window before, or to the same stretch of windows where contributions are bounded over one. The clock is moved by
+watermark records or by ticks, never by an event: an event that could close a window would make other users' events
+late. So adding or removing one user changes no other user's contributions, and moves each count of a window by at most
+1 and at most `items_per_user` counts of it, or of all windows of the stretch together (lossless 1.2, topk 1.2).
 
 An event of windows that overlap counts in each of them that still takes it, and each window is bounded by itself: what
 a user adds to one says nothing about the others.
@@ -52,7 +52,8 @@ def bound_chunk(
 
     Args:
         view: the view.
-        windows: what is known of its open windows, by start of where contributions to them are bounded; changed in place.
+        windows: what its open windows hold, by start of the window or of the stretch that bounds contributions to it;
+            changed in place.
         decoded: the chunk.
         column: which of the chunk's item columns the view counts.
         clock_ms: the view's clock before the chunk.

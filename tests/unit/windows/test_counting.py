@@ -194,7 +194,7 @@ def steps(now: int) -> list[Callable[[PartitionCounter], Step]]:
 WALL = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1}, 40: {}}
 EVENT = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1}}
 RUNNING = {0: {"a": 2, "c": 1}, 5: {}, 10: {"a": 1, "b": 1}, 15: {"d": 1}, 20: {}, 25: {}, 30: {"a": 1}}
-RUNNING |= dict.fromkeys((35, 40, 45, 50), {})
+RUNNING |= {35: {}, 40: {}, 45: {}, 50: {}}
 HANDED_ON = {"wall": WALL, "event": EVENT, "running": RUNNING}
 
 
