@@ -34,11 +34,13 @@ class ViewBasis:
         ladder: name and epsilon of every level, coarse to fine, rising.
         items_per_user: how many counts of a window one user moves at most, each by one.
         folder: what files named in the configuration are relative to.
+        panes: over how many panes these bounds hold together.
     """
 
     ladder: Ladder
     items_per_user: int
     folder: Path
+    panes: int = 1
 
 
 class Explanation(BaseModel):
