@@ -12,9 +12,14 @@ from stream_dp.windows.durations import format_duration, format_time
 
 
 def closed(view: ViewPlan, now_ms: int) -> int:
-    """How many windows of a view with a configured start are over, their grace too; 0 for a view without."""
+    """How many windows of a view with a configured start are due to be paid for; 0 for a view without.
+
+    They are over, their grace too; of windows that are told of at every pane it is the first pane.
+    """
     window = view.window
-    return 0 if window.first_ms is None else view.windows.ended(window.first_ms, now_ms - window.grace_ms)
+    if window.first_ms is None:
+        return 0
+    return view.charged.begun(window.first_ms, window.shape.first_open(now_ms - window.grace_ms))
 
 
 def covered(view: ViewPlan, count: int) -> int:
@@ -22,7 +27,7 @@ def covered(view: ViewPlan, count: int) -> int:
 
     Every full period has as many of them.
     """
-    windows, periods = view.windows, view.ledger.periods
+    windows, periods = view.charged, view.ledger.periods
     first_ms = view.window.first_ms or 0
     affords = view.ledger.budget.fits(view.cost(max(view.audiences.values())))
     in_first = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))

@@ -285,8 +285,8 @@ def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
         cost=Price.spent(view.cost(view.start_level)),
         share=None if view.share is None else exact_text(view.share),
         kept=Price.left(shares.kept[view.name]),
-        windows_asked=view.window.shape.whole_in(length),
-        windows_afforded=view.window.shape.whole_in(length, reach),
+        windows_asked=view.charged.shape.whole_in(length),
+        windows_afforded=view.charged.shape.whole_in(length, reach),
         lasts=format_duration(reach),
     )
 

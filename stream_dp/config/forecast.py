@@ -68,7 +68,7 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     shares = Shares.of(statement.budget, end - period.start_ms, views)
 
     periods = Tiling(end - period.start_ms, period.start_ms)
-    windows = [Schedule(view.window.shape, periods) for view in views]
+    windows = [Schedule(view.charged.shape, periods) for view in views]
 
     def begun(at: int, time_ms: int) -> int:
         return windows[at].begun(starts[at], time_ms)
@@ -101,4 +101,4 @@ def _next_start(view: ViewPlan, statement: Statement) -> int:
     """Start of the first window of a view that no entry tells of yet."""
     newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
     last = max((start for start in newest if start is not None), default=None)
-    return statement.account.period.start_ms if last is None else view.window.shape.next(last)
+    return statement.account.period.start_ms if last is None else view.charged.shape.next(last)

@@ -7,7 +7,7 @@ peculiar to the kind of a view is in its `KindPlan`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import blake2b
@@ -19,9 +19,10 @@ from stream_dp.config.access import Broker
 from stream_dp.kinds.base import KindPlan
 from stream_dp.kinds.noise import NoiseLevel
 from stream_dp.kinds.sealing import SealedTable
+from stream_dp.windows.blocks import Running
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.keys import moment
-from stream_dp.windows.shape import Hopping, Schedule, Shape, Tiling
+from stream_dp.windows.shape import Hopping, Schedule, Shape, Stretch, Tiling
 from stream_dp.windows.slots import Slots
 from stream_dp.windows.views import Clock
 
@@ -88,6 +89,8 @@ class WindowPlan:
         max_ahead_ms: an event further ahead of the tick behind it than this is refused.
         idle_ms: after this long without a watermark, a partition's event clock goes on with the wall clock.
         retention_ms: how long after its end a sealed window can still be sharpened.
+        running: how the windows are made up of which a total is told at the end of every pane; `shape` is that of the
+            panes then. None where a window is told of when it is over.
     """
 
     shape: Shape
@@ -98,6 +101,7 @@ class WindowPlan:
     idle_ms: int
     retention_ms: int
     made_of_panes: Hopping | None = None
+    running: Running | None = None
 
     @property
     def released(self) -> Shape:
@@ -112,7 +116,16 @@ class WindowPlan:
     @property
     def kept_ms(self) -> int:
         """How long after its end what was sealed is kept, for all that is released of it."""
-        return self.retention_ms + self.released.length_ms - self.shape.length_ms
+        together = self.released if self.running is None else self.running.windows
+        return self.retention_ms + together.length_ms - self.shape.length_ms
+
+    def pays(self, start_ms: int) -> bool:
+        """Whether something is charged with a window: with each, but of the panes of one only with the first."""
+        return self.running is None or self.running.first(start_ms) == start_ms
+
+    def charged(self, start_ms: int) -> Stretch:
+        """What is paid for together: the window, or all panes of the one that a pane is in."""
+        return (self.shape if self.running is None else self.running.windows).stretch(start_ms)
 
 
 @dataclass(frozen=True)
@@ -203,6 +216,12 @@ class ViewPlan:
     def windows(self) -> Schedule:
         """Which windows are released: those that one period of its ledger pays for."""
         return Schedule(self.window.shape, self.ledger.periods)
+
+    @property
+    def charged(self) -> Schedule:
+        """Which windows are charged: those, or of windows that are told of at every pane each as a whole."""
+        running = self.window.running
+        return self.windows if running is None else Schedule(running.windows, self.ledger.periods)
 
     @property
     def start_level(self) -> int:
@@ -302,14 +321,14 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
     budget, how that is parted and how it is shared. Which parts a ledger has decides how a window is charged, so it is
     in. `view.fingerprint` itself is not looked at.
     """
-    source, shape, ledger = view.source, view.window.shape, view.ledger
+    source, ledger = view.source, view.ledger
     identity = [
         application,
         view.kind.name,
         [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
         *([] if source.key_field is None else [["key", source.key_field]]),
         [view.item_field] if view.has_lists else view.item_field,
-        [shape.length_ms, *([shape.step_ms] if isinstance(shape, Hopping) else []), view.window.first_ms],
+        [*_lengths(view.window), view.window.first_ms],
         [view.items_per_user, view.buckets],
         [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
         [ledger.fingerprint.hex(), *sorted(ledger.parts)],
@@ -317,3 +336,10 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
     ]
     text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()
+
+
+def _lengths(window: WindowPlan) -> Sequence[int]:
+    """What of the lengths of a view's windows may not change: each that decides what is counted, noised or charged."""
+    shape, running = window.shape, window.running
+    step = [shape.step_ms] if isinstance(shape, Hopping) else []
+    return [shape.length_ms, *step, *([running.windows.length_ms] if running is not None else [])]

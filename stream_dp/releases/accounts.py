@@ -73,7 +73,7 @@ class Accounts:
 
     def of(self, view: ViewPlan, start_ms: int) -> tuple[bytes, Ledger]:
         """The ledger that pays for a window, and the key of its row."""
-        key, window = ledger_key(view, start_ms), view.window.shape.stretch(start_ms)
+        key, window = ledger_key(view, start_ms), view.window.charged(start_ms)
         if key not in self._begun:
             key = next((other for other in self._overlapping(key) if period_of(other).holds(window)), key)
         ledger = self._ledgers.get(key)
@@ -102,7 +102,7 @@ class Accounts:
 
     def _others(self, key: bytes, view: ViewPlan, start_ms: int) -> list[bytes]:
         """The periods that have begun and that a window is in, even in part, beside the one that pays for it."""
-        window = view.window.shape.stretch(start_ms)
+        window = view.window.charged(start_ms)
         return [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
 
     def _shared(self, key: bytes, view: ViewPlan) -> Shares:

@@ -4,6 +4,7 @@
 |---|---|
 | `b` view, start, bucket, part | `MergedBucket`: exact counts of a window that waits for its turn |
 | `v` view | `ViewRow`: how far the releases of a view have come |
+| `e` view, start, part | `blocks.BlockRow`: exact counts of a block of panes that a longer one will be made of |
 | `t` view, start, part | `pieces.TableRow`: noisy integers of a released window |
 | `o` view, start, departure, place | `pieces.RecordRow`: a record that is still to be published |
 | `w` view, start | `WindowRow`: who has what of a window, and how many records are still to be published |
@@ -37,7 +38,7 @@ from stream_dp.windows.keys import after, bucket_key, bucket_number, decode, enc
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.shape import Stretch, Tiling
 
-BUCKET, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"v", b"t", b"o", b"w"
+BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
 
 _PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES

@@ -182,6 +182,7 @@ def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
         needed=view.kind.needed,
         retention_ms=window.retention_ms,
         domain=None if view.kind.topics else view.kind.domain({}),
+        bounds=None if window.running is None else window.running.windows,
     )
 
 

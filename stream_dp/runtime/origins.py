@@ -96,7 +96,7 @@ async def begin(plan: Plan, client: Client, now_ms: int, known: Mapping[str, int
     for view in plan.views.values():
         if view.name not in known:
             window = view.window
-            start = window.shape.start_of(now_ms) if window.first_ms is None else window.first_ms
+            start = window.charged(now_ms).start_ms if window.first_ms is None else window.first_ms
             key = ORIGIN + f"{view.name}/{uuid.uuid4()}".encode()
             value = msgspec.json.encode(Origin(view.name, view.fingerprint.hex(), start))
             records.append(Outgoing(Topics.of(plan).control, 0, key, value))

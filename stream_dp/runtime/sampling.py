@@ -231,7 +231,7 @@ def _taken(
     """What a view makes of events; one that has not begun and has no start is taken to have been there all along."""
     at_once = began_ms is None and view.window.first_ms is not None
     first = next((start for start in (began_ms, view.window.first_ms) if start is not None), None)
-    counted = counted_view(view, view.window.shape.start_of(oldest_ms) if first is None else first)
+    counted = counted_view(view, view.window.charged(oldest_ms).start_ms if first is None else first)
     windows: defaultdict[int, dict[int, OpenWindow]] = defaultdict(dict)
     clocks: defaultdict[int, int] = defaultdict(lambda: counted.first_ms)
     accepted, refused = 0, defaultdict(list)

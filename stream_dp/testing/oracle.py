@@ -64,7 +64,7 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
             return "future"
         reasons = set[str | None]()
         for start in windows_of(view, start_ms, time_ms):
-            items = had[start, user]
+            items = had[window.charged(start).start_ms, user]
             if window.clock == "event" and window.shape.end(start) + window.grace_ms <= clock:
                 reasons.add("late")
             elif item in items:

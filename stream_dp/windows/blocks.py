@@ -74,9 +74,13 @@ class Running:
         """How many panes a window has."""
         return self.panes.begun(0, self.windows.length_ms)
 
+    def first(self, start_ms: int) -> int:
+        """Start of the first pane of the window that a pane is in."""
+        return self.windows.start_of(start_ms)
+
     def total(self, start_ms: int) -> Stretch:
         """What is told of at the end of a pane."""
-        return Stretch(self.windows.start_of(start_ms), self.panes.end(start_ms))
+        return Stretch(self.first(start_ms), self.panes.end(start_ms))
 
     def blocks(self, start_ms: int) -> Sequence[int]:
         """Starts of the last panes of the blocks that the total at the end of a pane is the sum of."""
@@ -91,7 +95,7 @@ class Running:
         return is_needed_later(self._number(start_ms), self.count)
 
     def _number(self, start_ms: int) -> int:
-        return self.panes.begun(self.windows.start_of(start_ms), start_ms)
+        return self.panes.begun(self.first(start_ms), start_ms)
 
     def _starts(self, start_ms: int, numbers: Sequence[int]) -> Iterator[int]:
-        return (self.panes.next(self.windows.start_of(start_ms), number) for number in numbers)
+        return (self.panes.next(self.first(start_ms), number) for number in numbers)
