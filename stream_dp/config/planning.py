@@ -25,7 +25,7 @@ from stream_dp.config.models import (
     WindowConfig,
 )
 from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan, WindowPlan, fingerprint
-from stream_dp.config.shapes import pane_faults, shape_of, windows_of_panes
+from stream_dp.config.shapes import pane_faults, running_of, shape_of, windows_of_panes
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
@@ -167,16 +167,18 @@ def plan_view(
         ConfigError: its kind cannot be planned; paths of faults are relative to the view.
     """
     levels = [(level.level, level.epsilon) for level in ladder]
+    kind, window = KINDS[view.kind], _window(view.window, view.retention, running=KINDS[view.kind].running)
+    panes = 1 if window.running is None else window.running.count
     planned = ViewPlan(
         name=name,
         source=source,
         item_field=view.field,
-        window=_window(view.window, view.retention),
+        window=window,
         items_per_user=view.items_per_user,
         buckets=view.buckets,
         audiences=audiences,
         ledger=ledger,
-        kind=KINDS[view.kind].plan(view, ViewBasis(levels, view.items_per_user, folder)),
+        kind=kind.plan(view, ViewBasis(levels, view.items_per_user, folder, panes)),
         fingerprint=b"",
         share=view.share,
         has_lists=view.items is not None,
@@ -245,11 +247,12 @@ def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
     )
 
 
-def _window(window: WindowConfig, retention_ms: int) -> WindowPlan:
+def _window(window: WindowConfig, retention_ms: int, *, running: bool) -> WindowPlan:
     ahead = max(window.size, _DAY_MS) if window.max_ahead is None else window.max_ahead
     return WindowPlan(
         shape=shape_of(window),
-        made_of_panes=windows_of_panes(window),
+        made_of_panes=None if running else windows_of_panes(window),
+        running=running_of(window) if running else None,
         first_ms=window.start,
         grace_ms=window.grace,
         clock=window.clock,

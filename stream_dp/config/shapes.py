@@ -8,6 +8,8 @@ from dataclasses import replace
 from stream_dp.config.models import SHORTEST_MS, LedgerConfig, ViewConfig, WindowConfig
 from stream_dp.errors import Fault
 from stream_dp.kinds.base import KindPlan
+from stream_dp.kinds.registry import KINDS
+from stream_dp.windows.blocks import Running
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.shape import Hopping, Shape, Tiling
 
@@ -15,6 +17,8 @@ MOST_AT_ONCE = 1000
 """Windows of a view that an event is in."""
 MOST_PANES = 500
 """Panes of a window."""
+MOST_TOTALS = 10_000
+"""Panes of a window of which a total is told at the end of each."""
 
 
 def shape_of(window: WindowConfig) -> Shape:
@@ -33,6 +37,12 @@ def windows_of_panes(window: WindowConfig) -> Hopping | None:
     if window.pane is None or window.pane == window.size == step:
         return None
     return Hopping(window.size, step, (window.start or 0) - window.size)
+
+
+def running_of(window: WindowConfig) -> Running:
+    """How windows are made up of which a total is told at the end of every pane; without panes, a window is one."""
+    origin = window.start or 0
+    return Running(Tiling(window.pane or window.size, origin), Tiling(window.size, origin))
 
 
 def pane_faults(window: WindowConfig, kind: KindPlan) -> Iterator[Fault]:
@@ -55,7 +65,10 @@ def window_faults(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator
         view: its configuration.
         ledger: that of its ledger.
     """
-    faults = list(_hops(path, view.window) if view.window.pane is None else _panes(path, view.window))
+    if KINDS[view.kind].running:
+        faults = list(_running(path, view.window))
+    else:
+        faults = list(_hops(path, view.window) if view.window.pane is None else _panes(path, view.window))
     yield from faults or _straddling(path, view, ledger)
 
 
@@ -77,6 +90,28 @@ def _hops(path: str, window: WindowConfig) -> Iterator[Fault]:
             f"{path}.window.step",
             f"by steps of {hop} an event is in {size // step} windows of {length}, each of which is counted and paid "
             f"for by itself, and {MOST_AT_ONCE} is the most; give step: {longer} or more",
+        )
+
+
+def _running(path: str, window: WindowConfig) -> Iterator[Fault]:
+    """Windows that cannot be told of at the end of every pane."""
+    size, pane, length = window.size, window.pane, format_duration(window.size)
+    if window.step is not None:
+        yield Fault(f"{path}.window.step", "has no meaning for running: each window begins where the one before ends")
+    if pane is None:
+        yield Fault(f"{path}.window.pane", f"is required by running: how often a total is told in a window of {length}")
+    elif size % pane:
+        lengths = " or ".join(map(format_duration, _dividing(size, pane)))
+        yield Fault(
+            f"{path}.window.pane",
+            f"{length} is no whole number of panes of {format_duration(pane)}; give pane: {lengths}, or another size",
+        )
+    elif size > MOST_TOTALS * pane:
+        longer = format_duration(_dividing(size, -(-size // MOST_TOTALS) - 1)[-1])
+        yield Fault(
+            f"{path}.window.pane",
+            f"windows of {length} would be of {size // pane} panes of {format_duration(pane)}, each with a noisy table "
+            f"of its own, and {MOST_TOTALS} is the most; give pane: {longer} or more",
         )
 
 
@@ -119,12 +154,13 @@ def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[F
     """Windows of which one could be in two periods: charged to one, they would be free in the other.
 
     Of windows that hop such are left out; but the others have to begin with every period and end with it. Of windows
-    that are made of panes it is the panes that are charged.
+    that are made of panes it is the panes that are charged, but where these are charged together.
 
     A view without `window.start` has windows since 1970 as far as that goes; it is offered the ledger's start, since an
     earlier one would release every window from then on.
     """
-    shape, start = shape_of(view.window), view.window.start
+    start, running = view.window.start, KINDS[view.kind].running
+    shape = running_of(view.window).windows if running else shape_of(view.window)
     grid, periods = shape.grid, Tiling(ledger.period, ledger.start)
     hops = grid.length_ms < shape.length_ms
     if shape.length_ms > ledger.period and hops:
@@ -141,7 +177,8 @@ def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[F
     fitting, tiled = _common(grid, periods) if divides else grid.to_tile(periods), periods.to_be_tiled(grid)
     if start is None and fitting.origin_ms != grid.origin_ms:
         fitting = replace(fitting, origin_ms=periods.origin_ms)
-    key, what = ("step", "steps") if hops else ("size", "windows") if view.window.pane is None else ("pane", "panes")
+    paned = view.window.pane is not None and not running
+    key, what = ("step", "steps") if hops else ("pane", "panes") if paned else ("size", "windows")
     remedies = [("the window", key, grid, [fitting])] if fitting.length_ms >= SHORTEST_MS else []
     remedies.append((f"ledger {view.ledger!r}", "period", periods, tiled))
     offers = ", or ".join(f"{of} {_offer(key, former, others)}" for of, key, former, others in remedies)

@@ -186,6 +186,7 @@ class Kind:
         settings: what it adds to the configuration of a view.
         release: the model of its records.
         plan: makes the plan of a view. Raises ConfigError with every fault, paths relative to the view.
+        running: whether a window is told of at the end of each of its panes, from its start up to there.
     """
 
     name: str
@@ -193,3 +194,4 @@ class Kind:
     settings: type[Section]
     release: type[Release]
     plan: Callable[[Any, ViewBasis], KindPlan]
+    running: bool = False

@@ -8,6 +8,7 @@ from stream_dp.kinds.base import Kind
 from stream_dp.kinds.catalogue import CATALOGUE
 from stream_dp.kinds.gap import GAP
 from stream_dp.kinds.histogram import HISTOGRAM
+from stream_dp.kinds.running import RUNNING
 from stream_dp.kinds.subset import SUBSET
 from stream_dp.kinds.topk import TOPK
 
@@ -17,6 +18,7 @@ KINDS: Mapping[str, Kind] = {
         CATALOGUE,
         GAP,
         HISTOGRAM,
+        RUNNING,
         SUBSET,
         TOPK,
     )

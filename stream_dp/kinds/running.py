@@ -119,4 +119,4 @@ def plan_running(settings: RunningSettings, basis: ViewBasis) -> RunningPlan:
     return RunningPlan(noise_levels(basis.ladder, sensitivity), sensitivity, listed, topics, basis.panes)
 
 
-RUNNING = Kind("running", "Release of running totals", RunningSettings, RunningRelease, plan_running)
+RUNNING = Kind("running", "Release of running totals", RunningSettings, RunningRelease, plan_running, running=True)

@@ -161,7 +161,7 @@ def topic_key(record: AnyRecord) -> bytes:
     release behind the first. The length of windows that are made of panes may change: their keys name the end as well.
     """
     key = f"{record.view}/{record.audience}/{record.window.start_ms}"
-    if record.panes is not None:
+    if record.panes is not None or record.blocks is not None:
         key += f"-{record.window.end_ms}"
     if isinstance(record, Refusal):
         return f"{key}/refusal".encode()

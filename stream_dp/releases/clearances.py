@@ -63,6 +63,12 @@ class Clearances:
                 else:
                     self.withheld.setdefault(audience, set()).add(view.name)
 
+    def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
+        """Look who is to see a pane finer that was released while earlier ones of its window wait to be sharpened."""
+        for audience in sorted(view.audiences):
+            if self.lacks(view, audience, row):
+                self.sharpening.setdefault(audience, deque()).append((view, start_ms))
+
     def of(self, audience: str) -> ClearanceRow:
         """The grant of an audience that is to be carried out; where there is none, what is done without one."""
         row = self._rows.get(audience)

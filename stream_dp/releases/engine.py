@@ -40,6 +40,7 @@ from stream_dp.releases.pieces import (
 from stream_dp.releases.publication import Publisher
 from stream_dp.releases.releasing import Releasing
 from stream_dp.releases.rows import (
+    BLOCK,
     BUCKET,
     OUTBOX,
     TABLE,
@@ -52,6 +53,7 @@ from stream_dp.releases.rows import (
     stored_view,
     stored_window,
 )
+from stream_dp.releases.running import leftover_blocks, used_range
 from stream_dp.releases.sharpening import Sharpening
 from stream_dp.releases.totals import Counted, counted, taken_back
 from stream_dp.windows.effects import Ahead, Commit, Effect, Erase, Leave, Message, Rows, Send, Step
@@ -176,7 +178,8 @@ class ReleaseEngine:
         if lost and not accept_loss:
             raise lost_state(lost)
         yield Commit([self._view_row(name) for name in self._marks if name not in lost])
-        yield from drop_except(BUCKET, tuple(BUCKET + text(name) for name in self._views), rows)
+        for kind in (BUCKET, BLOCK):
+            yield from drop_except(kind, tuple(kind + text(name) for name in self._views), rows)
         yield from self._accounts.load(rows)
         for name, found in lost.items():
             yield from self._write_off(self._views[name], found, rows)
@@ -186,7 +189,8 @@ class ReleaseEngine:
             check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
         if self._gaps:
             yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
-        yield Erase(BUCKET, after(BUCKET))
+        for kind in (BUCKET, BLOCK):
+            yield Erase(kind, after(kind))
 
     def _write_off(self, view: ViewPlan, lost: Sequence[int], rows: Rows) -> Iterator[Effect]:
         """Charge lost windows at worst and step over them. A crash in between charges them again, never too little."""
@@ -220,9 +224,10 @@ class ReleaseEngine:
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         if over := [(key, None) for key, _ in rows.scan(buckets, due)]:
             yield Commit([self._view_row(view.name), *over])
-        if left := leftovers(view.name, mark.next_ms, departures, rows):
+        blocks = leftover_blocks(view, mark.next_ms, rows)
+        if left := [*leftovers(view.name, mark.next_ms, departures, rows), *blocks]:
             yield Commit(left)
-            for kind in (TABLE, OUTBOX):
+            for kind in (TABLE, OUTBOX, BLOCK):
                 yield Erase(kind + text(view.name), after(kind + text(view.name)))
         for start, departure in departures:
             yield Leave(view.name, start, departure.slot_ms)
@@ -259,16 +264,19 @@ class ReleaseEngine:
 
         It is `RELEASED_AT_ONCE` at most, in the order of their ends whatever view they are of, or `SHARPENED_AT_ONCE`.
         """
-        over: list[bytes] = []
+        over: list[tuple[ViewPlan, int]] = []
         while len(over) < RELEASED_AT_ONCE and (waiting := [*filter(self._is_due, self._views.values())]):
             view = min(waiting, key=self._turn)
             start = self._marks[view.name].next_ms
             yield from self._releasing.release(view, start, rows)
-            over.append(window_key(BUCKET, view.name, start))
+            over.append((view, start))
         if not over:
             yield from self._sharpen(rows)
-        for prefix in over:  # all of them at once: to forget them in the files takes longer than the rest
+        for view, start in over:  # all of them at once: to forget them in the files takes longer than the rest
+            prefix = window_key(BUCKET, view.name, start)
             yield Erase(prefix, after(prefix))
+            if not view.window.pays(start):
+                yield Erase(*used_range(view, start))
 
     def _is_due(self, view: ViewPlan) -> bool:
         start = self._marks[view.name].next_ms

@@ -37,7 +37,7 @@ class Shown(NamedTuple):
     def of(cls, view: ViewPlan, audience: str, record: Outline) -> Self:
         """The one that a record is, by its outline."""
         length, window = view.window.shape.length_ms, record.window
-        panes = (window.end_ms - window.start_ms) // length
+        panes = (window.end_ms - window.start_ms) // length if view.window.running is None else 1
         return cls(audience, window.end_ms - length, record.revision, record.type == "refusal", panes)
 
 
@@ -88,7 +88,7 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
     starts = view.window.shape.starts(next_ms, lost[-1])
     between = {s for s in starts if view.windows.has(s) and stored_window(view.name, s, rows) is None}
     costs: dict[int, Cost] = {}
-    for start in between.union(lost):
+    for start in {view.window.charged(start).start_ms for start in between.union(lost)}:
         row = stored_window(view.name, start, rows)
         if row is None or row.refused:
             cost = view.cost(finest)

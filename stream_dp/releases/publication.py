@@ -30,7 +30,7 @@ from stream_dp.releases.pieces import RECORD_BYTES, Addressed
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.rows import Given
 from stream_dp.version import __version__
-from stream_dp.windows.shape import Shape
+from stream_dp.windows.shape import Stretch
 
 Outcome = Literal["charge", "refusal"]
 
@@ -77,27 +77,26 @@ class Publisher:
         self,
         view: ViewPlan,
         start_ms: int,
-        table: SealedTable,
-        noise: WindowNoise,
+        parts: Sequence[tuple[SealedTable, WindowNoise]],
         given: Mapping[str, Given],
         levels: Mapping[str, int],
-        finest: int,
         booking: Booking,
     ) -> list[Addressed]:
-        """One record per audience, coarse to fine, in parts if it is large; and the entry of what was charged.
+        """One record per audience, coarse to fine, in parts if it is large.
 
         Args:
             view: the view.
-            start_ms: start of the window.
-            table: its sealed table.
-            noise: what it was sealed with.
+            start_ms: start of the window, or of the pane at whose end a total is told.
+            parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
             given: what every audience has of it now, its revision among it.
             levels: the level to be published to each audience.
-            finest: the finest level that anyone had before, -1 for none.
-            booking: the charge.
+            booking: what was charged.
         """
-        audiences = coarse_to_fine(levels)
-        readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
+        audiences, (table, noise) = coarse_to_fine(levels), parts[-1]
+        if len(parts) == 1:
+            readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
+        else:
+            readings = [view.kind.read_sum(parts, levels[audience]) for audience in audiences]
         face, records = account(booking.plan, start_ms), list[Addressed]()
         for audience, fields in zip(audiences, readings, strict=True):
             record = release_record(
@@ -112,7 +111,7 @@ class Publisher:
                 ledger=face,
             )
             records += self.addressed(record)
-        return [*records, self.charge(view, start_ms, table, given, levels, finest, booking)]
+        return records
 
     def charge(
         self,
@@ -124,7 +123,17 @@ class Publisher:
         finest: int,
         booking: Booking,
     ) -> Addressed:
-        """The entry of what was charged; arguments as for `releases`."""
+        """The entry of what was charged.
+
+        Args:
+            view: the view.
+            start_ms: start of the window.
+            table: its sealed table.
+            given: what every audience has of it now, its revision among it.
+            levels: the level that is published to each audience.
+            finest: the finest level that anyone had before, -1 for none.
+            booking: the charge.
+        """
         readers = []
         for audience in coarse_to_fine(levels):
             level, revision = levels[audience], given[audience].revision
@@ -143,7 +152,7 @@ class Publisher:
         booking: Booking,
         reason: Reason = "budget",
     ) -> list[Addressed]:
-        """One record per audience that says why there is no release, and the entry of that.
+        """One record per audience that says why there is no release.
 
         Args:
             view: the view.
@@ -168,7 +177,7 @@ class Publisher:
                 reason=reason,
             )
             records += self.addressed(record)
-        return [*records, self.refusal(view, start_ms, levels, revision, booking)]
+        return records
 
     def refusal(
         self, view: ViewPlan, start_ms: int, levels: Mapping[str, int], revision: int, booking: Booking
@@ -205,20 +214,24 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
     return Account(
         name=ledger.name,
         population=ledger.population,
-        period=_interval(ledger.periods, ledger.periods.start_of(start_ms)),
+        period=_interval(ledger.periods.stretch(start_ms)),
         budget=Price.spent(ledger.total),
         parts=_parts(ledger),
     )
 
 
-def _interval(shape: Shape, start_ms: int) -> Interval:
-    return Interval.of(start_ms, shape.end(start_ms))
+def _interval(stretch: Stretch) -> Interval:
+    return Interval.of(stretch.start_ms, stretch.end_ms)
 
 
 def _extent(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any]:
     """The fields of a record that say which window it is about."""
+    running = view.window.running
+    if running is not None:
+        total = running.total(start_ms)
+        return {"window": _interval(total), "blocks": len(running.blocks(start_ms))}
     end_ms = view.window.shape.end(view.window.shape.next(start_ms, (panes or 1) - 1))
-    return {"window": Interval.of(start_ms, end_ms), "panes": panes}
+    return {"window": Interval.of(start_ms, end_ms), "panes": panes, "blocks": None}
 
 
 def _parts(ledger: LedgerPlan) -> AccountParts | None:
@@ -256,7 +269,7 @@ def entry_record(view: ViewPlan, start_ms: int, outcome: Outcome, readers: Seque
         type=outcome,
         ledger=account(booking.plan, start_ms),
         view=view.name,
-        window=_interval(view.window.shape, start_ms),
+        window=_interval(view.window.charged(start_ms)),
         asked=Price.spent(booking.asked),
         left=Price.left(booking.left),
         left_for_view=Price.left(booking.room),
@@ -291,7 +304,7 @@ def release_record(
         ledger: the account, from `account`.
         panes: of how many panes the window is made; None: of none.
     """
-    at = view.levels[level]
+    at, extent = view.levels[level], _extent(view, start_ms, panes)
     common: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "code_version": __version__,
@@ -299,10 +312,10 @@ def release_record(
         "kind": view.kind.name,
         "view": view.name,
         "audience": audience,
-        **_extent(view, start_ms, panes),
+        **extent,
         "revision": revision,
         "level": Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
-        "noise_interval_95": at.interval_of(panes or 1),
+        "noise_interval_95": at.interval_of(extent["blocks"] or panes or 1),
         "held": Price.spent(held),
         "told": Price.spent(told),
         "ledger": ledger,

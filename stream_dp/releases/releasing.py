@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from stream_dp.accounting import Cost, Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import Sealing, WindowNoise
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
 from stream_dp.records.models import Reason
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.panes import Pane, Sums
-from stream_dp.releases.pieces import Change, leave, outdated, stored_buckets, table_rows
+from stream_dp.releases.pieces import Addressed, Change, leave, outdated, stored_buckets, table_rows
 from stream_dp.releases.pricing import price
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import BUCKET, VIEW, WINDOW, Call, Given, ViewRow, WindowRow, charged_rows
+from stream_dp.releases.running import Begun, begun, block_rows, inner_counts, used_blocks
 from stream_dp.releases.totals import Counted, counted
 from stream_dp.windows.effects import Commit, Effect, Leave, Rows
 from stream_dp.windows.keys import after, encode, text, window_key
 from stream_dp.windows.merging import outside, summed
 from stream_dp.windows.slots import Slots
+
+
+class _Arrived(NamedTuple):
+    """What has come of a window, when it leaves, and who may see what of it."""
+
+    counts: Sequence[Mapping[str, int]]
+    closed_ms: int
+    slot_ms: int
+    levels: Mapping[str, int]
+    is_lost: bool
+
+
+class _Sealed(NamedTuple):
+    """Exact counts, and what was made of them."""
+
+    counts: Mapping[str, int]
+    table: SealedTable
+    noise: WindowNoise
+    key_id: str
+    unknown: int | None
+    """How many of them have a key that is not on a list that stands in a topic."""
 
 
 class Releasing:
@@ -92,52 +115,111 @@ class Releasing:
         if not view.windows.has(start):
             yield from self._pass_over(view, start, rows)
             return
+        arrived = self._arrived(view, start, rows)
+        window = begun(view, start, self._keys.secrets, rows)
+        if window is None:
+            yield from self._begin(view, start, arrived, rows)
+        else:
+            yield from self._go_on(view, start, arrived, window, rows)
+
+    def _arrived(self, view: ViewPlan, start: int, rows: Rows) -> _Arrived:
+        is_lost = self.is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
+        buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
+        closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
+        slot = max(self._slots.after(closed_ms), self._last_slots.get(view.name, 0))  # in order, though clocks go back
         levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
+        return _Arrived([bucket.counts for bucket in buckets], closed_ms, slot, levels, is_lost)
+
+    def _begin(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> Iterator[Effect]:
+        """Release what is charged: a window, a pane, or the first pane of a window that is charged as a whole."""
+        levels, slot = arrived.levels, arrived.slot_ms
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         reserved = reserve(ledger, str(call), view.cost(finest), room)
-        is_lost = self.is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
-        buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
-        closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
-        slot = max(self._slots.after(closed_ms), self._last_slots.get(view.name, 0))  # in order, though clocks go back
-        if is_lost or isinstance(reserved, Overdraft):
-            reason: Reason = "lost" if is_lost else "budget"
-            asked = Cost.ZERO if is_lost else view.cost(finest)
-            row = WindowRow(refused=True, slot_ms=slot, lost=is_lost)
+        if arrived.is_lost or isinstance(reserved, Overdraft):
+            reason: Reason = "lost" if arrived.is_lost else "budget"
+            asked = Cost.ZERO if arrived.is_lost else view.cost(finest)
+            row = WindowRow(refused=True, slot_ms=slot, lost=arrived.is_lost)
             refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
             if view.window.made_of_panes is None:
                 leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
             else:
                 leaving = self._sums.first(view, Pane(start, row), levels, refused.plan, ledger, rows)
-                leaving.append(self._publisher.refusal(view, start, levels, 1, refused))
-            became = {"windows_lost" if is_lost else "windows_refused": 1}
-            yield from self._store(view, start, row, leave(view, start, row, slot, leaving), [], rows, **became)
+            leaving.append(self._publisher.refusal(view, start, levels, 1, refused))
+            yield from self._refuse(view, start, row, leaving, rows)
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
-        counts = summed([bucket.counts for bucket in buckets])
-        key_id, secret = self._keys.newest
-        noise = WindowNoise(view.noise_name(start), secret)
-        lists = self._lists(view.name, closed_ms)
-        table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
+        sealed = self._sealed(view, start, arrived, rows)
         given = {name: Given(1, level) for name, level in levels.items()}
-        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=key_id)
-        cost, shares = price(view, call, table, row)
+        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=sealed.key_id)
+        cost, shares = price(view, call, sealed.table, row)
         paid = commit(reserved, str(call), cost, shares, view=view.name)
         self._accounts.keep(view, key, paid)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
         if view.window.made_of_panes is None:
-            leaving = self._publisher.releases(view, start, table, noise, row.given, levels, -1, booking)
+            parts = [(sealed.table, sealed.noise)]
+            leaving = self._publisher.releases(view, start, parts, row.given, levels, booking)
         else:
-            leaving = self._sums.first(view, Pane(start, row, table), levels, booking.plan, paid, rows)
-            leaving.append(self._publisher.charge(view, start, table, row.given, levels, -1, booking))
-        before = [*table_rows(view.name, start, table), *leave(view, start, row, slot, leaving)]
+            leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.plan, paid, rows)
+        leaving.append(self._publisher.charge(view, start, sealed.table, row.given, levels, -1, booking))
+        yield from self._store_sealed(view, start, row, sealed, leaving, charged_rows(key, paid), rows)
+
+    def _go_on(self, view: ViewPlan, start: int, arrived: _Arrived, window: Begun, rows: Rows) -> Iterator[Effect]:
+        """Release a later pane of a window that is charged as a whole; nothing is asked of the ledger any more."""
+        _, ledger = self._accounts.of(view, start)
+        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
+        booking = Booking(self._accounts.plan(view, start), ledger, left, room, Cost.ZERO)
+        reason: Reason | None = "lost" if arrived.is_lost else window.reason
+        if reason is not None:
+            asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values()))
+            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost")
+            leaving = self._publisher.refusals(view, start, arrived.levels, 1, asked, booking, reason)
+            yield from self._refuse(view, start, row, leaving, rows)
+            return
+        sealed = self._sealed(view, start, arrived, rows)
+        given = {name: Given(1, level) for name, level in window.levels.items()}
+        row = WindowRow(refused=False, slot_ms=arrived.slot_ms, given=given, key_id=sealed.key_id)
+        parts = [*window.blocks, (sealed.table, sealed.noise)]
+        leaving = self._publisher.releases(view, start, parts, row.given, window.levels, booking)
+        yield from self._store_sealed(view, start, row, sealed, leaving, [], rows)
+        self._clearances.follow(view, start, row)
+
+    def _sealed(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> _Sealed:
+        counts = summed([*arrived.counts, *inner_counts(view, start, rows)])
+        key_id, secret = self._keys.newest
+        noise = WindowNoise(view.noise_name(start), secret)
+        lists = self._lists(view.name, arrived.closed_ms)
+        table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
         domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
-        unknown = {} if domain is None else {"events_unknown": outside(domain, counts)}
-        yield from self._store(view, start, row, before, charged_rows(key, paid), rows, windows_released=1, **unknown)
+        return _Sealed(counts, table, noise, key_id, None if domain is None else outside(domain, counts))
+
+    def _refuse(
+        self, view: ViewPlan, start: int, row: WindowRow, leaving: Sequence[Addressed], rows: Rows
+    ) -> Iterator[Effect]:
+        became = {"windows_lost" if row.lost else "windows_refused": 1}
+        yield from self._store(view, start, row, leave(view, start, row, row.slot_ms, leaving), [], rows, **became)
+
+    def _store_sealed(
+        self,
+        view: ViewPlan,
+        start: int,
+        row: WindowRow,
+        sealed: _Sealed,
+        leaving: Sequence[Addressed],
+        behind: Sequence[Change],
+        rows: Rows,
+    ) -> Iterator[Effect]:
+        before = [
+            *table_rows(view.name, start, sealed.table),
+            *block_rows(view, start, sealed.counts),
+            *leave(view, start, row, row.slot_ms, leaving),
+        ]
+        unknown = {} if sealed.unknown is None else {"events_unknown": sealed.unknown}
+        yield from self._store(view, start, row, before, behind, rows, windows_released=1, **unknown)
 
     def _pass_over(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         """Forget the counts of a window that no period could pay for: it is not in one alone, and is not released."""
@@ -163,7 +245,7 @@ class Releasing:
         mark.kept_ms = max(mark.kept_ms, start - view.window.kept_ms)
         self._last_slots[view.name] = row.slot_ms
         self._arrivals.forget(view.name, start)
-        counts = window_key(BUCKET, view.name, start)
+        forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
         those = [Counted(name, view.name, amount, start, 1) for name, amount in amounts.items()]
         yield Commit(
             [
@@ -172,7 +254,7 @@ class Releasing:
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
                 (VIEW + text(view.name), encode(mark)),
-                *((key, None) for key, _ in rows.scan(counts, after(counts))),
+                *((key, None) for prefix in forgotten for key, _ in rows.scan(prefix, after(prefix))),
                 *outdated(view, start, rows),
             ]
         )

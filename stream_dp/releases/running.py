@@ -143,6 +143,11 @@ def used_blocks(view: ViewPlan, start: int, *, refused: bool) -> list[bytes]:
     return [window_key(BLOCK, view.name, at) for at in used]
 
 
+def used_range(view: ViewPlan, start: int) -> tuple[bytes, bytes]:
+    """Between which keys such rows stand, those that are needed still among them."""
+    return window_key(BLOCK, view.name, view.window.charged(start).start_ms), window_key(BLOCK, view.name, start)
+
+
 def leftover_blocks(view: ViewPlan, next_ms: int, rows: Rows) -> Iterator[Change]:
     """What is stored of blocks and no longer needed, or not yet.
 
@@ -166,7 +171,7 @@ def _inner(view: ViewPlan, start: int) -> Sequence[int]:
 
 
 def _open_before(view: ViewPlan, start: int) -> Sequence[int]:
-    """Starts of the last panes of the blocks that a pane, which is not the first of its window, or a later one needs."""
+    """Starts of the last panes of the blocks that a pane or a later one needs; it is not the first of its window."""
     running = view.window.running
     if running is None:
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stream_dp.accounting import Overdraft, commit, reserve
+from stream_dp.accounting import Cost, Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.kinds.sealing import WindowNoise
 from stream_dp.releases.accounts import Accounts
@@ -13,6 +13,7 @@ from stream_dp.releases.pieces import Addressed, Change, leave, stored_table
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import NOTHING, WINDOW, Call, ClearanceRow, Given, WindowRow, charged_rows
+from stream_dp.releases.running import earlier_blocks, first_row
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import encode, window_key
 
@@ -58,6 +59,8 @@ class Sharpening:
             rows: the partition's table, with what was changed before.
         """
         before, leaving, behind = list[Change](), list[Addressed](), list[Change]()
+        if not view.window.pays(start):
+            return self._follow(view, audience, level, clearance, start, row, rows)
         turned_down = clearance.open and row.turned_down.get(audience) == clearance.number
         if row.given.get(audience, NOTHING).level < level and not turned_down:
             before, leaving, behind = self._finer(view, audience, level, clearance, start, row, rows)
@@ -70,6 +73,31 @@ class Sharpening:
             return []
         left = leave(view, start, row, clearance.slot_ms, leaving)
         return [*before, *left, (window_key(WINDOW, view.name, start), encode(row)), *behind]
+
+    def _follow(
+        self,
+        view: ViewPlan,
+        audience: str,
+        level: int,
+        clearance: ClearanceRow,
+        start: int,
+        row: WindowRow,
+        rows: Rows,
+    ) -> list[Change]:
+        """The same for a later pane of a window that is charged as a whole: as fine as its first pane was paid for."""
+        first, given = first_row(view, start, rows), row.given.get(audience, NOTHING)
+        paid = -1 if first is None else min(level, first.given.get(audience, NOTHING).level)
+        blocks = earlier_blocks(view, start, self._secrets, rows)
+        if paid <= given.level or blocks is None:
+            return []
+        own = stored_table(view.name, start, rows), WindowNoise(view.noise_name(start), self._secrets[row.key_id])
+        row.given[audience] = Given(given.revision + 1, paid)
+        _, ledger = self._accounts.of(view, start)
+        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
+        booking = Booking(self._accounts.plan(view, start), ledger, left, room, Cost.ZERO)
+        leaving = self._publisher.releases(view, start, [*blocks, own], row.given, {audience: paid}, booking)
+        changed = leave(view, start, row, clearance.slot_ms, leaving)
+        return [*changed, (window_key(WINDOW, view.name, start), encode(row))]
 
     def _finer(
         self,
@@ -98,7 +126,8 @@ class Sharpening:
                 return [], [self._publisher.refusal(view, start, levels, revision, refused)], []
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
-            return [], self._publisher.refusals(view, start, levels, revision, own, refused), []
+            leaving = self._publisher.refusals(view, start, levels, revision, own, refused)
+            return [], [*leaving, self._publisher.refusal(view, start, levels, revision, refused)], []
         noise = WindowNoise(view.noise_name(start), self._secrets[row.key_id])
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares, view=view.name)
@@ -107,8 +136,8 @@ class Sharpening:
         row.given[audience] = Given(revision, level)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, cost, shares)
+        leaving = []
         if row.sum is None:
-            leaving = self._publisher.releases(view, start, table, noise, row.given, levels, finest, booking)
-        else:
-            leaving = [self._publisher.charge(view, start, table, row.given, levels, finest, booking)]
+            leaving = self._publisher.releases(view, start, [(table, noise)], row.given, levels, booking)
+        leaving.append(self._publisher.charge(view, start, table, row.given, levels, finest, booking))
         return before, leaving, charged_rows(key, paid)
