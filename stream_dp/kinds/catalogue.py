@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -62,6 +62,8 @@ class CataloguePlan(ListedPlan):
     listed: PublicKeys | None
     topics: tuple[str, ...] = ()
     name = "catalogue"
+    shown: ClassVar[type[ItemCount]] = CatalogueCount
+    """What a key and its count are in records."""
 
     @property
     def undivided(self) -> str:  # type: ignore[override]
@@ -94,10 +96,9 @@ class CataloguePlan(ListedPlan):
         """Every key with the sum of its counts."""
         return self._fields(table, sums)
 
-    @staticmethod
-    def _fields(table: SealedTable, column: Sequence[int]) -> dict[str, Any]:
+    def _fields(self, table: SealedTable, column: Sequence[int]) -> dict[str, Any]:
         listed = ListedIn(version=table.payload.decode(), keys=len(table.items))
-        return {"catalogue": listed, "items": _ordered(table, column)}
+        return {"catalogue": listed, "items": self._ordered(table, column)}
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """How large the list is, or where it stands."""
@@ -109,10 +110,9 @@ class CataloguePlan(ListedPlan):
             details=self.list_details,
         )
 
-
-def _ordered(table: SealedTable, column: Sequence[int]) -> tuple[CatalogueCount, ...]:
-    rows = sorted(zip(table.items, column, strict=True), key=lambda row: (-row[1], row[0]))
-    return tuple([CatalogueCount(item=item, count=count) for item, count in rows])
+    def _ordered(self, table: SealedTable, column: Sequence[int]) -> tuple[ItemCount, ...]:
+        rows = sorted(zip(table.items, column, strict=True), key=lambda row: (-row[1], row[0]))
+        return tuple([self.shown(item=item, count=count) for item, count in rows])
 
 
 def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePlan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -73,6 +73,7 @@ class RunningPlan(CataloguePlan):
 
     panes: int = 1
     name = "running"
+    shown: ClassVar[type[ItemCount]] = RunningCount
 
     @property
     def identity(self) -> Sequence[object]:

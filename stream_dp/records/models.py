@@ -183,12 +183,11 @@ class Publication(PublicRecord):
         "itself: how many they are. A user counts in each of them anew, so a count is the sum of the numbers of users "
         "who had the key in each pane, with the noise of all of them; costs are those of all of them.",
     )
-    blocks: int | SkipJsonSchema[None] = Field(
+    blocks: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
-        ge=1,
         json_schema_extra=absent,
         description="Of a total since the start of a window, which is told at the end of each of its panes: of how "
-        "many blocks of panes it is the sum, each with noise of its own. A user counts once in all panes of the window, "
+        "many blocks of panes it is the sum, each with noise of its own. A user counts once in the whole window, "
         "and a level is paid for once for all of them; `window` ends with the pane.",
     )
     revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")

@@ -96,7 +96,7 @@ class Publisher:
         if len(parts) == 1:
             readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
         else:
-            readings = [view.kind.read_sum(parts, levels[audience]) for audience in audiences]
+            readings = [_total(view, parts, levels[audience]) for audience in audiences]
         face, records = account(booking.plan, start_ms), list[Addressed]()
         for audience, fields in zip(audiences, readings, strict=True):
             record = release_record(
@@ -197,6 +197,11 @@ class Publisher:
     ) -> Addressed:
         entry = entry_record(view, start_ms, outcome, readers, booking)
         return self._accounts, entry_key(entry), encode(entry)
+
+
+def _total(view: ViewPlan, parts: Sequence[tuple[SealedTable, WindowNoise]], level: int) -> dict[str, Any]:
+    columns = [view.kind.summand(table, level, noise) for table, noise in parts]
+    return view.kind.total(parts[-1][0], [*map(sum, zip(*columns, strict=True))])
 
 
 def coarse_to_fine(levels: Mapping[str, int]) -> list[str]:

@@ -250,7 +250,7 @@ def _taken(
             _misplaced(source, partition),
         )
         clocks[partition] = bound.clock_ms
-        accepted += len(decoded.items[column]) - len(bound.refused)
+        accepted += len(decoded.columns[column].items) - len(bound.refused)
         for offset, reason in bound.refused:
             refused[reason].append((partition, offset))
     return Taken(accepted, dict(refused))

@@ -1,0 +1,134 @@
+"""Windows of which a total is told at the end of every pane: a small shop, and what should be published of it.
+
+It is worked out anew, from the exact counts of the panes: what blocks a total is made of follows from the binary tree
+of `lossless.factorization`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.kinds.sealing import Sealing, WindowNoise, read_counts
+from stream_dp.lossless.factorization import cover
+from stream_dp.records.codec import decode as decode_record
+from stream_dp.records.codec import topic_key
+from stream_dp.records.models import Refusal, Release
+from stream_dp.releases.rows import BLOCK, ledger_key, read_ledgers
+from stream_dp.windows.keys import window_start
+from tests.support.panes import LIST
+from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
+
+SECOND = 1000
+PANES = 6
+RUNNING = (
+    ONLY_PAGES,
+    ("kind: histogram", f"kind: running\n    catalogue: [{', '.join(LIST)}]"),
+    ('    delta: "1/100"\n', ""),
+    ("{size: 1s,", f"{{size: {PANES}s, pane: 1s,"),
+    ("period: 4s", "period: 12s"),
+)
+
+
+def running(*changes: tuple[str, str]) -> Plan:
+    """The shop with one view: windows of six seconds, a total every second, two windows in a period."""
+    return plan(*RUNNING, *changes)
+
+
+def first_of(start: int) -> int:
+    """Start of the window of a pane."""
+    return start - start % (PANES * SECOND)
+
+
+def total(view: ViewPlan, start: int, level: int, counts: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
+    """What is told at a level at the end of a pane, from the exact counts of the panes and the keyed entropy."""
+    found: Counter[str] = Counter()
+    first, number = first_of(start), (start - first_of(start)) // SECOND
+    for begin, end in cover(0, number + 1, 4):
+        exact: Counter[str] = Counter()
+        for pane in range(begin, end):
+            exact.update({key: n for key, n in counts[first + pane * SECOND].items() if key in LIST})
+        noise = WindowNoise(view.noise_name(first + (end - 1) * SECOND), KEY)
+        table = view.kind.seal(exact, Sealing(noise, keyed, {}))
+        for key, count in zip(LIST, read_counts(table, view.levels, [level], noise)[0], strict=True):
+            found[key] += count
+    return {key: found[key] for key in LIST}
+
+
+def give_panes(desk: Desk, *, counts: Mapping[int, Mapping[str, int]], starts: Iterable[int]) -> None:
+    """Give the counts of panes."""
+    for start in starts:
+        desk.give("pages", start, counts[start])
+
+
+def newest_totals(desk: Desk, audience: str) -> dict[int, tuple[str, dict[str, int]]]:
+    """By start of the pane, level and counts of the newest release."""
+    found = {}
+    for record in desk.records("pages", audience):
+        if isinstance(record, Release):
+            items = {entry.item: entry.count for entry in record.items}
+            found[record.window.end_ms - SECOND] = record.level.name, dict(sorted(items.items()))
+    return found
+
+
+def refusals(desk: Desk, audience: str) -> dict[int, str]:
+    """By start of the pane, why there is no total, or no finer one."""
+    records = [record for record in desk.records("pages", audience) if isinstance(record, Refusal)]
+    return {record.window.end_ms - SECOND: record.reason for record in records}
+
+
+def spent(desk: Desk) -> Cost:
+    """What all periods were charged."""
+    return sum((ledger.spent for ledger in read_ledgers(desk.machine.rows.items()).values()), Cost.ZERO)
+
+
+def kept_blocks(desk: Desk) -> set[int]:
+    """Starts of the last panes of the blocks whose exact counts are stored."""
+    return {window_start(BLOCK, "pages", key) for key in desk.machine.rows if key.startswith(BLOCK)}
+
+
+class TotalsAuditor:
+    """At every point: the totals of a window that were published are paid for, once; bytes never change."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._seen = 0
+        self._bytes: dict[tuple[str, bytes | None, int, str, object], bytes] = {}
+        self._revisions: dict[tuple[str, str, int], int] = {}
+        self._finest: dict[int, int] = {}
+        """By start of a window, the finest level at which a total of it was published to anyone."""
+
+    def __call__(self) -> None:
+        sent = [*self._desk.machine.sent[self._seen :]]
+        self._seen += len(sent)
+        view = self._desk.plan.views["pages"]
+        names = [level.name for level in view.levels]
+        for message in sent:
+            if not message.topic.startswith("shop.releases."):
+                continue
+            record = decode_record(message.value or b"")
+            assert message.key == topic_key(record)
+            same = message.topic, message.key, record.revision, record.level.name, record.told
+            assert self._bytes.setdefault(same, message.value or b"") == message.value, "a record came with other bytes"
+            place = message.topic, record.type, record.window.end_ms
+            assert record.revision >= self._revisions.get(place, 0), "an older revision came behind a newer one"
+            self._revisions[place] = record.revision
+            if isinstance(record, Release):
+                start = record.window.start_ms
+                assert start == first_of(start)
+                self._finest[start] = max(names.index(record.level.name), self._finest.get(start, -1))
+        shown: dict[bytes, Cost] = {}
+        for start, level in self._finest.items():
+            key = ledger_key(view, start)
+            shown[key] = shown.get(key, Cost.ZERO) + view.cost(level)
+        ledgers = read_ledgers(self._desk.machine.rows.items())
+        for key, cost in shown.items():
+            assert cost <= sum(ledgers[key].reserved.values(), ledgers[key].spent), "more was published than is charged"
+
+
+def audited_totals(desk: Desk) -> Desk:
+    """A desk whose totals are audited at every point."""
+    desk.machine.watch = TotalsAuditor(desk)
+    return desk
