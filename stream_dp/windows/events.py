@@ -115,7 +115,7 @@ class EventDecoder:
         out = Decoded.empty(self._lists)
         for record in records:
             if not record.value or record.key is None:
-                _without_event(record, out, "null_key" if record.key is None else "null_value")
+                _without_event(record, out, is_keyed=True)
                 continue
             try:
                 self._event(record, out)
@@ -180,7 +180,7 @@ class KeyReader:
         events: list[tuple[bytes, Record]] = []
         for record in records:
             if not record.value:
-                _without_event(record, out, "null_value")
+                _without_event(record, out, is_keyed=False)
                 continue
             try:
                 events.append((self._user(record.value), record))
@@ -215,7 +215,7 @@ def _event(decode: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
         raise _RefusedError("malformed_json") from None
 
 
-def _without_event(record: Record, out: Decoded, otherwise: str) -> None:
+def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:
     headers: Mapping[str, bytes] = dict(record.headers or ())
     if not record.value and WATERMARK_HEADER in headers:
         try:
@@ -223,7 +223,7 @@ def _without_event(record: Record, out: Decoded, otherwise: str) -> None:
         except (TypeError, ValueError):
             out.refused.append((record.offset, "bad_watermark"))
     else:
-        out.refused.append((record.offset, otherwise))
+        out.refused.append((record.offset, "null_key" if is_keyed and record.key is None else "null_value"))
 
 
 def _text(item: str | int) -> str:
