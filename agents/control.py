@@ -11,6 +11,7 @@ from stream_dp.windows.effects import Increment
 
 async def control(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
+        await host.catch_up()  # a grant may be about what was posted just before it
         for record in chunk.records:
             order = host.order(record)
             if order is not None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.host import Host
 
 
 async def release(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
-        await host.engage(chunk.partition, ReleaseEngine.buckets, chunk.values)
+        await host.take_buckets(chunk)

@@ -112,24 +112,36 @@ def read_config(text: str, environ: Mapping[str, str]) -> tuple[Sections, list[F
         given = raw.get("broker")
         raw["broker"] = {**given, "address": broker} if isinstance(given, dict) else broker
     raw, unset = substitute(raw, environ)
+    sections, wrong = read_data(raw, from_variable=bool(broker))
+    sections.unset = unset
+    return sections, [*faults, *wrong]
+
+
+def read_data(raw: dict[str, Any], *, from_variable: bool = False) -> tuple[Sections, list[Fault]]:
+    """Read what a file holds against the models.
+
+    Args:
+        raw: the data, variables put in.
+        from_variable: the broker in it is that of `STREAM_DP_BROKER`.
+
+    Returns:
+        The parts that are right by themselves, and every fault of the others.
+    """
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
         # A PlainValidator that fails inside a union repeats nothing, but the kinds of view may.
-        faults += dict.fromkeys(_fault(details, from_variable=bool(broker)) for details in error.errors())
-        sections = _partial(raw, error.errors())
-    else:
-        sections = sections_of(config)
-    sections.unset = unset
-    return sections, faults
+        faults = list(dict.fromkeys(_fault(details, from_variable=from_variable) for details in error.errors()))
+        return _partial(raw, error.errors()), faults
+    return _whole(config, raw), []
 
 
-def sections_of(config: Config) -> Sections:
+def _whole(config: Config, raw: Mapping[str, Any]) -> Sections:
     """The parts of a configuration that is right by itself."""
     return Sections(
         name=config.name,
         broker=config.broker,
-        raw={section: _plain(getattr(config, section)) for section in ENTRIES},
+        raw=raw,
         sources=dict(config.sources),
         ledgers=dict(config.ledgers),
         ladders=dict(config.ladders),
@@ -154,7 +166,7 @@ def in_file_order(faults: Iterable[Fault], raw: Mapping[str, Data]) -> list[Faul
     places: dict[str, int] = {}
     for section, entries in raw.items():
         places[section] = len(places)
-        for name in entries if isinstance(entries, dict) else ():
+        for name in entries if isinstance(entries, dict) and section in ENTRIES else ():
             places[join(section, name)] = len(places)
 
     def place(fault: Fault) -> int:
@@ -163,10 +175,6 @@ def in_file_order(faults: Iterable[Fault], raw: Mapping[str, Data]) -> list[Faul
         return places.get(entry, places.get(section, -1))
 
     return sorted(faults, key=place)
-
-
-def _plain(entries: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: dict(entry) if isinstance(entry, BaseModel) else entry for name, entry in entries.items()}
 
 
 def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:

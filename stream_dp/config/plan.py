@@ -6,13 +6,12 @@ peculiar to the kind of a view is in its `KindPlan`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from stream_dp.accounting import Cost
 from stream_dp.config.access import Broker
@@ -24,7 +23,7 @@ from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.keys import moment
 from stream_dp.windows.shape import Hopping, Schedule, Shape, Stretch, Tiling
 from stream_dp.windows.slots import Slots
-from stream_dp.windows.views import Clock
+from stream_dp.windows.views import Clock, view_of
 
 PartitionerName = Literal["murmur2", "crc32", "unchecked"]
 
@@ -123,9 +122,14 @@ class WindowPlan:
         """Whether something is charged with a window: with each, but of the panes of one only with the first."""
         return self.running is None or self.running.first(start_ms) == start_ms
 
+    @property
+    def whole(self) -> Shape:
+        """How what is paid for together cuts the time: the window, or all panes of a total that is told of at each."""
+        return self.shape if self.running is None else self.running.windows
+
     def charged(self, start_ms: int) -> Stretch:
         """What is paid for together: the window, or all panes of the one that a pane is in."""
-        return (self.shape if self.running is None else self.running.windows).stretch(start_ms)
+        return self.whole.stretch(start_ms)
 
 
 @dataclass(frozen=True)
@@ -175,11 +179,29 @@ class LedgerPlan:
 
 
 @dataclass(frozen=True)
-class ViewPlan:
-    """Everything about one view.
+class Edition:
+    """Settings of a view, by their number, and from which window on they hold.
 
     Attributes:
-        name: the view's name.
+        number: 1 for the settings that the view began with.
+        first_ms: start of the first window.
+        audiences: who may read these windows, and the index of the level each starts with.
+        made_of_panes: how the windows cut the time that end with these panes, None where there are no panes.
+    """
+
+    number: int
+    first_ms: int
+    audiences: Mapping[str, int]
+    made_of_panes: Hopping | None = None
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """Everything about one view; or, of a view whose question changed, about one of its questions.
+
+    Attributes:
+        name: what its state is kept under: rows, counts on their way, noise. The view's name, and the number of an
+            edition behind it where that began another question.
         source: where its events come from.
         item_field: the field that is counted, a name or a path.
         window: its windows.
@@ -192,6 +214,8 @@ class ViewPlan:
         share: the part of its ledger's budget that it may take, and that is kept for it; None: it has what it needs of
             the rest (`stream_dp.config.shares`).
         has_lists: whether the field is a list of items, each a contribution of its own.
+        editions: those that ask this question, in the order in which they were decided; none in the plan of a file.
+        until_ms: start of the first window that is not made any more; None: there is no such window.
     """
 
     name: str
@@ -206,11 +230,13 @@ class ViewPlan:
     fingerprint: bytes
     share: Fraction | None = None
     has_lists: bool = False
+    editions: tuple[Edition, ...] = ()
+    until_ms: int | None = None
 
     @property
     def item_path(self) -> str:
         """Where the configuration names the field."""
-        return f"views.{self.name}.{'items' if self.has_lists else 'item'}"
+        return f"views.{self.view}.{'items' if self.has_lists else 'item'}"
 
     @property
     def windows(self) -> Schedule:
@@ -222,6 +248,46 @@ class ViewPlan:
         """Which windows are charged: those, or of windows that are told of at every pane each as a whole."""
         running = self.window.running
         return self.windows if running is None else Schedule(running.windows, self.ledger.periods)
+
+    @property
+    def view(self) -> str:
+        """The view's name, which readers and operators know."""
+        return view_of(self.name)
+
+    @property
+    def begins_ms(self) -> int:
+        """Start of the first window, of a plan that holds."""
+        return self.editions[0].first_ms
+
+    def asks_for(self, start_ms: int) -> bool:
+        """Whether a window that starts at a time is its own, of a plan that holds."""
+        return self.begins_ms <= start_ms and (self.until_ms is None or start_ms < self.until_ms)
+
+    @property
+    def readers(self) -> Collection[str]:
+        """Everybody who may read some of its windows."""
+        return dict.fromkeys([*self.audiences, *(name for one in self.editions for name in one.audiences)])
+
+    def begun(self, first_ms: int, number: int = 1) -> ViewPlan:
+        """The same with its first edition, from a window on."""
+        return replace(self, editions=(self.as_edition(number, first_ms),))
+
+    def as_edition(self, number: int, first_ms: int) -> Edition:
+        """What may differ between the editions that ask this question, as it is here."""
+        return Edition(number, first_ms, self.audiences, self.window.made_of_panes)
+
+    def edition(self, start_ms: int) -> Edition:
+        """The edition that holds for a window: of those that begin no later the one that was decided last."""
+        found = (one for one in reversed(self.editions) if one.first_ms <= start_ms)
+        return next(found, self.as_edition(1, start_ms))
+
+    def at(self, start_ms: int) -> ViewPlan:
+        """The same with the audiences that it has in the edition of a window or pane, and what its panes make up."""
+        edition = self.edition(start_ms)
+        if edition.audiences == self.audiences and edition.made_of_panes == self.window.made_of_panes:
+            return self
+        window = replace(self.window, made_of_panes=edition.made_of_panes)
+        return replace(self, audiences=edition.audiences, window=window)
 
     @property
     def start_level(self) -> int:
@@ -277,7 +343,7 @@ class Plan:
         data_dir: folder of the workers' state.
         key_file: file of the secret that the noise of coarser levels is derived from.
         partitions: number of partitions of every source and internal topic.
-        views: by name.
+        views: by name of their state, each question of a view by itself.
         ledgers: by name.
         audiences: names, in the order of the file.
         erase_within_ms: how long after a window is sealed its raw counts may still stand in a changelog.
@@ -285,6 +351,9 @@ class Plan:
             by estimate.
         slots: when releases leave.
         topics: how its topics are named and made.
+        raw: the data that it was planned from.
+        folder: what files that these name are relative to.
+        settings: number of the posted settings that it goes by (`stream_dp.control.settings`); 0 for those of a file.
     """
 
     name: str
@@ -299,6 +368,18 @@ class Plan:
     window_memory_bytes: int
     slots: Slots
     topics: TopicsPlan = TopicsPlan()
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    folder: Path = field(default=Path(), compare=False)
+    settings: int = 0
+
+    @property
+    def newest(self) -> Mapping[str, ViewPlan]:
+        """The newest question of every view that was not removed, by the view's name."""
+        return {view.view: view for view in self.views.values() if view.until_ms is None}
+
+    def begun(self, starts: Mapping[str, int]) -> Plan:
+        """The same with the first edition of every view, each from a window on."""
+        return replace(self, views={name: view.begun(starts[name]) for name, view in self.views.items()})
 
     @property
     def id(self) -> str:
@@ -309,37 +390,3 @@ class Plan:
 def application_id(prefix: str, name: str) -> str:
     """The id of an application. It tells both: a prefix ends with a character that no name has."""
     return prefix + name
-
-
-def fingerprint(view: ViewPlan, application: str) -> bytes:
-    """Identity of a view: `FINGERPRINT_BYTES` bytes of BLAKE2b over everything that may not change under its state.
-
-    The id of its application is in: of two that have one key file and ask the same, each draws noise of its own.
-
-    What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
-    clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's name, its periods, its
-    budget, how that is parted and how it is shared. Which parts a ledger has decides how a window is charged, so it is
-    in. `view.fingerprint` itself is not looked at.
-    """
-    source, ledger = view.source, view.ledger
-    identity = [
-        application,
-        view.kind.name,
-        [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
-        *([] if source.key_field is None else [["key", source.key_field]]),
-        [view.item_field] if view.has_lists else view.item_field,
-        [*_lengths(view.window), view.window.first_ms],
-        [view.items_per_user, view.buckets],
-        [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
-        [ledger.fingerprint.hex(), *sorted(ledger.parts)],
-        list(view.kind.identity),
-    ]
-    text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
-    return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()
-
-
-def _lengths(window: WindowPlan) -> Sequence[int]:
-    """What of the lengths of a view's windows may not change: each that decides what is counted, noised or charged."""
-    shape, running = window.shape, window.running
-    step = [shape.step_ms] if isinstance(shape, Hopping) else []
-    return [shape.length_ms, *step, *([running.windows.length_ms] if running is not None else [])]

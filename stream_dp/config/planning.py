@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import rho_within, squares_within
 from stream_dp.accounting.cost import PART_ENTRIES
 from stream_dp.config.access import plan_broker
 from stream_dp.config.crosschecks import cross_check, dead_letter_topic, given_shares, list_topic_faults, readers
-from stream_dp.config.loading import Sections, in_file_order, read_config, sections_of
+from stream_dp.config.identity import fingerprint
+from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
 from stream_dp.config.models import (
-    Config,
     LedgerConfig,
     LevelConfig,
     PartConfig,
@@ -24,7 +25,7 @@ from stream_dp.config.models import (
     ViewConfig,
     WindowConfig,
 )
-from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan, WindowPlan, fingerprint
+from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan, WindowPlan
 from stream_dp.config.shapes import pane_faults, running_of, shape_of, windows_of_panes
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
@@ -57,17 +58,17 @@ def load_plan(path: str | Path, environ: Mapping[str, str] | None = None) -> Pla
     return _plan(sections, faults, file.parent)
 
 
-def build_plan(config: Config, folder: str | Path = ".") -> Plan:
+def build_plan(raw: Mapping[str, Any], folder: str | Path = ".") -> Plan:
     """Check and plan a configuration that was made in memory.
 
     Args:
-        config: the whole configuration.
+        raw: what a file holds, variables put in.
         folder: what its relative folders are relative to.
 
     Raises:
-        ConfigError: its parts do not agree; `faults` has everything.
+        ConfigError: anything in it is wrong; `faults` has everything.
     """
-    return _plan(sections_of(config), [], Path(folder))
+    return _plan(*read_data(dict(raw)), Path(folder))
 
 
 def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
@@ -101,6 +102,8 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         window_memory_bytes=config.window_memory,
         slots=Slots(config.release.slot, config.release.offset),
         topics=TopicsPlan(config.topics.prefix, config.topics.replication, config.topics.min_insync_replicas),
+        raw=sections.raw,
+        folder=folder,
     )
 
 

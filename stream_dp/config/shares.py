@@ -52,7 +52,7 @@ class Shares:
         Args:
             budget: the caps of the period.
             period_ms: its length.
-            views: all views of the ledger; the shares among them add up to 1 at most.
+            views: all views of the ledger, the newest question of each; the shares among them add up to 1 at most.
         """
         kept: dict[str, Cost] = {}
         others: list[ViewPlan] = []
@@ -60,11 +60,11 @@ class Shares:
             if view.share is None:
                 others.append(view)
             else:
-                kept[view.name] = budget * view.share
+                kept[view.view] = budget * view.share
         rest = budget - sum(kept.values(), Cost.ZERO)
         reach = reach_ms(rest, period_ms, others)
         fixed = frozenset(kept)
-        return cls(budget, kept | {view.name: asked(view, period_ms, reach) for view in others}, fixed)
+        return cls(budget, kept | {view.view: asked(view, period_ms, reach) for view in others}, fixed)
 
     def room(self, view: str, taken: Taken) -> Cost:
         """What a view may still take, as far as the others are concerned."""
@@ -125,7 +125,7 @@ def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequ
 
 def lasts_ms(shares: Shares, period_ms: int, view: ViewPlan) -> int:
     """How far into a period what is kept for a view pays for every window of it."""
-    return reach_ms(shares.kept[view.name], period_ms, [view])
+    return reach_ms(shares.kept[view.view], period_ms, [view])
 
 
 def remedy(budget: Cost, period_ms: int, views: Sequence[ViewPlan]) -> Sequence[ViewPlan] | None:

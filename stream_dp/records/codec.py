@@ -130,6 +130,7 @@ class Outline(msgspec.Struct, frozen=True):
 
     schema_version: Literal[1]
     type: Literal["release", "refusal"]
+    edition: int
     revision: int
     window: OutlinedWindow
 

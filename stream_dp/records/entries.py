@@ -37,6 +37,7 @@ class Entry(PublicRecord):
     type: Literal["charge", "refusal"] = Field(description="charge: it was paid and released; refusal: it was not.")
     ledger: Account = Field(description="The account.")
     view: str = Field(description="The view.")
+    edition: int = Field(ge=1, description="Number of the settings of the view that the window was made with.")
     window: Interval = Field(description="The window.")
     asked: Price = Field(description="What the call asked the ledger for: its cost at worst.")
     left: Price = Field(description="What the ledger had left behind the call, in the entries of the caps.")

@@ -174,6 +174,12 @@ class Publication(PublicRecord):
     schema_version: Literal[1] = Field(description="Version of this form.")
     code_version: str = Field(description="Version of the stream-dp that made the record.")
     view: str = Field(description="The view: the configured question.")
+    edition: int = Field(
+        ge=1,
+        description="Number of the settings of the view that the window was made with, 1 for those that it began with. "
+        "An operator may change them while it runs: levels, bounds, the length of windows, even the kind. Each "
+        "window is made with one edition, which every revision of it names.",
+    )
     audience: str = Field(description="The group of readers this record is for.")
     window: Interval = Field(description="The window the record is about.")
     panes: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(

@@ -54,6 +54,7 @@ from stream_dp.releases.rows import (
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.keys import after
+from stream_dp.windows.views import view_of
 
 
 class Accounts:
@@ -97,7 +98,7 @@ class Accounts:
         """What may still be reserved for a window: of what is left, what is not kept for other views."""
         key, _ = self.of(view, start_ms)
         periods = [key, *self._others(key, view, start_ms)]
-        rooms = [self._shared(of, view).room(view.name, self._taken(of)) for of in periods]
+        rooms = [self._shared(of, view).room(view.view, self._taken(of)) for of in periods]
         return reduce(Cost.least, rooms, self.left(view, start_ms))
 
     def _others(self, key: bytes, view: ViewPlan, start_ms: int) -> list[bytes]:
@@ -110,7 +111,8 @@ class Accounts:
         found = self._shares.get(key)
         if found is None:
             period, budget = period_of(key), self._begun.get(key, view.ledger).budget
-            views = [other for other in self._views.values() if other.ledger.fingerprint == view.ledger.fingerprint]
+            asked = [other for other in self._views.values() if other.until_ms is None]  # the newest of each view
+            views = [other for other in asked if other.ledger.fingerprint == view.ledger.fingerprint]
             found = self._shares[key] = Shares.of(budget, period.end_ms - period.start_ms, views)
         return found
 
@@ -118,7 +120,7 @@ class Accounts:
         """What each view was charged in a period and in others that it overlaps, spent and reserved."""
         taken: dict[str, Cost] = {}
         for ledger in (self._ledgers[of] for of in (key, *self._overlapping(key)) if of in self._ledgers):
-            reserved = [(Call.parse(call).view, cost) for call, cost in ledger.reserved.items()]
+            reserved = [(view_of(Call.parse(call).view), cost) for call, cost in ledger.reserved.items()]
             for name, cost in [*ledger.views.items(), *reserved]:
                 taken[name] = taken[name] + cost if name in taken else cost
         return taken
@@ -158,7 +160,7 @@ class Accounts:
     def charge_lost(self, view: ViewPlan, start_ms: int, cost: Cost) -> list[tuple[bytes, bytes | None]]:
         """Spend what was paid in the period of a window and is forgotten, at worst: the rows that this changes."""
         key, ledger = self.of(view, start_ms)
-        paid = write_off(ledger, cost, view=view.name)
+        paid = write_off(ledger, cost, view=view.view)
         changed = [*self._promise(view, key), (key, encode(paid))]
         self.keep(view, key, paid)
         return changed
@@ -191,7 +193,7 @@ class Accounts:
                 changes.append((reservation_key(key, str(call)), None))
             else:
                 paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
-                ledger = commit(ledger, str(call), paid, shares, view=view.name)
+                ledger = commit(ledger, str(call), paid, shares, view=view.view)
                 changes += charged_rows(key, ledger)
         return ledger
 

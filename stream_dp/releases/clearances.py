@@ -61,7 +61,7 @@ class Clearances:
                 if self.lacks(view, audience, row):
                     self.sharpening.setdefault(audience, deque()).append((view, start_ms))
                 else:
-                    self.withheld.setdefault(audience, set()).add(view.name)
+                    self.withheld.setdefault(audience, set()).add(view.view)
 
     def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
         """Look who is to see a pane finer that was released while earlier ones of its window wait to be sharpened."""

@@ -19,6 +19,7 @@ empty or not: the data trigger, delay and suppress nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 
 from stream_dp.config.plan import ViewPlan
@@ -172,6 +173,8 @@ class ReleaseEngine:
             if former is not None:
                 mark.check(name, former)
                 mark.next_ms, mark.kept_ms = former.next_ms, former.kept_ms
+            else:
+                mark.next_ms = mark.kept_ms = self._behind_earlier(self._views[name], mark.next_ms, rows)
             self._keys.check(name, sealing_keys(name, rows))
             if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
                 lost[name] = found
@@ -191,6 +194,19 @@ class ReleaseEngine:
             yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
         for kind in (BUCKET, BLOCK):
             yield Erase(kind, after(kind))
+
+    def _behind_earlier(self, view: ViewPlan, first_ms: int, rows: Rows) -> int:
+        """The first window of a question, behind what was released by earlier ones of the view.
+
+        Where a window from its beginning on was released before anybody here knew of it, that window is the earlier's.
+        """
+        stored = [stored_view(one.name, rows) for one in self._earlier(view)]
+        return view.window.shape.first_from(max([first_ms, *(row.next_ms for row in stored if row is not None)]))
+
+    def _earlier(self, view: ViewPlan) -> Iterator[ViewPlan]:
+        """The questions of a view that were decided before one."""
+        of = (one for one in self._views.values() if one.view == view.view)
+        return takewhile(lambda one: one.name != view.name, of)
 
     def _write_off(self, view: ViewPlan, lost: Sequence[int], rows: Rows) -> Iterator[Effect]:
         """Charge lost windows at worst and step over them. A crash in between charges them again, never too little."""
@@ -222,7 +238,9 @@ class ReleaseEngine:
             departures += [(start, departure) for departure in row.outbox]
             self._clearances.welcome(view, start, row)
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
-        if over := [(key, None) for key, _ in rows.scan(buckets, due)]:
+        until = after(buckets) if view.until_ms is None else max(due, window_key(BUCKET, view.name, view.until_ms))
+        nobodys = [*rows.scan(buckets, due), *rows.scan(until, after(buckets))]
+        if over := [(key, None) for key, _ in nobodys]:
             yield Commit([self._view_row(view.name), *over])
         blocks = leftover_blocks(view, mark.next_ms, rows)
         if left := [*leftovers(view.name, mark.next_ms, departures, rows), *blocks]:
@@ -231,7 +249,7 @@ class ReleaseEngine:
                 yield Erase(kind + text(view.name), after(kind + text(view.name)))
         for start, departure in departures:
             yield Leave(view.name, start, departure.slot_ms)
-        for _, value in rows.scan(due, after(buckets)):
+        for _, value in rows.scan(due, until):
             self._arrivals.take(decode(MergedBucket, value))
 
     # -- releasing --------------------------------------------------------------------------------------------
@@ -244,7 +262,7 @@ class ReleaseEngine:
             rows: the partition's table.
         """
         taken = [decode(MergedBucket, value) for value in values if value is not None]
-        awaited = [b for b in taken if b.view in self._marks and b.start_ms >= self._marks[b.view].next_ms]
+        awaited = [bucket for bucket in taken if self._awaits(bucket)]
         changed: list[Change] = []
         for bucket in awaited:
             changed += [(merged_key(void), None) for void in self._arrivals.take(bucket)]
@@ -253,6 +271,12 @@ class ReleaseEngine:
             yield Commit(changed)
         if taken:
             yield Send([self._withdrawal(bucket) for bucket in taken])
+
+    def _awaits(self, bucket: MergedBucket) -> bool:
+        """Whether a bucket is of a window that is still to be released, by the question it was counted for."""
+        view = self._views.get(bucket.view)
+        is_its_own = view is not None and (view.until_ms is None or bucket.start_ms < view.until_ms)
+        return is_its_own and bucket.start_ms >= self._marks[bucket.view].next_ms
 
     @property
     def waits(self) -> bool:
@@ -280,7 +304,13 @@ class ReleaseEngine:
 
     def _is_due(self, view: ViewPlan) -> bool:
         start = self._marks[view.name].next_ms
+        if self._is_over(view) or not all(map(self._is_over, self._earlier(view))):
+            return False
         return self._releasing.is_unknown(view, start) or self._arrivals.complete(view.name, start) == view.buckets
+
+    def _is_over(self, view: ViewPlan) -> bool:
+        """Whether a question has no window left to release."""
+        return view.until_ms is not None and self._marks[view.name].next_ms >= view.until_ms
 
     def _turn(self, view: ViewPlan) -> tuple[int, str]:
         return view.window.shape.end(self._marks[view.name].next_ms), view.name

@@ -12,6 +12,7 @@ from stream_dp.releases.rows import WINDOW, Departure, stored_window
 from stream_dp.releases.totals import LATE, Counted, counted
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
 from stream_dp.windows.keys import encode, window_key
+from stream_dp.windows.views import view_of
 
 PUBLISHED_AT_ONCE = 500
 """Records that are published together: behind so many, the runtime looks whether the partition is still its own."""
@@ -82,7 +83,7 @@ class Outboxes:
             late[view] += departure.slot_ms < slot_ms
         yield from self._publish(batch, slot_ms, last)
         for view, missed in sorted(late.items()):
-            yield Increment(LATE, missed, (("view", view),))
+            yield Increment(LATE, missed, (("view", view_of(view)),))
 
     def _leaving(self, view: str, start: int, slot_ms: int, rows: Rows) -> Departure | None:
         """What leaves of a window: one departure. What is behind it waits until that one is settled.

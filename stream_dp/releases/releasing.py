@@ -94,11 +94,11 @@ class Releasing:
         self._lists = lists
         self._unknown_before = unknown_before
         self._last_slots: dict[str, int] = {}
-        """By view: the slot of its last window."""
+        """By view, whatever it asks: the slot of its last window."""
 
     def passed(self, view: ViewPlan, row: WindowRow) -> None:
         """Take note of a window that was released before."""
-        self._last_slots[view.name] = max(row.slot_ms, self._last_slots.get(view.name, row.slot_ms))
+        self._last_slots[view.view] = max(row.slot_ms, self._last_slots.get(view.view, row.slot_ms))
 
     def is_unknown(self, view: ViewPlan, start: int) -> bool:
         """Whether counts of a window were lost with their counters."""
@@ -115,6 +115,7 @@ class Releasing:
         if not view.windows.has(start):
             yield from self._pass_over(view, start, rows)
             return
+        view = view.at(start)
         arrived = self._arrived(view, start, rows)
         window = begun(view, start, self._keys.secrets, rows)
         if window is None:
@@ -126,7 +127,7 @@ class Releasing:
         is_lost = self.is_unknown(view, start) or self._arrivals.is_lost(view.name, start)
         buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
         closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
-        slot = max(self._slots.after(closed_ms), self._last_slots.get(view.name, 0))  # in order, though clocks go back
+        slot = max(self._slots.after(closed_ms), self._last_slots.get(view.view, 0))  # in order, though clocks go back
         levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
         return _Arrived([bucket.counts for bucket in buckets], closed_ms, slot, levels, is_lost)
 
@@ -156,7 +157,7 @@ class Releasing:
         given = {name: Given(1, level) for name, level in levels.items()}
         row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=sealed.key_id)
         cost, shares = price(view, call, sealed.table, row)
-        paid = commit(reserved, str(call), cost, shares, view=view.name)
+        paid = commit(reserved, str(call), cost, shares, view=view.view)
         self._accounts.keep(view, key, paid)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
@@ -243,7 +244,7 @@ class Releasing:
         mark = self._marks[view.name]
         mark.next_ms = view.window.shape.next(start)
         mark.kept_ms = max(mark.kept_ms, start - view.window.kept_ms)
-        self._last_slots[view.name] = row.slot_ms
+        self._last_slots[view.view] = row.slot_ms
         self._arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
         those = [Counted(name, view.name, amount, start, 1) for name, amount in amounts.items()]

@@ -130,7 +130,7 @@ class Sharpening:
             return [], [*leaving, self._publisher.refusal(view, start, levels, revision, refused)], []
         noise = WindowNoise(view.noise_name(start), self._secrets[row.key_id])
         shares = {audience: difference(view, table, given.level, level)}
-        paid = commit(reserved, str(call), cost, shares, view=view.name)
+        paid = commit(reserved, str(call), cost, shares, view=view.view)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
         row.given[audience] = Given(revision, level)

@@ -15,6 +15,7 @@ from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import TOTALS, stored_view, stored_window
 from stream_dp.windows.effects import Increment, Rows
 from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.views import view_of
 
 LATE = "releases_late"
 
@@ -33,7 +34,7 @@ class Counted(msgspec.Struct, array_like=True):
     @property
     def increment(self) -> Increment:
         """The same as an effect."""
-        return Increment(self.counter, self.amount, (("view", self.view),))
+        return Increment(self.counter, self.amount, (("view", view_of(self.view)),))
 
     def is_stored(self, rows: Rows) -> bool:
         """Whether that which was counted stands in the table, or has left it."""
@@ -85,7 +86,7 @@ def stored_totals(rows: Rows) -> Iterator[Increment]:
     """The totals of a partition, as they are stored."""
     for view, found in _stored(rows).views.items():
         for counter, amount in found.items():
-            yield Increment(counter, amount, (("view", view),))
+            yield Increment(counter, amount, (("view", view_of(view)),))
 
 
 def _stored(rows: Rows) -> TotalsRow:

@@ -16,6 +16,7 @@ from stream_dp.config.explanation import price_words
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy, share_words
+from stream_dp.control.settings import presented
 from stream_dp.records.entries import Entry
 from stream_dp.records.statement import Period, read_statements
 from stream_dp.runtime.balances import Balances
@@ -63,15 +64,10 @@ class Advice:
             balances: what has left of the accounts.
             clock: seconds that only grow.
         """
-        self._plan = plan
+        self.follow(plan)
         self._counters = counters
         self._balances = balances
         self._clock = clock
-        self._sources = list(sources_of(plan).values())
-        self._views = {
-            source.name: [view for view in plan.views.values() if view.source.name == source.name]
-            for source in self._sources
-        }
         self._since: dict[tuple[str, str], tuple[float, _Share | None]] = {}
         """By path and reason: when its share was told or let pass, and what it was counted from."""
         self._told: dict[tuple[str, str], float] = {}
@@ -80,6 +76,15 @@ class Advice:
         """By ledger and period: when its end was told, and what it was."""
         self._hour = clock()
         self._windows: dict[tuple[str, str], int] = {}
+
+    def follow(self, plan: Plan) -> None:
+        """Go on with a plan that holds."""
+        self._plan = presented(plan)
+        self._sources = list(sources_of(self._plan).values())
+        self._views = {
+            source.name: [view for view in self._plan.views.values() if view.source.name == source.name]
+            for source in self._sources
+        }
 
     async def look(self) -> None:
         """Look once."""

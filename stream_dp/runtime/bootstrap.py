@@ -1,34 +1,36 @@
-"""What has to be there before a worker starts: topics, public lists, and the start of every view's first window."""
+"""What has to be there before a worker starts: topics, public lists, and the settings that hold."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from stream_dp.config.backlog import backlog_faults
 from stream_dp.config.plan import Plan
+from stream_dp.control.settings import first_record, plan_holding
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.lists import Lists, read_lists
-from stream_dp.runtime.origins import begin, read_origins
 from stream_dp.runtime.owners import Life, create_owned
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.settings import SettingsLog, post
+from stream_dp.runtime.topics import Topics, sources_of
 from stream_dp.windows.sizes import BROKER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a worker has to know beside its plan, settled before it starts.
+    """What a worker has to know, settled before it starts.
 
     Attributes:
-        starts: the start of the first window of every view, in ms.
+        plan: the plan that holds.
         lists: the public lists that stand in topics, which are followed while it runs.
         topics: the topics that the application made, each with its life (`owners.Claim`).
         uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
     """
 
-    starts: Mapping[str, int]
+    plan: Plan
     lists: Lists = field(default_factory=Lists, compare=False)
     topics: Mapping[str, Life] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)
@@ -43,18 +45,19 @@ async def prepare(
     backfill: bool = False,
     now_ms: Callable[[], int] | None = None,
 ) -> Settled:
-    """Claim and create the topics of an application, read its public lists, settle where each view's windows begin.
+    """Claim and create the topics of an application, read its public lists, settle which settings hold.
 
-    Safe to run by any number of workers at once: a topic is created once, and of several origins the first in the
-    control topic's log holds.
+    Those that stand in the control topic do; where there are none, the file is posted as the first ones. Safe to run by
+    any number of workers at once: a topic is created once, and of several first settings the first in the control
+    topic's log hold for all.
 
     Args:
-        plan: the application.
+        plan: of the file that the worker is started with.
         client: a client of its broker.
         key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that the application had was deleted. With the control topic it may have lost
-            when its views began, so nothing is asked about that.
-        backfill: begin views whose first windows are over already.
+            its settings, so nothing is asked about when its views began.
+        backfill: begin views of the first settings whose first windows are over already.
         now_ms: the wall clock.
 
     Returns:
@@ -62,26 +65,28 @@ async def prepare(
 
     Raises:
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
-            cannot be used, a view was changed since it began, or has not begun and windows of it are over, or topics
-            belong to another application, were deleted, or do not take what is written to them.
+            cannot be used, views have not begun and windows of them are over, or topics belong to another application,
+            were deleted, or do not take what is written to them; or the settings that hold cannot be planned here.
         BrokerError: the cluster refused something.
     """
-    topics = Topics.of(plan)
+    topics, settings = Topics.of(plan), SettingsLog(plan, client)
     now = now_ms() if now_ms else int(time.time() * 1000)
-    lists, faults = await read_lists(plan, client)
-    faults = [*await wrong_sources(plan, client), *faults]
-    origins = await read_origins(plan, client)
-    altered = {} if accept_loss else origins.changed
-    if not backfill and not accept_loss:
-        faults += backlog_faults(plan, plan.views.keys() - origins.begun.keys() - altered.keys(), now)
-    if faults:
-        raise ConfigError(faults)
-    claim = await create_owned(plan, client, key_id, accept_loss=accept_loss, now_ms=now)
-    await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(plan))], client)
-    if altered:  # whose topics these are was asked first
-        raise ConfigError([*altered.values()])
-    starts = await begin(plan, client, now, origins.begun)
-    return Settled(starts, lists, claim.topics, claim.uncounted)
+    first = first_record(plan, now)
+    while True:
+        await settings.read()
+        known = settings.known
+        holding = await asyncio.to_thread(plan_holding, known or [first], plan)
+        lists, faults = await read_lists(holding, client)
+        faults = [*await wrong_sources(holding, client), *faults]
+        if not known and not backfill and not accept_loss:
+            faults += backlog_faults(plan, plan.views.keys(), now)
+        if faults:
+            raise ConfigError(faults)
+        claim = await create_owned(holding, client, key_id, accept_loss=accept_loss, now_ms=now)
+        await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(holding))], client)
+        if known:
+            return Settled(holding, lists, claim.topics, claim.uncounted)
+        await post(plan, client, first)
 
 
 async def _check_sizes(topics: Collection[str], client: Client) -> None:
@@ -103,7 +108,7 @@ async def _check_sizes(topics: Collection[str], client: Client) -> None:
 async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
     """The sources that have no topic, or one with other partitions than the plan says."""
     faults = []
-    for source in {view.source.name: view.source for view in plan.views.values()}.values():
+    for source in sources_of(plan).values():
         count = await client.partitions(source.topic)
         path = f"sources.{source.name}"
         if count is None:

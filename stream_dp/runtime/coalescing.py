@@ -36,6 +36,8 @@ class Batch:
     """The last offset of the chunk before it, None for the first since the partition was assigned."""
     now_ms: int
     """Of a source, the wall time of the tick behind the records; 0 of topics that no tick is about."""
+    settings: int = 0
+    """Number of the settings that have to be known before they are counted."""
 
 
 class CoalescingConsumer:
@@ -76,14 +78,14 @@ class CoalescingConsumer:
             else:
                 out[tp] = self._batches(tp, records, 0) if tp.topic in coalesced else records
         if not self.app.rebalancing:  # no fetch is under way here, so positions and records belong together
-            for tp, (records, now_ms) in order.take(order.due(active, self.fetched_to)).items():
-                out[tp] = self._batches(tp, records, now_ms)
+            for tp, (records, now_ms, settings) in order.take(order.due(active, self.fetched_to)).items():
+                out[tp] = self._batches(tp, records, now_ms, settings)
         return out
 
-    def _batches(self, tp: TP, records: Sequence[Any], now_ms: int) -> list[Batch]:
+    def _batches(self, tp: TP, records: Sequence[Any], now_ms: int, settings: int = 0) -> list[Batch]:
         batches = []
         for some in cut(records, _size, CHUNK_BYTES):
-            batches.append(Batch(some, self._last.get(tp), now_ms))
+            batches.append(Batch(some, self._last.get(tp), now_ms, settings))
             self._last[tp] = some[-1].offset
         return batches
 

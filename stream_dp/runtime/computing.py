@@ -106,8 +106,8 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
     start = view.window.first_ms or 0
     spare = islice(others, kind.fewest_keys)
     lists = Lists({view.name: {topic: KeyList.of([*names, *spare]) for topic in kind.topics}})
-    settled = Settled(dict.fromkeys(plan.views, start), lists)
-    factory = Factory(plan, settled, keys=KeyRing.of(bytes(32)), entropy=system_entropy)
+    settled = Settled(plan.begun(dict.fromkeys(plan.views, start)), lists)
+    factory = Factory(settled, keys=KeyRing.of(bytes(32)), entropy=system_entropy)
     counts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for name in names:
         counts[bucket_of(name, view.buckets)][name] = users

@@ -82,8 +82,8 @@ def _losses(plan: Plan) -> dict[str, str]:
         "published as a refusal with reason lost, and nothing is charged for it",
         topics.changelog(RELEASES): "the ledger and the sealed tables: what readers have is charged at worst and never "
         "sharpened, and windows that waited are published as refusals with reason lost",
-        topics.control: "grants that no worker had read, and where views without a start began; grants that were "
-        "carried out hold",
+        topics.control: "grants that no worker had read, and the settings that hold: the file of the first start is "
+        "posted as the first ones again; grants that were carried out hold",
         topics.orders: "grants on their way: write those again that were not carried out",
         topics.status: "nothing that lasts: workers say how they are every few seconds",
         topics.accounts: "what `stream-dp ledger` shows of the past; the ledger itself stands elsewhere",
@@ -91,8 +91,8 @@ def _losses(plan: Plan) -> dict[str, str]:
     for name in topics.rekeyed_sources:
         lost[topics.rekeyed(name)] = "events that were re-keyed and not counted: they are missing in their windows"
     for view in plan.views.values():
-        for audience in view.audiences:
-            lost[topics.release(view.name, audience)] = "what its readers had not read; it is not published again"
+        for audience in view.readers:
+            lost[topics.release(view.view, audience)] = "what its readers had not read; it is not published again"
     for source in sources_of(plan).values():
         lost[source.dead_letter_topic] = "the notes of refused records"
     return lost

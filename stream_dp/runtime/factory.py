@@ -9,7 +9,7 @@ from zlib import crc32
 
 from aiokafka.partitioner import murmur2
 
-from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
+from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.engine import ReleaseEngine
@@ -30,16 +30,15 @@ from stream_dp.windows.views import CountedView
 class Factory:
     """Makes the pure parts of one worker; none is loaded yet."""
 
-    def __init__(self, plan: Plan, settled: Settled, *, keys: KeyRing, entropy: Entropy) -> None:
+    def __init__(self, settled: Settled, *, keys: KeyRing, entropy: Entropy) -> None:
         """Set up the factory.
 
         Args:
-            plan: the checked configuration.
-            settled: where windows begin, and public lists, from `prepare`.
+            settled: the plan that holds, and public lists, from `prepare`.
             keys: the application's secrets, from `load_keys`.
             entropy: where fresh noise comes from.
         """
-        self._plan = plan
+        self._plan = plan = settled.plan
         self._settled = settled
         self._keys = keys
         self._entropy = entropy
@@ -48,9 +47,14 @@ class Factory:
         self._sources = counted_in(plan)
         self._unknown = {view.name: unknown_before(view, settled) for view in plan.views.values()}
         self._counted = {
-            view.name: counted_view(view, max(settled.starts[view.name], self._unknown[view.name]))
+            view.name: counted_view(view, max(view.begins_ms, self._unknown[view.name]), self._origin(view))
             for view in plan.views.values()
         }
+
+    def _origin(self, view: ViewPlan) -> int:
+        """Where the first question of a view begins."""
+        first = next(one for one in self._plan.views.values() if one.view == view.view)
+        return max(first.begins_ms, self._unknown[first.name])
 
     def counter(self, topic: str, partition: int) -> PartitionCounter:
         """The counter of a partition of the topic in which a source is counted, for every view on that source."""
@@ -63,7 +67,7 @@ class Factory:
             source.name,
             partition,
             [self._counted[view.name] for view in views],
-            EventDecoder(event_format(source, views)),
+            lambda names: EventDecoder(event_format(source, [self._plan.views[name] for name in names])),
             outlet=self._routes.partial,
             dead_letters=partial(dead_letter, source),
             partitioner=partitioner(source) if source.key_field is None else None,
@@ -120,7 +124,7 @@ class Factory:
         views = [v for v in self._plan.views.values() if self._topics.ledger_partition(v.ledger) == partition]
         return ReleaseEngine(
             views,
-            self._settled.starts,
+            {view.name: view.begins_ms for view in views},
             slots=self._plan.slots,
             keys=self._keys,
             entropy=self._entropy,
@@ -138,8 +142,8 @@ class Factory:
 
 def unknown_before(view: ViewPlan, settled: Settled) -> int:
     """The start of the first window that had not begun when it was accepted that counts of a view were lost."""
-    lost_ms, shape = settled.uncounted.get(view.name), view.window.shape
-    return settled.starts[view.name] if lost_ms is None else shape.next(shape.start_of(lost_ms))
+    lost_ms, shape = settled.uncounted.get(view.view), view.window.shape
+    return view.begins_ms if lost_ms is None else max(view.begins_ms, shape.next(shape.start_of(lost_ms)))
 
 
 def on_the_way(topics: Topics) -> list[str]:
@@ -165,8 +169,8 @@ def placed_by_user(user: bytes, partitions: int) -> int:
     return int(murmur2(user) & 0x7FFFFFFF) % partitions
 
 
-def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
-    """The counting side of a view's plan."""
+def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) -> CountedView:
+    """The counting side of a view's plan, from a window on; its first question began at `origin_ms`."""
     window = view.window
     return CountedView(
         name=view.name,
@@ -183,6 +187,10 @@ def counted_view(view: ViewPlan, start_ms: int) -> CountedView:
         retention_ms=window.retention_ms,
         domain=None if view.kind.topics else view.kind.domain({}),
         bounds=None if window.running is None else window.running.windows,
+        item=view.item_field,
+        has_lists=view.has_lists,
+        until_ms=view.until_ms,
+        origin_ms=origin_ms,
     )
 
 

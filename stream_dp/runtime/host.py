@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,7 +20,6 @@ from stream_dp.control.grants import Order
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
-from stream_dp.runtime.allocator import give_back_freed
 from stream_dp.runtime.application import App
 from stream_dp.runtime.balances import Balances
 from stream_dp.runtime.client import Client, Outgoing
@@ -30,18 +28,23 @@ from stream_dp.runtime.fence import PartitionLostError, Writer
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.published import read_published
 from stream_dp.runtime.tables import DurableTable, PartitionRows
+from stream_dp.runtime.telling import tell_withheld, telling
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Leave, Message, Send, Step
+from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step
 from stream_dp.windows.keys import decode, text
+from stream_dp.windows.merge_rows import Named
 from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.rekeyed import place_behind
 from stream_dp.windows.rekeying import Rekeyer
 
 log = logging.getLogger("stream_dp.worker")
 
-PROGRESS_SECONDS = 5.0
+
+async def _nothing_newer() -> None:
+    """Where no settings are posted."""
+
 
 T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
@@ -67,8 +70,9 @@ class Host:
     """What the agents of one worker share.
 
     Attributes:
-        plan: the checked configuration.
+        plan: the plan that holds.
         topics: the topics of its application.
+        catch_up: goes by all settings that stand in the control topic, if these are newer (`adoption`).
         tables: the application's tables by name.
         counters: what was counted since the start of the worker.
         balances: what its ledgers have left, by what was published.
@@ -94,7 +98,7 @@ class Host:
 
         Args:
             app: the application that sends and consumes.
-            plan: the checked configuration.
+            plan: the plan that holds.
             factory: makes the parts.
             tables: the application's tables by name.
             client: a client of its broker, which reads what was published.
@@ -107,6 +111,7 @@ class Host:
         self.counters = Counters()
         self.balances = Balances(self.topics.accounts)
         self.clock_ms = clock_ms
+        self.catch_up: Callable[[], Awaitable[None]] = _nothing_newer
         self.outboxes: dict[tuple[int, Writer], Outboxes] = {}
         self.outboxes_changed = asyncio.Event()
         self._app = app
@@ -121,6 +126,12 @@ class Host:
         self._mergers: dict[int, BucketMerger] = {}
         self._engines: dict[int, ReleaseEngine] = {}
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._times_forgotten = 0
+
+    def adopt(self, plan: Plan, factory: Factory) -> None:
+        """Go by another plan: steps that are under way end by the former one, and nothing else of it is left."""
+        self.plan, self._factory = plan, factory
+        self.forget()
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
@@ -128,6 +139,7 @@ class Host:
         What parts keep on disk beside the tables goes with them.
         """
         self._rekeyers.clear()
+        self._times_forgotten += 1
         self._counters.clear()
         self._mergers.clear()
         self._engines.clear()
@@ -149,6 +161,8 @@ class Host:
             tp, batch = message.tp, message.value
             if batch.before is not None and self._read.get(tp) != batch.before:
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
+            if batch.settings > self.plan.settings:
+                await self.catch_up()
             yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
             self._read[tp] = message.offset
             await stream.ack(event)
@@ -162,12 +176,14 @@ class Host:
     async def counter(self, topic: str, partition: int) -> PartitionCounter:
         """The counter of a partition of a topic in which a source is counted, loaded."""
         key = (topic, partition)
-        if key not in self._counters:
-            counter = self._factory.counter(topic, partition)
+        while key not in self._counters:
+            await self.catch_up()
+            counter, times = self._factory.counter(topic, partition), self._times_forgotten
             table = self.tables[COUNTS]
-            load = _telling(counter.load(table.rows(partition)), f"the counts of partition {partition} of {topic}")
+            load = telling(counter.load(table.rows(partition)), f"the counts of partition {partition} of {topic}")
             await self.carry_out(load, table, partition, threaded=True)
-            self._counters[key] = counter
+            if times == self._times_forgotten:
+                self._counters[key] = counter
         return self._counters[key]
 
     async def parts_of(self, partition: int) -> dict[str, Rekeyer | PartitionCounter]:
@@ -215,13 +231,25 @@ class Host:
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""
         table, partition = self.tables[MERGES], chunk.partition
-        merger = self._mergers.get(partition)
-        if merger is None:
-            merger = self._factory.merger()
-            load = _telling(merger.load(table.rows(partition)), f"the partial counts of partition {partition}")
+        await self._know(chunk.values)
+        while (merger := self._mergers.get(partition)) is None:
+            await self.catch_up()
+            fresh, times = self._factory.merger(), self._times_forgotten
+            load = telling(fresh.load(table.rows(partition)), f"the partial counts of partition {partition}")
             await self.carry_out(load, table, partition, threaded=True)
-            self._mergers[partition] = merger
+            if times == self._times_forgotten:
+                self._mergers[partition] = fresh
         await self.carry_out(merger.partials(chunk.values, table.rows(partition)), table, partition, threaded=True)
+
+    async def take_buckets(self, chunk: Chunk) -> None:
+        """Take a chunk of merged buckets, and release what waits."""
+        await self._know(chunk.values)
+        await self.engage(chunk.partition, ReleaseEngine.buckets, chunk.values)
+
+    async def _know(self, values: Sequence[bytes | None]) -> None:
+        """Read the settings if something is about a view, or a question of one, that they may have brought."""
+        if any(decode(Named, value).view not in self.plan.views for value in values if value is not None):
+            await self.catch_up()
 
     async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
         """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
@@ -232,19 +260,8 @@ class Host:
         """
         table = self.tables[RELEASES]
         async with self._engine_locks[partition]:
-            engine = self._engines.get(partition)
-            if engine is None:
-                engine = self._factory.engine(partition)
-                views = engine.views
-                published = await self._app.outage.patiently(
-                    lambda: read_published(self._client, self.topics.release, views, whole=self._accept_loss)
-                )
-                load = engine.load(
-                    table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.clock_ms()
-                )
-                await self.carry_out(load, table, partition, threaded=True)
-                _tell_withheld(engine.withheld)
-                self._engines[partition] = engine
+            while (engine := self._engines.get(partition)) is None:
+                await self._load_engine(partition)
             rows = table.rows(partition)
             await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
         while True:
@@ -252,6 +269,20 @@ class Host:
                 if self._app.rebalancing or self._engines.get(partition) is not engine or not engine.waits:
                     return
                 await self.carry_out(engine.due(rows), table, partition, threaded=True)
+
+    async def _load_engine(self, partition: int) -> None:
+        """Load the release engine of a partition, unless it has to be made anew when that is over."""
+        await self.catch_up()
+        table, times = self.tables[RELEASES], self._times_forgotten
+        engine = self._factory.engine(partition)
+        published = await self._app.outage.patiently(
+            lambda: read_published(self._client, self.topics.release, engine.views, whole=self._accept_loss)
+        )
+        load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.clock_ms())
+        await self.carry_out(load, table, partition, threaded=True)
+        if times == self._times_forgotten:
+            tell_withheld(engine.withheld)
+            self._engines[partition] = engine
 
     async def settle(self, partition: int, owner: Writer) -> None:
         """Empty a partition's outboxes of what was published, between two steps of its release engine."""
@@ -346,31 +377,3 @@ class Host:
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""
         return [Message(self.topics.orders, key, value, partition) for partition in range(self.plan.partitions)]
-
-
-def _tell_withheld(withheld: Mapping[str, Collection[str]]) -> None:
-    """Say which audiences wait for a grant; which level is whose is configuration."""
-    for audience, views in sorted(withheld.items()):
-        log.info(
-            "audience %s does not get all windows of %s from before it was added: at its level they cost more than was "
-            "paid for them; `stream-dp grant FILE %s --level LEVEL` charges that and releases them",
-            audience,
-            ", ".join(sorted(views)),
-            audience,
-        )
-
-
-def _telling(load: Step, what: str) -> Step:
-    """Say every few seconds how many rows a load has read back; at its end give back what reading has freed.
-
-    A recovery and a load make and drop several times what they leave behind, and the process would keep all of it.
-    """
-    said, rows = time.monotonic(), 0
-    for effect in load:
-        if isinstance(effect, Increment) and effect.name == ROWS_LOADED:
-            rows += effect.amount
-            if time.monotonic() >= said + PROGRESS_SECONDS:
-                said = time.monotonic()
-                log.info("reading back %s: %d rows so far", what, rows)
-        yield effect
-    give_back_freed()

@@ -124,6 +124,11 @@ class Lists:
         """The lists of a view that were read last, by topic."""
         return self._kept[view][-1][1]
 
+    def join(self, others: Lists) -> None:
+        """Go on with the lists of further views, too."""
+        self.topics = {**others.topics, **self.topics}
+        self._kept = {**others._kept, **self._kept}
+
     def take(self, view: str, lists: ListsByTopic, now_ms: int) -> None:
         """Go on with other lists in windows that close behind a time."""
         self._kept[view] = (*self._kept[view], (now_ms, lists))[-KEPT:]
@@ -144,12 +149,12 @@ async def read_lists(plan: Plan, client: Client) -> tuple[Lists, list[Fault]]:
     faults: list[Fault] = []
     for view in needed:
         if missing := [topic for topic in view.kind.topics if topic not in present]:
-            faults += [Fault(f"views.{view.name}", _missing(topic)) for topic in missing]
+            faults += [Fault(f"views.{view.view}", _missing(topic)) for topic in missing]
             continue
         try:
             views[view.name] = await asyncio.to_thread(_usable, view, topics)
         except ConfigError as error:
-            faults += [Fault(".".join(filter(None, ("views", view.name, f.path))), f.message) for f in error.faults]
+            faults += [Fault(".".join(filter(None, ("views", view.view, f.path))), f.message) for f in error.faults]
     return Lists(views, topics), faults
 
 
@@ -175,12 +180,12 @@ class ListWatch:
         """Set up the watch.
 
         Args:
-            plan: its views.
+            plan: its views, those that `follow` does not replace.
             lists: what they go by, and which topics that is read from.
             client: of the broker.
             clock_ms: the wall clock, that of the ticks.
         """
-        self._views = [view for view in plan.views.values() if view.kind.topics]
+        self.follow(plan)
         self._lists = lists
         self._client = client
         self._clock_ms = clock_ms
@@ -189,8 +194,14 @@ class ListWatch:
         self._warned: dict[str, str] = {}
         """By view, what was said last of lists that it cannot use."""
 
+    def follow(self, plan: Plan) -> None:
+        """Go on with the views of a plan."""
+        self._views = [view for view in plan.views.values() if view.kind.topics]
+
     async def look(self) -> None:
         """Read on; take what has changed for windows that close from now on, or say why not."""
+        if not self._views:
+            return
         try:
             changed = await self._read_on()
         except OutageError:
@@ -228,14 +239,14 @@ class ListWatch:
             self._lists.take(view.name, lists, self._clock_ms())
         elif not mended:
             return
-        log.info("windows of view %s that close from now on are made with %s", view.name, _in_words(lists))
+        log.info("windows of view %s that close from now on are made with %s", view.view, _in_words(lists))
 
     def _warn(self, view: ViewPlan, fault: str) -> None:
         if self._warned.get(view.name) != fault:
             self._warned[view.name] = fault
             log.warning(
                 "view %s cannot use what stands in %s now: %s; its windows go on with %s",
-                view.name,
+                view.view,
                 " and ".join(f"topic {topic}" for topic in view.kind.topics),
                 fault,
                 _in_words(self._lists.newest(view.name)),

@@ -5,10 +5,11 @@ the others notice nothing. The broker gives such a member its former partitions 
 where its configuration has changed, and where partitions were left without an owner; so a worker first takes its former
 self out of the group there.
 
-Workers of two configurations never share partitions: one that does not know a view would drop what the others have
-counted of it, and one that lacks a key that the others seal with could not go on where they stop. The name of the way
-in which a group shares (Kafka's protocol name) tells configurations and key files apart, and the broker admits no
-member that knows only another one. A worker whose own differ waits until the others are gone.
+Workers of two configurations never share partitions: one that does not read a source would leave it unread, and one
+that lacks a key that the others seal with could not go on where they stop. The name of the way in which a group shares
+(Kafka's protocol name) tells sources and key files apart, and the broker admits no member that knows only another one.
+A worker whose own differ waits until the others are gone. Views are no part of it: all workers go by the settings in
+the control topic, whatever file they were started with.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ def instance_id(plan: Plan) -> str:
 
 
 def protocol(plan: Plan, settled: Settled, keys: KeyRing) -> str:
-    """The name of what workers agree on to share partitions: topics, their lives, partitions, questions, and keys."""
-    topics = {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}
+    """The name of what workers agree on to share partitions: topics, their lives, sources, partitions, and keys."""
+    shared = read_by_workers(plan)
+    topics = {spec.name: spec.partitions for spec in Topics.of(plan).all(plan) if spec.name in shared}
     sources = {topic: source.partitions for topic, source in sources_of(plan).items()}
     lives = {name: settled.topics[name].number for name in topics if name in settled.topics}
-    views = {view.name: view.fingerprint for view in plan.views.values()}
-    agreed = msgspec.json.encode((topics, sources, lives, views, settled.uncounted, keys.agreed), order="sorted")
+    agreed = msgspec.json.encode((topics, sources, lives, settled.uncounted, keys.agreed), order="sorted")
     return f"stream-dp-{hashlib.sha256(agreed).hexdigest()[:12]}"
 
 

@@ -28,6 +28,8 @@ class Tick(msgspec.Struct, array_like=True, frozen=True):
     recall: tuple[str, int] | None = None
     """In place of the time: a view of which counts were lost on their way, and the start of the first window that is
     waited for (`PartitionCounter.recall`)."""
+    settings: int = 0
+    """Number of the settings that whoever made it knew: all that stood in the control topic at its time."""
 
 
 class TickOrder:
@@ -112,19 +114,21 @@ class TickOrder:
         position = read_to(tp)
         return -1 if position is None else position
 
-    def take(self, due: Mapping[TP, int]) -> dict[TP, tuple[list[Any], int]]:
+    def take(self, due: Mapping[TP, int]) -> dict[TP, tuple[list[Any], int, int]]:
         """Hand out what is due, as `due` just said.
 
         Returns:
-            By partition the records, and the wall time of the tick behind them; of ticks, that of the first.
+            By partition the records, and the wall time of the tick behind them; of ticks, that of the first. And the
+            number of the settings that have to be known for them.
         """
-        taken: dict[TP, tuple[list[Any], int]] = {}
+        taken: dict[TP, tuple[list[Any], int, int]] = {}
         for tp, count in due.items():
             ticks = self._ticks[tp.partition]
             held = self._held.pop(tp)
             if held[count:]:
                 self._held[tp] = held[count:]
-            taken[tp] = held[:count], ticks[0].now_ms
+            own = ticks[:count] if tp.topic == self._topic else ticks[:1]
+            taken[tp] = held[:count], ticks[0].now_ms, max(tick.settings for tick in own)
             if tp.topic == self._topic:
                 del ticks[:count]
         return taken

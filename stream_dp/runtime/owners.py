@@ -209,9 +209,9 @@ def _known(plan: Plan, former: Mapping[str, Life]) -> list[str]:
     """The views of which a release topic was claimed before."""
     topics = Topics.of(plan)
     return [
-        view.name
+        view.view
         for view in plan.views.values()
-        if any(topics.release(view.name, audience) in former for audience in view.audiences)
+        if any(topics.release(view.view, audience) in former for audience in view.readers)
     ]
 
 

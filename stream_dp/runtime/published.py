@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
@@ -32,11 +32,12 @@ async def read_published(
         BrokerError: the cluster does not answer.
         StateError: a topic holds a record that is none of ours.
     """
-    plans = {view.name: view for view in views}
-    places = {
-        topic(view.name, audience): (view.name, audience) for view in plans.values() for audience in view.audiences
-    }
-    found: dict[str, set[Shown]] = {view: set() for view, _ in places.values()}
+    asked: dict[str, list[ViewPlan]] = {}
+    for one in views:
+        asked.setdefault(one.view, []).append(one)
+    readers = ((name, audience) for name, some in asked.items() for view in some for audience in view.readers)
+    places = {topic(*reader): reader for reader in readers}
+    found: dict[str, set[Shown]] = {one.name: set() for some in asked.values() for one in some}
     if not places:
         return found
     async for record in client.follow([*places], until_end=True, last=None if whole else NEWEST):
@@ -47,5 +48,12 @@ async def read_published(
             what = outline(record.value)
         except StateError as error:
             raise StateError(f"topic {record.topic}, offset {record.offset}: {error}") from None
-        found[view].add(Shown.of(plans[view], audience, what))
+        question = _question(what.edition, asked[view])
+        found[question.name].add(Shown.of(question, audience, what))
     return found
+
+
+def _question(edition: int, asked: Sequence[ViewPlan]) -> ViewPlan:
+    """Which question of a view a record answers: the newest, if the edition that it names is not known any more."""
+    of = (view for view in asked for one in view.editions if one.number == edition)
+    return next(of, asked[-1])

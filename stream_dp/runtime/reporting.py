@@ -92,14 +92,19 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
 
 
 def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> PartitionStatus:
-    lag, views, topics = {}, {}, Topics.of(plan)
+    topics = Topics.of(plan)
+    lag: dict[str, int] = {}
+    views: dict[str, ViewStatus] = {}
     for topic, source in sources_of(plan).items():
         if topic not in standing.counted:
             continue
         marker = standing.counted[topic]
         lag[source.name] = sum(max(0, ends[at] - standing.read[at]) for at in {topic, topics.counted(source)})
         for name, mark in (marker.views if marker is not None else {}).items():
-            views[name] = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
+            question = plan.views.get(name)
+            if question is not None and (question.until_ms is None or mark.open_from_ms < question.until_ms):
+                status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
+                views.setdefault(question.view, status)  # the oldest that has a window open
     totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
     return PartitionStatus(lag=lag, views=views, released=standing.released, totals=totals)
 

@@ -11,6 +11,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
+from stream_dp.control.settings import differing
 from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client
@@ -27,6 +28,7 @@ from stream_dp.runtime.metrics import CountersFile
 from stream_dp.runtime.refusals import not_allowed
 from stream_dp.runtime.reporting import reporting
 from stream_dp.runtime.serving import Address, serving
+from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
 from stream_dp.runtime.survey import check_first_starts
@@ -89,7 +91,8 @@ async def run_worker(
                 await crash
             await worker.loaded()
             watch.cancel()
-            log.info("worker of %s is running: %d views on %s%s", plan.id, len(plan.views), plan.broker, worker.share)
+            views = len(worker.plan.newest)
+            log.info("worker of %s is running: %d views on %s%s", plan.id, views, plan.broker, worker.share)
             while not stop.given:
                 await _first(stop.wait(), asyncio.sleep(REPORT_SECONDS))
                 if not worker.is_recovering:
@@ -147,7 +150,7 @@ async def running(
     Leaving the context stops it: the chunk at hand is finished and committed.
 
     Args:
-        plan: the checked configuration.
+        plan: of the file; the settings in the control topic hold, if it was started before.
         client: of its broker, a patient one.
         agents: by name.
         backfill: begin views whose first windows are over already.
@@ -162,14 +165,22 @@ async def running(
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
     if not unchecked_data and not accept_loss:
         now_ms = options.get("clock_ms", wall_clock_ms)
-        await start.patiently(lambda: check_first_starts(plan, client, now_ms()))
+        await start.patiently(lambda: _check_first_start(plan, client, now_ms()))
     settled = await start.patiently(
         lambda: prepare(plan, client, keys.application, accept_loss=accept_loss, backfill=backfill)
     )
+    if others := differing(plan, settled.plan):
+        log.warning(
+            "settings %d hold, and the file says otherwise about %s: the worker goes by the settings; `stream-dp "
+            "apply FILE` makes the file hold",
+            settled.plan.settings,
+            ", ".join(others),
+        )
+    plan = settled.plan
     async with reporting(plan, client, health):
         start.wait_for("the group, until workers that run with another configuration have ended")
         await start.patiently(lambda: admit(plan, settled, keys, client))
-        worker = Worker(plan, settled, agents, client, keys=keys, **options)
+        worker = Worker(settled, agents, client, keys=keys, **options)
         health.worker = worker
         start.wait_for(worker.words)
         try:
@@ -183,6 +194,12 @@ async def running(
         finally:
             await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
             worker.host.forget()
+
+
+async def _check_first_start(plan: Plan, client: Client, now_ms: int) -> None:
+    """Ask about the views of an application that was never started; later on no view begins by a start."""
+    if not await read_history(plan, client):
+        await check_first_starts(plan, client, now_ms)
 
 
 async def _first(*waiting: Any) -> None:

@@ -69,7 +69,7 @@ def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
     topics = Topics.of(plan)
     totals = [Increment(name, 0) for name in ("events_consumed", "watermarks_read")]
     for view in plan.views.values():
-        totals += _zeros(view.name, COUNTED)
+        totals += _zeros(view.view, COUNTED)
         source = view.source
         if source.topic not in into.counted:
             stored = rows.get(MARKER + text(source.name))
@@ -87,12 +87,16 @@ def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
 
 def _read_releases(plan: Plan, partition: int, rows: Rows, into: Standing) -> None:
     topics = Topics.of(plan)
-    here = [view.name for view in plan.views.values() if topics.ledger_partition(view.ledger) == partition]
-    for name in here:
-        if (stored := stored_view(name, rows)) is not None:
-            into.released[name] = stored.next_ms
-        into.totals.take(_zeros(name, SETTLED))
-    into.totals.take(one for one in stored_totals(rows) if dict(one.labels)["view"] in here)
+    here = [view for view in plan.views.values() if topics.ledger_partition(view.ledger) == partition]
+    goes_on: set[str] = set()
+    for view in here:
+        if view.view not in goes_on and (stored := stored_view(view.name, rows)) is not None:
+            into.released[view.view] = stored.next_ms
+            if view.until_ms is None or stored.next_ms < view.until_ms:
+                goes_on.add(view.view)  # later questions of it wait for this one
+        into.totals.take(_zeros(view.view, SETTLED))
+    names = {view.view for view in here}
+    into.totals.take(one for one in stored_totals(rows) if dict(one.labels)["view"] in names)
 
 
 def _zeros(view: str, names: Iterable[str]) -> Iterator[Increment]:

@@ -9,11 +9,12 @@ from pydantic import BaseModel, Field
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.remedies import share_words
+from stream_dp.control.settings import beginnings
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.findings import Finding, clocks, findings, other_partitioner, placed
-from stream_dp.runtime.origins import read_origins
 from stream_dp.runtime.sampling import SAMPLE_RECORDS, SAMPLE_SECONDS, Trial, count_sample, read_sample
+from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import sources_of
 
 log = logging.getLogger("stream_dp.worker")
@@ -74,7 +75,7 @@ async def survey(
     Raises:
         BrokerError: the cluster does not answer, or refuses.
     """
-    known = (await read_origins(plan, client)).begun
+    known = beginnings(await read_history(plan, client))
     found = []
     for source in sources_of(plan).values():
         views = _on(source, plan)
@@ -85,7 +86,7 @@ async def survey(
 
 
 async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
-    """Make sure that views which were never started can count most of what their sources hold.
+    """Make sure that views which have never begun can count most of what their sources hold.
 
     Nothing is written. A source without a topic, or with other partitions, is left to whoever prepares the start.
 
@@ -99,7 +100,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
             another partitioner. Late records, and those from before the first window, are no fault.
         BrokerError: the cluster does not answer, or refuses.
     """
-    known = (await read_origins(plan, client)).begun
+    known = beginnings(await read_history(plan, client))
     sources = sources_of(plan)
     present = await client.describe(list(sources))
     fresh = {

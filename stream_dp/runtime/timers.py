@@ -13,6 +13,7 @@ from functools import partial
 from faust.types import TP
 
 from stream_dp.errors import StateError
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.application import App
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.fence import PartitionLostError
@@ -35,14 +36,16 @@ def beat_seconds(erase_within_ms: int) -> float:
 class Timers:
     """The timers of one worker: `tick` for its agents, `beat` for what is erased in time, `renew` for its claims."""
 
-    def __init__(self, app: App, host: Host, client: Client) -> None:
+    def __init__(self, app: App, host: Host, client: Client, adoption: Adoption) -> None:
         """Set up the timers; the application has yet to be told to run them.
 
         Args:
             app: the application whose partitions they serve.
             host: sends what they send.
-            client: says where the sources end.
+            client: says where the sources end, and the settings.
+            adoption: goes by the settings.
         """
+        self._adoption = adoption
         self._app = app
         self._host = host
         self._client = client
@@ -82,8 +85,8 @@ class Timers:
             return []
         owned, now_ms = self._owned(), self._host.clock_ms()
         ends = await self._ends(owned)  # after the clock: what stood in the log at that time is before them
-        topic = self._host.topics.ticks
-        return [Message(topic, None, encode(Tick(now_ms, ends[at])), at) for at in owned]
+        topic, settings = self._host.topics.ticks, self._adoption.plan.settings
+        return [Message(topic, None, encode(Tick(now_ms, ends[at], None, settings)), at) for at in owned]
 
     async def beat(self) -> None:
         """Send a heartbeat to every partition of this worker, and write one to the tables that hold its counts.
@@ -111,11 +114,13 @@ class Timers:
                 await table.renew()
 
     async def _ends(self, partitions: Collection[int]) -> Mapping[int, Mapping[str, int]]:
-        """Where the sources end, by partition and topic."""
-        counted = self._host.counted_to()
+        """Where the sources end, by partition and topic; the settings that stand there now are known afterwards."""
+        counted, control = self._host.counted_to(), self._adoption.place
         places = [TP(topic, partition) for partition in partitions for topic in sorted(self._app.sources)]
         ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
-        for (topic, partition), end in (await self._client.ends(places)).items():
+        found = dict(await self._client.ends([*places, control]))
+        await self._adoption.catch_up(found.pop(control, None))
+        for (topic, partition), end in found.items():
             if end < counted.get(TP(topic, partition), 0):
                 raise StateError(
                     f"topic {topic} is shorter than what was counted of it, so it was made anew; give the source "

@@ -175,11 +175,8 @@ class Topics:
         specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
         specs += [TopicSpec(name, everywhere, AS_WRITTEN) for name in letters]
-        specs += [
-            TopicSpec(self.release(view.name, audience), 1, {"cleanup.policy": "compact", **AS_WRITTEN})
-            for view in plan.views.values()
-            for audience in view.audiences
-        ]
+        released = (self.release(view.view, audience) for view in plan.views.values() for audience in view.readers)
+        specs += [TopicSpec(name, 1, {"cleanup.policy": "compact", **AS_WRITTEN}) for name in dict.fromkeys(released)]
         return [self._made(spec) for spec in specs]
 
     def _made(self, spec: TopicSpec) -> TopicSpec:
@@ -199,8 +196,9 @@ def read_by_workers(plan: Plan) -> frozenset[str]:
 
 
 def sources_of(plan: Plan) -> dict[str, SourcePlan]:
-    """The sources that a plan's views count, by topic."""
-    return {view.source.topic: view.source for view in plan.views.values()}
+    """The sources that a plan's views count, by topic; each as the newest question reads it."""
+    views = sorted(plan.views.values(), key=lambda view: view.until_ms is None)
+    return {view.source.topic: view.source for view in views}
 
 
 def counted_in(plan: Plan) -> dict[str, SourcePlan]:

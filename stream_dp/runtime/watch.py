@@ -50,13 +50,17 @@ class Watch:
         self._plan = plan
         self._client = client
         self._clock = clock
-        self._ids: dict[str, str] = {name: life.id for name, life in settled.topics.items()}
+        self.follow(settled)
         self._sources: set[str] = set(sources_of(plan))
         self._gone: set[Deleted] = set()
         self._missing: set[TP] = set()
         self._rejoins = 0
         self._was_refused = False
         self._shared_at = clock()
+
+    def follow(self, settled: Settled) -> None:
+        """Go on with the topics of newer settings."""
+        self._ids: dict[str, str] = {name: life.id for name, life in settled.topics.items()}
 
     async def look(self) -> None:
         """Look once.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.keyring import KeyRing
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
@@ -40,7 +42,6 @@ class Worker:
     """One worker of an application, on Kafka or on an embedded log.
 
     Attributes:
-        plan: the checked configuration.
         app: the Faust application; `app.stop()` ends it.
         tables: its tables by name.
         host: what its agents run on.
@@ -48,7 +49,6 @@ class Worker:
 
     def __init__(
         self,
-        plan: Plan,
         settled: Settled,
         agents: Mapping[str, Agent],
         client: Client,
@@ -63,8 +63,7 @@ class Worker:
         """Build the application; `start` runs it.
 
         Args:
-            plan: the checked configuration.
-            settled: where windows begin, and public lists, from `prepare`.
+            settled: the plan that holds, and public lists, from `prepare`.
             agents: the agents by name (`stream_dp.agents.AGENTS`).
             client: of the plan's broker, open for as long as the worker runs.
             keys: the application's secrets, from `load_keys`.
@@ -75,29 +74,52 @@ class Worker:
             clock_ms: the wall clock.
             tick_seconds: time between two ticks.
         """
-        factory = Factory(plan, settled, keys=keys, entropy=entropy)
-        self.plan = plan
+        plan = settled.plan
+        self._factory = partial(Factory, keys=keys, entropy=entropy)
         self.app = new_app(plan, log, protocol(plan, settled, keys))
         discard_former_copies(plan, settled, self.app.conf.tabledir)
         self._session_s = float(self.app.conf.broker_session_timeout)
         self.tables = new_tables(self.app, plan.partitions)
         self.host = Host(
-            self.app, plan, factory, self.tables, client=client, accept_loss=accept_loss, clock_ms=clock_ms
+            self.app,
+            plan,
+            self._factory(settled),
+            self.tables,
+            client=client,
+            accept_loss=accept_loss,
+            clock_ms=clock_ms,
         )
-        self._timers = Timers(self.app, self.host, client)
+        self._adoption = Adoption(settled, client, keys.application, self.app.outage, self._take)
+        self.host.catch_up = self._adoption.catch_up
+        self._timers = Timers(self.app, self.host, client, self._adoption)
+        self._watch = Watch(self.app, plan, settled, client)
+        self._advice = Advice(plan, self.host.counters, self.host.balances)
+        self._lists = ListWatch(plan, settled.lists, client, clock_ms)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
-        self.app.timer(LOOK_SECONDS)(Watch(self.app, plan, settled, client).look)
-        self.app.timer(ADVICE_SECONDS)(Advice(plan, self.host.counters, self.host.balances).look)
-        if settled.lists.topics:
-            self.app.timer(tick_seconds)(ListWatch(plan, settled.lists, client, clock_ms).look)
+        self.app.timer(LOOK_SECONDS)(self._watch.look)
+        self.app.timer(ADVICE_SECONDS)(self._advice.look)
+        self.app.timer(tick_seconds)(self._lists.look)
         self.app.task()(Publisher(self.app, self.host).run)
         self._joined = False
         self.app.on_partitions_revoked.connect(self._leave)
         self.app.on_partitions_assigned.connect(self._join)
         self.app.on_rebalance_complete.connect(self._forget)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that holds, as far as this worker knows."""
+        return self.host.plan
+
+    def _take(self, settled: Settled) -> None:
+        """Go on with newer settings; every part is loaded anew, and woken up by a greeting."""
+        self.host.adopt(settled.plan, self._factory(settled))
+        self._timers.forget()
+        self._watch.follow(settled)
+        self._advice.follow(settled.plan)
+        self._lists.follow(settled.plan)
 
     @property
     def counters(self) -> Counters:

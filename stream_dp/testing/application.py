@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from stream_dp.accounting import Ledger
@@ -16,6 +17,7 @@ from stream_dp.config.access import MEMORY
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.grants import Grant
+from stream_dp.control.settings import next_record
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode
@@ -27,12 +29,14 @@ from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import load_keys
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.running import running
+from stream_dp.runtime.settings import post, read_history
 from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec, sources_of
 from stream_dp.runtime.worker import Worker, wall_clock_ms
 from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
 
 T = TypeVar("T")
+NONE: Mapping[str, int] = MappingProxyType({})
 
 WITHIN_SECONDS = 30.0
 """How long something may take that a test waits for; a machine under load is slow, a lost message never comes."""
@@ -105,7 +109,8 @@ class Application:
         Args:
             clock_ms: the worker's wall clock.
             tick_seconds: time between two of its ticks.
-            plan: what it runs, if not the application's own plan: a changed configuration, another data folder.
+            plan: of the file that it is started with, if not the application's own: another data folder; settings that
+                differ from those that hold change nothing.
             accept_loss: go on where state was lost.
             backfill: begin views whose first windows are over already.
             unchecked_data: begin views though most of what their sources hold would be refused.
@@ -142,6 +147,21 @@ class Application:
     async def grant(self, audience: str, level: str) -> None:
         """Write a grant to the control topic."""
         await write_grant(self.plan, self.client, Grant(audience=audience, level=level))
+
+    async def apply(self, plan: Plan, begins: Mapping[str, int], ends: Mapping[str, int] = NONE) -> None:
+        """Post the settings of a plan to the control topic; workers go by them.
+
+        Args:
+            plan: of a changed file.
+            begins: by view that is new or changed, the start of the first window for which that holds, in ms.
+            ends: by view that is removed, the start of the first window that is not made any more.
+
+        Raises:
+            StateError: others were posted at the same time.
+        """
+        known = await read_history(self.plan, self.client)
+        if not await post(self.plan, self.client, next_record(known, plan, begins, ends, wall_clock_ms())):
+            raise StateError("other settings were posted at the same time")
 
     async def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of every record of a topic, from its beginning to its present end; none if it is not there."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stream_dp.windows.count_rows import JournalRow
 from stream_dp.windows.events import Column, Decoded
@@ -47,6 +48,8 @@ def bound_chunk(
     watermarks: Sequence[tuple[int, int]],
     open_from_ms: int,
     misplaced: Callable[[bytes], bool] | None,
+    *,
+    is_oldest: bool = True,
 ) -> Bounded:
     """Count the events of a chunk that the view's bounds let through.
 
@@ -63,6 +66,8 @@ def bound_chunk(
             log alone decides what is late, not what one fetch happens to bring together.
         open_from_ms: start of the first window that was not handed on; everything before it is late.
         misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
+        is_oldest: no earlier question of the view is open: what is from before this one began is too late for all. Else
+            it is the earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here.
 
     Returns:
         The clock, the accepted contributions and the refusals, one for each contribution that no window takes, reasons:
@@ -70,10 +75,8 @@ def bound_chunk(
     """
     tilings, contributions = view.windows.tilings, decoded.columns[column]
     names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
-    found = [
-        _bound_tiling(view, one, windows, contributions, names, clock_ms, now_ms, watermarks, open_from_ms, misplaced)
-        for one in tilings
-    ]
+    place = _Place(view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest)
+    found = [_bound_tiling(one, windows, contributions, names, place) for one in tilings]
     return found[0] if len(found) == 1 else _together(found, contributions.offsets)
 
 
@@ -91,23 +94,28 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
     )
 
 
+class _Place(NamedTuple):
+    """What is known of a view where a chunk stands in its partition: the arguments of `bound_chunk`."""
+
+    view: CountedView
+    clock_ms: int
+    now_ms: int
+    watermarks: Sequence[tuple[int, int]]
+    open_from_ms: int
+    misplaced: Callable[[bytes], bool] | None
+    is_oldest: bool
+
+
 def _bound_tiling(
-    view: CountedView,
-    shape: Tiling,
-    windows: dict[int, OpenWindow],
-    contributions: Column,
-    names: Sequence[int],
-    clock_ms: int,
-    now_ms: int,
-    watermarks: Sequence[tuple[int, int]],
-    open_from_ms: int,
-    misplaced: Callable[[bytes], bool] | None,
+    shape: Tiling, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _Place
 ) -> Bounded:
     """As `bound_chunk`, for those of the view's windows that are of one tiling: an event is in one of them.
 
     Of what is refused, not the offsets are given but the `names` that stand in their places.
     """
-    limit, grace, latest = view.items_per_user, view.grace_ms, now_ms + view.max_ahead_ms
+    view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest = place
+    limit, grace, ends = view.items_per_user, view.grace_ms, view.ends(shape)
+    latest = now_ms + view.max_ahead_ms if ends is None else min(now_ms + view.max_ahead_ms, ends - 1)
     first = shape.first_from(max(open_from_ms, view.first_ms))
     closed_before = max(first, shape.first_open(clock_ms - grace))
     out = Bounded(clock_ms, {}, [])
@@ -122,11 +130,10 @@ def _bound_tiling(
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
             mark_at, mark_ms = next(marks)
             closed_before = max(first, shape.first_open(clock_ms - grace))
-        if time < closed_before:
-            refuse((name, "late" if time >= view.first_ms else "before_start"))
-            continue
-        if time > latest:
-            refuse((name, "future"))
+        if not closed_before <= time <= latest:
+            its_own = ends is None or time < ends
+            if its_own and (reason := view.out_of_time(time, closed_before, is_oldest=is_oldest)):
+                refuse((name, reason))
             continue
         if not low <= time < high:
             low = shape.start_of(time)

@@ -17,6 +17,7 @@ import msgspec
 from stream_dp.windows.effects import Increment
 from stream_dp.windows.keys import encode, text, window_key
 from stream_dp.windows.sizes import ENTRIES_BYTES, cut
+from stream_dp.windows.views import view_of
 
 MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
 REPEATS = ("duplicate", "clipped")
@@ -75,6 +76,8 @@ class ViewMark(msgspec.Struct, array_like=True):
     """Those of them that were `REPEATS`, when windows were handed on last."""
     lanes: dict[int, LaneClock] = {}
     """Where the source is re-keyed: the times that make up that of the view, by partition of the source."""
+    cut_ms: int | None = None
+    """What was counted in windows from this one on was left to a later question of the view, or given up."""
 
     def hand_on(self, stop_ms: int, gone: list[tuple[int, int]], windows: int) -> None:
         """Go on behind windows that were handed on.
@@ -116,13 +119,14 @@ class Marker(msgspec.Struct, array_like=True):
         yield Increment("watermarks_read", self.watermarks)
         yield from refusals(self.refused, "")
         for name, mark in self.views.items():
-            yield from refusals(mark.shown, name)
+            view = view_of(name)
+            yield from refusals(mark.shown, view)
             for counter, amount in (
                 ("events_counted", mark.counted),
                 ("events_unknown", mark.unknown),
                 ("windows_closed", mark.closed),
             ):
-                yield Increment(counter, amount, (("view", name),))
+                yield Increment(counter, amount, (("view", view),))
 
 
 def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:

@@ -11,21 +11,21 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, MARKER, REPEATS, JournalRow, LaneClock, Marker, ViewMark, journal_key
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
+from stream_dp.windows.handover import Handover, stand_ins
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import LOST, Partial, parts_of
+from stream_dp.windows.merge_rows import Partial, parts_of
 from stream_dp.windows.merging import drop_except, outside
 from stream_dp.windows.open_windows import OpenWindow, Shelves, tables_of
 from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES, cut, row_size
-from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
+from stream_dp.windows.view_states import ViewState, pass_time
+from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
 
 Outlet = Callable[[Partial], Message]
 """Addresses a partial to the topic that the merge agent reads."""
@@ -33,32 +33,6 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 """(partition, offset, reason, views that do not count it) to a record of the dead-letter topic: metadata only."""
 
 Row = tuple[bytes, bytes | None]
-
-_NOBODY_THERE_MS = 60_000
-"""Ticks further apart tell of an outage, which may have kept producers from writing: no idle time of the source."""
-
-
-@dataclass(slots=True)
-class ViewState:
-    """A view, how far it has come, and its open windows by start."""
-
-    view: CountedView
-    mark: ViewMark
-    windows: dict[int, OpenWindow] = field(default_factory=dict)
-    """By start of where contributions are bounded: a window, or a longer stretch of them."""
-    rows: Counter[int] = field(default_factory=Counter)
-    """How many journal rows there are of each window."""
-
-    def forget(self, stop_ms: int) -> list[tuple[int, int]]:
-        """Forget what bounds only windows that were handed on: all before the one that starts at `stop_ms`.
-
-        Returns:
-            Starts of the windows whose journals nobody needs any more, and how many rows these have.
-        """
-        for start in [start for start in self.windows if self.view.is_over(start, stop_ms)]:
-            self.windows.pop(start).drop()
-        over = sorted(start for start in self.rows if self.view.is_over(self.view.bounded_in(start), stop_ms))
-        return [(start, self.rows.pop(start)) for start in over]
 
 
 class PartitionCounter:
@@ -73,7 +47,7 @@ class PartitionCounter:
         source: str,
         partition: int,
         views: Sequence[CountedView],
-        decoder: EventDecoder,
+        decoder: Callable[[Sequence[str]], EventDecoder],
         *,
         outlet: Outlet,
         dead_letters: DeadLetters,
@@ -87,8 +61,8 @@ class PartitionCounter:
         Args:
             source: the source's name.
             partition: its partition.
-            views: the views on it.
-            decoder: reads its records; its item columns are those of `views`.
+            views: the views on it; of a view whose question changed each question, in the order of their windows.
+            decoder: makes what reads its records, for those of `views` that still count: its item columns are theirs.
             outlet: where partials go.
             dead_letters: where refused records are noted.
             partitioner: the hash that places users, None to trust the producers.
@@ -103,7 +77,7 @@ class PartitionCounter:
         self._configured = {view.name for view in views}.union(configured)
         self._alone = not configured
         self._partition = partition
-        self._decoder = decoder
+        self._decoder_of = decoder
         self._outlet = outlet
         self._dead_letters = dead_letters
         self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
@@ -112,6 +86,16 @@ class PartitionCounter:
             for view in views
         ]
         self._marker = Marker(-1, -1, {state.view.name: state.mark for state in self._views})
+        self._choose()
+
+    def _choose(self) -> None:
+        """Choose the questions that count: those that are over do not, and their fields need not be in records."""
+        self._counting = [state for state in self._views if not state.is_over]
+        self._decoder = self._decoder_of([state.view.name for state in self._counting])
+        oldest: dict[str, str] = {}
+        for state in self._counting:
+            oldest.setdefault(state.view.view, state.view.name)
+        self._oldest = set(oldest.values())
 
     @property
     def next_offset(self) -> int:
@@ -134,6 +118,9 @@ class PartitionCounter:
         stored = rows.get(self._marker_key())
         marker = self._marker = decode(Marker, stored) if stored is not None else Marker(-1, -1, {})
         self._check_moved(marker, rows)
+        yield from Handover([state.view for state in self._views], marker, rows).carried_out(
+            self._marker_key(), self._outlet, self._partition
+        )
         rolled_back: list[tuple[bytes, None]] = []
         for state in self._views:
             name = state.view.name
@@ -162,6 +149,7 @@ class PartitionCounter:
         marker.views = {state.view.name: state.mark for state in self._views}
         kept = self._configured | {name for name in self._counted_elsewhere(rows) if self._alone}
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in kept), rows)
+        self._choose()
         yield from self._purge(self._views)
         yield from self._hand_on()
 
@@ -215,7 +203,7 @@ class PartitionCounter:
         """
         refused = [(offset, reason, "") for offset, reason in decoded.refused]
         changed: list[Row] = []
-        for column, state in enumerate(self._views):
+        for column, state in enumerate(self._counting):
             clock = self._clock(state, partition)
             self._take_out(state, decoded, column)
             bound = bound_chunk(
@@ -228,6 +216,7 @@ class PartitionCounter:
                 decoded.watermarks if state.view.clock == "event" else (),
                 state.mark.open_from_ms,
                 self._misplaced,
+                is_oldest=state.view.name in self._oldest,
             )
             clock.clock_ms = bound.clock_ms
             if decoded.watermarks:
@@ -235,7 +224,7 @@ class PartitionCounter:
             self._move(state, now_ms)
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             counted = sum(len(row.users) for row in bound.added.values())
-            yield Increment("events_counted", counted, (("view", state.view.name),))
+            yield Increment("events_counted", counted, (("view", state.view.view),))
             settled: dict[int, list[JournalRow]] = {}
             for start, row in bound.added.items():
                 row.last_offset = last
@@ -257,8 +246,8 @@ class PartitionCounter:
         """
         for now_ms in times_ms:
             if now_ms > self._marker.tick_ms:
-                for state in self._views:
-                    self._pass(state.view, self._clock(state, self._partition), now_ms, self._marker.tick_ms)
+                for state in self._counting:
+                    pass_time(state.view, self._clock(state, self._partition), now_ms, self._marker.tick_ms)
                     self._move(state, now_ms)
                 self._marker.tick_ms = now_ms
         yield Commit([self._marker_row()])
@@ -288,12 +277,9 @@ class PartitionCounter:
             shape, at = state.view.windows, from_ms
             while state.view.name == view and at < state.mark.open_from_ms:
                 stop = min(state.mark.open_from_ms, shape.next(at, HANDED_ON_AT_ONCE))
-                yield Send([self._outlet(one) for start in shape.starts(at, stop) for one in self._lost(state, start)])
+                lost = [stand_ins(state.view, start, self._partition, state.mark) for start in shape.starts(at, stop)]
+                yield Send([self._outlet(one) for some in lost for one in some])
                 at = stop
-
-    def _lost(self, state: ViewState, start: int) -> Iterator[Partial]:
-        for bucket in range(state.view.buckets):
-            yield Partial(state.view.name, start, bucket, self._partition, state.mark.closed_ms, LOST, 0, {})
 
     def _refuse(self, refused: Sequence[tuple[int, str, str]], partition: int) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
@@ -302,28 +288,18 @@ class PartitionCounter:
         for offset, reason, view in refused:
             tally[reason, view] = tally.get((reason, view), 0) + 1
             if reason not in REPEATS:
-                letters.setdefault((offset, reason), {}).update(dict.fromkeys([view] if view else marks))
+                names = [view] if view else [state.view.name for state in self._counting]
+                letters.setdefault((offset, reason), {}).update(dict.fromkeys(map(view_of, names)))
         for (reason, view), amount in sorted(tally.items()):
             total = marks[view].refused if view else self._marker.refused
             total[reason] = total.get(reason, 0) + amount
-            yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
+            yield Increment("events_refused", amount, (("reason", reason), ("view", view_of(view))))
         if letters:
             yield Send([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
 
     def _clock(self, state: ViewState, _partition: int) -> ViewMark | LaneClock:
         """The time of a view by which the events of a partition of the source are judged."""
         return state.mark
-
-    @staticmethod
-    def _pass(view: CountedView, clock: ViewMark | LaneClock, now_ms: int, before_ms: int) -> None:
-        """Set a clock by a tick, `before_ms` being the one before it."""
-        if view.clock == "wall":
-            clock.clock_ms = max(clock.clock_ms, now_ms)
-        elif clock.heard_ms is None or now_ms - before_ms > _NOBODY_THERE_MS:
-            clock.heard_ms = now_ms
-        elif now_ms - clock.heard_ms >= view.idle_ms:
-            clock.clock_ms += now_ms - clock.heard_ms
-            clock.heard_ms = now_ms
 
     def _move(self, state: ViewState, wall_ms: int) -> None:
         """Close what the clock has passed. What a tick closes is closed as of the tick, however long counting took."""
@@ -339,7 +315,7 @@ class PartitionCounter:
         Where contributions are bounded over more than a window, a journal tells what its users may still add to later
         ones, so it is kept until the last of them is handed on.
         """
-        while closed := [state for state in self._views if state.mark.open_from_ms < state.mark.closed_until_ms]:
+        while closed := [state for state in self._counting if state.mark.open_from_ms < state.mark.closed_until_ms]:
             for state in closed:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
@@ -350,10 +326,12 @@ class PartitionCounter:
                     yield Send(some)
                 mark.hand_on(stop, state.forget(stop), len(starts))
                 yield Commit([self._marker_row()])
-                yield Increment("windows_closed", len(starts), (("view", view.name),))
+                yield Increment("windows_closed", len(starts), (("view", view.view),))
                 if view.domain is not None:
-                    yield Increment("events_unknown", mark.unknown - unknown, (("view", view.name),))
+                    yield Increment("events_unknown", mark.unknown - unknown, (("view", view.view),))
             yield from self._purge(closed)
+            if any(state.is_over for state in closed):
+                self._choose()
 
     def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
         view, mark = state.view, state.mark

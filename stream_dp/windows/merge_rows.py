@@ -23,6 +23,12 @@ LOST = 0xFFFF
 """The number of a part that is none."""
 
 
+class Named(msgspec.Struct, array_like=True):
+    """What partials and merged buckets begin with: the name of what they were counted for."""
+
+    view: str
+
+
 class PartialHead(msgspec.Struct, array_like=True):
     """What a partial says beside its counts; read alone, these are passed over."""
 

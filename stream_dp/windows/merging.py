@@ -117,7 +117,7 @@ class BucketMerger:
 
     def _counts(self, head: PartialHead) -> bool:
         """Whether anybody waits for what a partial is about; not for windows of which counts were lost."""
-        return head.view in self._views and head.start_ms >= self._views[head.view].first_ms
+        return head.view in self._views and self._views[head.view].asks_for(head.start_ms)
 
     def _note(self, head: PartialHead) -> _Bucket:
         """Take down that a partial is stored."""

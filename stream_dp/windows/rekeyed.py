@@ -16,11 +16,12 @@ from collections.abc import Generator, Sequence
 from typing import Any, cast
 
 from stream_dp.windows.count_rows import Lane, LaneClock
-from stream_dp.windows.counting import PartitionCounter, Row, ViewState
+from stream_dp.windows.counting import PartitionCounter, Row
 from stream_dp.windows.effects import Commit, Effect, Increment, Step
 from stream_dp.windows.events import Record
 from stream_dp.windows.keys import decode
 from stream_dp.windows.rekeying import Parcel
+from stream_dp.windows.view_states import ViewState, pass_time
 
 LIFE_BITS = 40
 """Offsets of a topic that was made anew come behind all that the former one had."""
@@ -87,8 +88,8 @@ class RekeyedCounter(PartitionCounter):
             lane.offset = max(*(event.offset for event in events[-1:]), *(mark[0] for mark in watermarks[-1:]), -1)
         for now_ms in parcel.ticks_ms:
             if now_ms > lane.tick_ms:
-                for state in self._views:
-                    self._pass(state.view, self._clock(state, parcel.partition), now_ms, lane.tick_ms)
+                for state in self._counting:
+                    pass_time(state.view, self._clock(state, parcel.partition), now_ms, lane.tick_ms)
                     self._move(state, now_ms)
                 lane.tick_ms = now_ms
         return changed

@@ -13,12 +13,26 @@ HANDED_ON_AT_ONCE = 32
 
 Clock = Literal["wall", "event"]
 
+_EDITION = "@"
+"""Stands in the names of states, and in no name of a view."""
+
+
+def state_name(view: str, edition: int) -> str:
+    """What the state of a view is kept under whose question changed with an edition: its name, for the first."""
+    return view if edition == 1 else f"{view}{_EDITION}{edition}"
+
+
+def view_of(state: str) -> str:
+    """The view that a state belongs to, by its name: the inverse of `state_name`."""
+    return state.partition(_EDITION)[0]
+
 
 @dataclass(frozen=True, slots=True)
 class CountedView:
-    """The counting side of a view; times in ms since the epoch, UTC."""
+    """The counting side of a view, or of one of the questions of a view; times in ms since the epoch, UTC."""
 
     name: str
+    """What its counts are kept under (`state_name`)."""
     fingerprint: bytes
     """Digest of everything that may not change while counts are kept."""
     windows: Shape
@@ -40,10 +54,54 @@ class CountedView:
     """The keys that can be needed, where that is settled before a window is sealed; None: any."""
     bounds: Tiling | None = None
     """Longer stretches, each of whole windows, in which `items_per_user` holds; None: it holds in every window."""
+    item: str = ""
+    """The field that is counted."""
+    has_lists: bool = False
+    """Whether it is a list of items."""
+    until_ms: int | None = None
+    """Start of the first window that is another question's, or nobody's; None: there is none."""
+    origin_ms: int | None = None
+    """Where the first question of the view began, if that is another one."""
+
+    @property
+    def view(self) -> str:
+        """The view's name, which readers and operators know."""
+        return view_of(self.name)
 
     def closed_before(self, clock_ms: int) -> int:
         """The start of the first window still open when the clock shows `clock_ms`: end + grace is not reached."""
-        return max(self.first_ms, self.windows.first_open(clock_ms - self.grace_ms))
+        before = max(self.first_ms, self.windows.first_open(clock_ms - self.grace_ms))
+        return before if self.until_ms is None else min(before, self.until_ms)
+
+    def ends(self, tiling: Tiling) -> int | None:
+        """The first moment behind the last of its windows that are of a tiling, None if none is the last."""
+        return None if self.until_ms is None else tiling.end(tiling.start_of(self.until_ms - 1))
+
+    def out_of_time(self, time_ms: int, closed_before_ms: int, *, is_oldest: bool) -> str:
+        """Why an event that is too early or too late is refused; nothing if it is an earlier question's to say.
+
+        Args:
+            time_ms: of the event.
+            closed_before_ms: start of the first window that is open.
+            is_oldest: whether no earlier question of the view is open: what is too early for this one is for all.
+        """
+        if time_ms >= closed_before_ms:
+            return "future"
+        if time_ms < self.first_ms and not is_oldest:
+            return ""
+        return "late" if time_ms >= (self.first_ms if self.origin_ms is None else self.origin_ms) else "before_start"
+
+    def asks_for(self, start_ms: int) -> bool:
+        """Whether a window that starts at a time is its own."""
+        return self.first_ms <= start_ms and (self.until_ms is None or start_ms < self.until_ms)
+
+    def accepts_like(self, other: CountedView) -> bool:
+        """Whether the same contributions of the same records are accepted by it as by another one."""
+        return self._accepts == other._accepts
+
+    @property
+    def _accepts(self) -> tuple[object, ...]:
+        return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists
 
     def bounded_in(self, start_ms: int) -> int:
         """The start of the stretch in which contributions to a window are bounded."""

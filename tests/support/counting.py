@@ -90,11 +90,16 @@ def counter(
     shelves: Callable[[], Shelf] | None = None,
 ) -> PartitionCounter:
     """A counter of views that all count the field `page`; `configured` are the views of all sources."""
+
+    def form_of(names: Sequence[str]) -> EventFormat:
+        whole = form or EventFormat(("page",) * len(views), None, "at", "ms")
+        return replace(whole, items=tuple(whole.items[at] for at, one in enumerate(views) if one.name in names))
+
     return PartitionCounter(
         source,
         partition,
         views,
-        EventDecoder(form or EventFormat(("page",) * len(views), None, "at", "ms")),
+        lambda names: EventDecoder(form_of(names)),
         outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
         dead_letters=lambda at, offset, reason, views: Message(
             LETTERS, None, f"{at}/{offset}/{reason}/{'+'.join(views)}".encode()
@@ -195,7 +200,10 @@ Totals = dict[tuple[str, tuple[tuple[str, str], ...]], int]
 def totals(machine: Machine, source: str = "visits") -> Totals:
     """The stored totals of a source that are not zero, by counter and labels."""
     marker = decode(Marker, machine.rows[MARKER + text(source)])
-    return {(one.name, one.labels): one.amount for one in marker.totals() if one.amount}
+    found: Totals = Counter()
+    for one in marker.totals():
+        found[one.name, one.labels] += one.amount
+    return {key: amount for key, amount in found.items() if amount}
 
 
 def letters(sent: Sequence[Message]) -> Counter[tuple[int, str]]:

@@ -58,7 +58,7 @@ class Feed:
     def deliver(self) -> bool:
         """Count what is due; False if nothing is."""
         due = self._order.due(self._logs.keys(), self._read_to)
-        for tp, (records, now_ms) in self._order.take(due).items():
+        for tp, (records, now_ms, _) in self._order.take(due).items():
             if not self._attempt(_step(tp, records, now_ms)):
                 break
             self._counted[tp] += len(records)

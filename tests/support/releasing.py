@@ -45,6 +45,7 @@ from stream_dp.windows.effects import Leave, Message, Rows, Step
 from stream_dp.windows.keys import bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.sizes import MESSAGE_BYTES
+from stream_dp.windows.views import view_of
 from tests.support.machine import Machine
 from tests.support.topics import TopicReader
 
@@ -110,7 +111,7 @@ def plan_of(text: str) -> Plan:
     """The plan of a configuration that is right."""
     sections, faults = read_config(text, {})
     assert sections.config is not None, faults
-    return build_plan(sections.config)
+    return build_plan(sections.raw)
 
 
 PARTS = (
@@ -247,7 +248,7 @@ class Desk:
         views = list(self.plan.views.values())
         engine = kind(
             views,
-            {view.name: view.window.first_ms or 0 for view in views},
+            {view.name: view.begins_ms if view.editions else view.window.first_ms or 0 for view in views},
             slots=self.plan.slots,
             keys=self.keys,
             entropy=self.entropy,
@@ -276,9 +277,14 @@ class Desk:
             if not message.topic.startswith("shop.releases."):
                 continue
             (*_, view, audience), what = message.topic.split("."), outline(message.value or b"")
-            shown = Shown.of(self.plan.views[view], audience, what)
-            found.setdefault(view, []).append(shown)
+            question = self.question(view, what.edition)
+            found.setdefault(question.name, []).append(Shown.of(question, audience, what))
         return found
+
+    def question(self, view: str, edition: int) -> ViewPlan:
+        """The question of a view that an edition of it asks."""
+        asked = [one for one in self.plan.views.values() if one.view == view]
+        return next((one for one in asked if edition in [held.number for held in one.editions]), asked[-1])
 
     def give(self, view: str, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> None:
         """Put the exact counts of a window into the topic, and let the engine read them."""
@@ -390,6 +396,8 @@ class Auditor:
 
     desk: Desk
     seen: int = 0
+    asked: dict[tuple[str, int], ViewPlan] = field(default_factory=dict)
+    """By view and window: the question that its records answer."""
     finest: dict[tuple[str, int], int] = field(default_factory=dict)
     """By view and window: the finest level that any audience has."""
     draws: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -434,7 +442,7 @@ class Auditor:
             assert key in ledgers, "a window was published and no ledger is stored"
             ledger = ledgers[key]
             shown = sum(windows.values(), Cost.ZERO)
-            reserved = {(call.view, call.start_ms) for call in map(Call.parse, ledger.reserved)}
+            reserved = {(view_of(call.view), call.start_ms) for call in map(Call.parse, ledger.reserved)}
             pending = sum((cost for window, cost in windows.items() if window in reserved), Cost.ZERO)
             assert shown <= sum(ledger.reserved.values(), ledger.spent), "more was published than is charged"
             assert shown - pending <= ledger.spent, "what is charged for one window was published for another"
@@ -452,12 +460,14 @@ class Auditor:
         place = message.topic, record.type, record.window.start_ms
         assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
         self.revisions[place] = record.revision
-        reader = ledger_key(self.desk.plan.views[record.view], record.window.start_ms), record.audience
+        asked = self.desk.question(record.view, record.edition)
+        assert self.asked.setdefault((record.view, record.window.start_ms), asked).name == asked.name
+        reader = ledger_key(asked, record.window.start_ms), record.audience
         self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
         if isinstance(record, Refusal):
             return
         window = (record.view, record.window.start_ms)
-        names = [level.name for level in self.desk.plan.views[record.view].levels]
+        names = [level.name for level in asked.levels]
         level = names.index(record.level.name)
         self.finest[window] = max(level, self.finest.get(window, -1))
         self.held[*window, record.audience] = level
@@ -465,7 +475,7 @@ class Auditor:
             whole = self.joiner.take(record)
             if isinstance(whole, TopKRelease):
                 self.draws[window] = len(whole.items) + (not whole.complete)
-        key, said = ledger_key(self.desk.plan.views[record.view], window[1]), promise_of(record)
+        key, said = ledger_key(asked, window[1]), promise_of(record)
         self.shown.setdefault(key, {})[window] = self.cost(*window, self.finest[window])
         assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"
 
@@ -477,7 +487,7 @@ class Auditor:
         if entry.type == "charge":
             same = (message.topic, message.key, 0)
             assert self.bytes_of.setdefault(same, message.value) == message.value, "an entry came with other bytes"
-        key = ledger_key(self.desk.plan.views[entry.view], entry.window.start_ms)
+        key = ledger_key(self.desk.question(entry.view, entry.edition), entry.window.start_ms)
         charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
         assert charged <= entry.asked.cost
         self.charges.setdefault(key, {})[message.key] = charged
@@ -485,7 +495,7 @@ class Auditor:
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""
-        return shown_cost(self.desk.plan.views[view], level, self.draws.get((view, start), 0))
+        return shown_cost(self.asked[view, start], level, self.draws.get((view, start), 0))
 
     def settled(self) -> None:
         """Every window is charged exactly once at its finest level, and each reader's share is what it holds.
@@ -500,7 +510,7 @@ class Auditor:
             assert ledger.spent == sum(self.shown.get(key, {}).values(), Cost.ZERO)
             shares: dict[str, Cost] = {}
             for (view, start, audience), level in self.held.items():
-                if ledger_key(self.desk.plan.views[view], start) == key:
+                if ledger_key(self.asked[view, start], start) == key:
                     shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, level)
             assert ledger.readers == shares
             assert ledger.spent == sum(self.charges.get(key, {}).values(), Cost.ZERO)

@@ -389,7 +389,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("kind: topk", "kind: top"),
-            "views.busiest.kind: must be 'catalogue', 'gap', 'histogram', 'subset', 'topk', not 'top'",
+            "views.busiest.kind: must be 'catalogue', 'gap', 'histogram', 'running', 'subset', 'topk', not 'top'",
         ),
     ],
 )
@@ -591,7 +591,7 @@ def test_broker_in_another_form_is_refused(written: str) -> None:
 
 def test_configuration_made_in_memory_is_planned_like_a_file(planned: Planner, flights: str, tmp_path: Path) -> None:
     data, _ = parse_yaml(flights)
-    assert build_plan(Config.model_validate(data), tmp_path) == planned()
+    assert build_plan(data, tmp_path) == planned()
 
 
 @given(st.integers(0, 10**14))

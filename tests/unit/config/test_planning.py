@@ -11,7 +11,8 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config import crosschecks
-from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan, fingerprint
+from stream_dp.config.identity import fingerprint
+from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.selection import gumbel
 from stream_dp.lossless.discovery import discovery_delta
@@ -329,7 +330,7 @@ def test_applications_with_one_key_file_that_ask_the_same_draw_different_noise(p
 def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
     """A field added to a view's plan has to be put on one of the two sides, here and in `fingerprint`."""
     view = planned().views["busiest"]
-    outside = {"name", "audiences", "fingerprint", "share"}
+    outside = {"name", "audiences", "fingerprint", "share", "editions", "until_ms"}
     identity = {
         "source",
         "item_field",

@@ -171,7 +171,7 @@ def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
     price = '{{"delta":{},"epsilon":{}}}'.format
     expected = (
         '{"asked":' + price(amount("1e-6", "1/1000000"), amount("4", "4")) + ',"audience":"internal",'
-        '"code_version":"0.1.0","kind":"histogram",'
+        '"code_version":"0.1.0","edition":1,"kind":"histogram",'
         '"ledger":{"budget":' + price(amount("0.0001", "1/10000"), amount("100", "100"))
         + ',"name":"aircraft","period":{"end":"2014-01-07T00:00:00Z","end_ms":1389052800000,'
         '"start":"2013-01-01T00:00:00Z","start_ms":1356998400000},"population":"aircraft by tail number"},'

@@ -11,7 +11,7 @@ import pytest
 from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.bootstrap import Settled, prepare
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
@@ -53,12 +53,16 @@ def written(log: MemoryLog) -> dict[str, int]:
     }
 
 
+def starts_of(settled: Settled) -> dict[str, int]:
+    return {view.view: view.begins_ms for view in settled.plan.views.values()}
+
+
 def names(plan: Plan) -> list[str]:
     return [view.name for view in plan.views.values()]
 
 
 async def test_topics_are_made_and_the_first_windows_begin_at_full_sizes(plan: Plan, log: MemoryLog) -> None:
-    starts = (await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456)).starts
+    starts = starts_of(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456))
 
     assert starts == dict(zip(names(plan), (1_700_000_040_000, 1_700_000_100_000), strict=True))
     assert {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}.items() <= log.partitions.items()
@@ -69,7 +73,7 @@ async def test_later_starts_find_what_the_first_one_settled(plan: Plan, log: Mem
     later = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_800_000_000_000)
 
     assert later == first
-    assert written(log) == {Topics.of(plan).control: 2}
+    assert written(log) == {Topics.of(plan).control: 1}
 
 
 async def test_a_configured_start_is_where_the_first_window_begins(visits: Callable[..., str], tmp_path: Path) -> None:
@@ -78,13 +82,13 @@ async def test_a_configured_start_is_where_the_first_window_begins(visits: Calla
     (view,) = plan.views.values()
     log.create(view.source.topic, 3)
 
-    assert (await prepare(plan, MemoryClient(log), KEY_ID, backfill=True)).starts == {view.name: 1_704_067_200_000}
+    assert starts_of(await prepare(plan, MemoryClient(log), KEY_ID, backfill=True)) == {view.name: 1_704_067_200_000}
 
 
 async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it_for_both(
     plan: Plan, log: MemoryLog
 ) -> None:
-    """Each finds no origin, then both publish one: another worker's record gets in before the slower one's."""
+    """Each finds no settings, then both post their file: another worker's record gets in before the slower one's."""
 
     class Racing(MemoryClient):
         async def publish(self, records: Iterable[Outgoing]) -> None:
@@ -97,7 +101,7 @@ async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it
     settled = await prepare(plan, Racing(log), KEY_ID, now_ms=lambda: 1_700_009_999_999)
 
     assert settled == raced[0]
-    assert set(settled.starts.values()) == {1_700_000_040_000, 1_700_000_100_000}
+    assert set(starts_of(settled).values()) == {1_700_000_040_000, 1_700_000_100_000}
 
 
 async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created(plan: Plan) -> None:
@@ -115,14 +119,14 @@ async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created
     assert log.partitions == {narrow.topic: 2}
 
 
-async def test_foreign_and_withdrawn_records_of_the_control_topic_are_not_origins(plan: Plan, log: MemoryLog) -> None:
+async def test_foreign_and_withdrawn_records_of_the_control_topic_are_no_settings(plan: Plan, log: MemoryLog) -> None:
     control = Topics.of(plan).control
     log.create(control, 1)
     log.append(control, 0, b"grant/partner", b'{"type":"grant"}')
-    log.append(control, 0, b"origin/x/1", None)
+    log.append(control, 0, b"settings/1/x", None)
     log.append(control, 0, None, b"?")
 
-    starts = (await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456)).starts
+    starts = starts_of(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456))
 
     assert set(starts) == set(names(plan))
 
@@ -165,7 +169,7 @@ async def test_the_first_start_of_a_view_asks_before_it_releases_windows_that_ar
     assert log.partitions == {view.source.topic: 3}
 
     begun = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now, backfill=True)
-    assert begun.starts == {view.name: START_MS}
+    assert starts_of(begun) == {view.name: START_MS}
     assert await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now + 10**9) == begun
 
 
@@ -176,6 +180,6 @@ async def test_the_first_start_of_a_view_in_its_first_window_asks_nothing(
     (view,) = plan.views.values()
     log.create(view.source.topic, 3)
 
-    starts = (await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: START_MS + 69_999)).starts
+    starts = starts_of(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: START_MS + 69_999))
 
     assert starts == {view.name: START_MS}

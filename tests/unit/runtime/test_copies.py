@@ -15,7 +15,7 @@ from tests.support.releasing import plan
 def settled(**ids: str) -> Settled:
     topics = Topics.of(plan())
     lives = {topics.changelog(table): Life(ids.get(table, "first"), 1) for table in (COUNTS, MERGES, RELEASES)}
-    return Settled({}, topics=lives)
+    return Settled(plan(), topics=lives)
 
 
 def test_copies_of_a_changelog_that_was_made_again_are_discarded_and_all_others_stay(tmp_path: Path) -> None:

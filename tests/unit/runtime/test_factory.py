@@ -50,7 +50,7 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 
 
 def factory(plan: Plan) -> Factory:
-    return Factory(plan, Settled(dict.fromkeys(plan.views, START)), keys=KeyRing.of(PRF_KEY), entropy=ENTROPY)
+    return Factory(Settled(plan.begun(dict.fromkeys(plan.views, START))), keys=KeyRing.of(PRF_KEY), entropy=ENTROPY)
 
 
 def test_counter_counts_for_the_views_of_its_source_alone(plan: Plan) -> None:

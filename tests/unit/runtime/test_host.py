@@ -62,8 +62,7 @@ def message(offset: int, before: int | None, *values: bytes) -> Any:
 def at_time(worker: Worker, now_ms: int) -> Host:
     """A host on a worker's application whose clock stands."""
     plan = worker.plan
-    starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
-    factory = Factory(plan, Settled(starts), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"host"))
+    factory = Factory(Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"host"))
     assert worker.app.memory_log is not None
     client = MemoryClient(worker.app.memory_log)
     return Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=lambda: now_ms)
@@ -188,7 +187,7 @@ async def test_what_takes_long_is_read_back_off_the_event_loop_and_says_how_far_
 ) -> None:
     """Rows, not what stands in them: a load of minutes keeps no heartbeat waiting and nobody guessing."""
     caplog.set_level(logging.INFO, "stream_dp.worker")
-    monkeypatch.setattr("stream_dp.runtime.host.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.runtime.telling.PROGRESS_SECONDS", 0)
     threads: set[int] = set()
 
     def load(_part: object, _rows: PartitionRows) -> Step:

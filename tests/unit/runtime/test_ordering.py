@@ -43,7 +43,7 @@ class Reader:
     def next(self) -> dict[TP, tuple[list[int], int]]:
         """The offsets of what is due, and the time of the tick."""
         taken = self.order.take(self.order.due(self.active, self.read_to.get))
-        return {tp: ([record.offset for record in held], now) for tp, (held, now) in taken.items()}
+        return {tp: ([record.offset for record in held], now) for tp, (held, now, _) in taken.items()}
 
 
 def test_a_record_waits_for_the_first_tick_behind_it() -> None:

@@ -59,8 +59,7 @@ class Stand:
     @classmethod
     def at(cls, worker: Worker, clock_ms: Callable[[], int]) -> Stand:
         plan = worker.plan
-        starts = {view.name: view.window.first_ms or 0 for view in plan.views.values()}
-        factory = Factory(plan, Settled(starts), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"))
+        factory = Factory(Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"))
         assert worker.app.memory_log is not None
         client = MemoryClient(worker.app.memory_log)
         return cls(worker, Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=clock_ms))

@@ -11,6 +11,8 @@ from faust.types import TP
 
 from stream_dp.errors import OutageError, StateError
 from stream_dp.runtime import outage
+from stream_dp.runtime.adoption import Adoption
+from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
@@ -36,7 +38,9 @@ def sent_to(worker: Worker, topic: str) -> Callable[[], list[int]]:
 
 
 def timers_of(worker: Worker, client: MemoryClient | None = None) -> Timers:
-    return Timers(worker.app, worker.host, client or MemoryClient(log_of(worker)))
+    reads = client or MemoryClient(log_of(worker))
+    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None)
+    return Timers(worker.app, worker.host, reads, adoption)
 
 
 async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worker: Worker) -> None:
@@ -91,7 +95,7 @@ async def test_tick_says_where_its_partition_of_the_source_ends_behind_the_clock
     log.append(source, 0, b"u", b"x")
 
     ticks = [log.records[TP(worker.host.topics.ticks, partition)][-1].value or b"" for partition in EVERY]
-    assert [decode(Tick, value) for value in ticks] == [Tick(1_000, {source: end}) for end in (0, 1, 1)]
+    assert [decode(Tick, value) for value in ticks] == [Tick(1_000, {source: end}, None, 1) for end in (0, 1, 1)]
 
 
 class Asked(MemoryClient):

@@ -25,7 +25,7 @@ SHOP = plan()
 TOPICS = Topics.of(SHOP)
 NAMES = [*(spec.name for spec in TOPICS.all(SHOP)), *sources_of(SHOP)]
 KEYS = KeyRing.of(bytes(32))
-SETTLED = Settled({}, topics={spec.name: Life(f"id of {spec.name}", 1) for spec in TOPICS.all(SHOP)})
+SETTLED = Settled(SHOP, topics={spec.name: Life(f"id of {spec.name}", 1) for spec in TOPICS.all(SHOP)})
 
 
 @dataclass
@@ -223,20 +223,19 @@ async def test_broker_that_never_tells_about_the_group_ends_the_start(
         await admitted(cluster)
 
 
-def test_what_workers_have_to_agree_on_is_topics_partitions_questions_keys_and_what_was_lost() -> None:
+def test_what_workers_have_to_agree_on_is_topics_partitions_keys_and_what_was_lost() -> None:
     (view, *_) = SHOP.views.values()
-    changed = [
-        plan(("items_per_user: 1", "items_per_user: 2")),
-        plan(("audiences: {partner: coarse, ", "audiences: {")),
-    ]
+    settings = plan(("items_per_user: 1", "items_per_user: 2"), ("audiences: {partner: coarse, ", "audiences: {"))
+    assert protocol(settings, SETTLED, KEYS) == protocol(SHOP, SETTLED, KEYS), "all go by the control topic"
+    changed = [plan(("topic: visits", "topic: views"))]
     lives = {**SETTLED.topics, TOPICS.partials: Life("again", 2)}
     names = {protocol(one, SETTLED, KEYS) for one in [SHOP, *changed]}
-    others = [Settled({}, topics=lives), Settled({}, uncounted={view.name: 5})]
+    others = [Settled(SHOP, topics=lives), Settled(SHOP, uncounted={view.name: 5})]
     names |= {protocol(SHOP, settled, KEYS) for settled in others}
     rotated = KeyRing.of(bytes(32), bytes(range(32)))
     retired = KeyRing((PrfKey(KEYS.application, None), *rotated.keys[1:]))
     names |= {protocol(SHOP, SETTLED, keys) for keys in (rotated, retired)}
-    assert len(names) == 7
+    assert len(names) == 6
     assert protocol(plan(), SETTLED, KEYS) == protocol(SHOP, SETTLED, KEYS)
 
 

@@ -74,7 +74,7 @@ def users_counter(
         "visits",
         at,
         VIEWS,
-        EventDecoder(replace(FORM, items=("page",) * len(VIEWS))),
+        lambda names: EventDecoder(replace(FORM, items=("page",) * len(names))),
         outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
         dead_letters=letter,
         partitioner=None,

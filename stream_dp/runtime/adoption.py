@@ -1,0 +1,105 @@
+"""A running worker takes new settings from the control topic, as a start would: nothing that runs has to know both.
+
+The new plan is worked out, what it needs is read and made, and the host forgets every part of every partition: the
+parts are loaded again from the tables with the new plan, which is what happens after a crash, too. That takes as long
+as a load takes.
+
+A worker reads the control topic to its end before it sends ticks, before it loads a part, and when it meets something
+that is new to it; and each tick says which settings its maker knew. So whoever acts on a tick knows all that stood in
+the control topic when the tick was made, and no window closes under settings that were posted well before its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.settings import plan_holding
+from stream_dp.errors import ConfigError
+from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.client import Client
+from stream_dp.runtime.lists import read_lists
+from stream_dp.runtime.outage import Outage
+from stream_dp.runtime.owners import create_owned
+from stream_dp.runtime.settings import SettingsLog
+from stream_dp.windows.durations import format_time
+
+log = logging.getLogger("stream_dp.worker")
+
+
+class Adoption:
+    """The settings that one worker goes by, and the way to newer ones."""
+
+    def __init__(
+        self, settled: Settled, client: Client, key_id: str, outage: Outage, take: Callable[[Settled], None]
+    ) -> None:
+        """Set up the adoption; nothing is read yet.
+
+        Args:
+            settled: what the worker was started with.
+            client: of its broker.
+            key_id: what the application is known by, `KeyRing.application`.
+            outage: waits for a broker that does not answer.
+            take: goes on with what is settled anew; it awaits nothing.
+        """
+        self._settled = settled
+        self._client = client
+        self._key_id = key_id
+        self._outage = outage
+        self._take = take
+        self._log = SettingsLog(settled.plan, client)
+        self._lock = asyncio.Lock()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that it goes by."""
+        return self._settled.plan
+
+    @property
+    def place(self) -> TP:
+        """Where settings stand."""
+        return self._log.place
+
+    async def catch_up(self, end: int | None = None) -> None:
+        """Go by all settings that stand in the control topic now.
+
+        Args:
+            end: where that ends, if it is known.
+
+        Raises:
+            ConfigError: they cannot be planned or used here: the worker has to end.
+            BrokerError: the cluster refused something.
+        """
+        async with self._lock:
+            await self._outage.patiently(lambda: self._log.read(end))
+            known = self._log.known
+            if len(known) > self.plan.settings:
+                await self._adopt(await asyncio.to_thread(plan_holding, known, self.plan))
+
+    async def _adopt(self, plan: Plan) -> None:
+        former = self._settled
+        lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
+        if faults:
+            raise ConfigError(faults)
+        claim = await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id))
+        former.lists.join(lists)
+        self._settled = Settled(plan, former.lists, claim.topics, former.uncounted)
+        self._take(self._settled)
+        log.info("settings %d hold now: %s", plan.settings, _in_words(former.plan, plan))
+
+
+def _in_words(former: Plan, plan: Plan) -> str:
+    """What is new, by what stands in the settings: no count, no item, no user."""
+    said = [
+        f"edition {one.number} of view {view.view} from the window of {format_time(one.first_ms)} on"
+        for view in plan.views.values()
+        for one in view.editions
+        if view.name not in former.views or one not in former.views[view.name].editions
+    ]
+    ended = [view for name, view in former.newest.items() if name not in plan.newest]
+    said += [f"view {view.view} ends at {format_time(plan.views[view.name].until_ms or 0)}" for view in ended]
+    return "; ".join(said) or "no view begins anew"

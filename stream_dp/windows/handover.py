@@ -1,0 +1,148 @@
+"""What the questions of a view leave to one another in one partition of its source, when settings change.
+
+A question ends where the next one begins. What it had counted by then in later windows (events ahead of time) is the
+next one's, as it was accepted, where that accepts the same; else it is given up, and refused as `changed`. Windows of
+the next question that an earlier one has handed on counts of already, because this partition learned of the change too
+late, are stood in for: they are refused as lost, and the view goes on behind them. So every accepted contribution
+counts for one question.
+
+What is moved is stored first, then the marker that says so, and only then the former rows are deleted. A crash before
+the marker repeats all of it, to the same rows; one behind it leaves rows that are deleted when they are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from stream_dp.windows.count_rows import JOURNAL, REPEATS, JournalRow, LaneClock, Marker, ViewMark
+from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send
+from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
+from stream_dp.windows.merge_rows import LOST, Partial
+from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
+from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
+
+CHANGED = "changed"
+"""Why a contribution is refused that no later question accepts as the former one did."""
+
+
+class Handover:
+    """The handing over between the questions of one partition, from what is stored of them."""
+
+    def __init__(self, views: Sequence[CountedView], marker: Marker, rows: Rows) -> None:
+        """Look what has to be handed over.
+
+        Args:
+            views: the questions of all views of the source, those of a view in the order in which they were decided.
+            marker: the stored one; changed in place.
+            rows: the partition's table.
+        """
+        self._views = views
+        self._marker = marker
+        self._rows = rows
+
+    def carried_out(self, key: bytes, outlet: Callable[[Partial], Message], partition: int) -> Iterator[Effect]:
+        """Hand over what is not handed over yet.
+
+        Args:
+            key: of the marker's row.
+            outlet: where partials go.
+            partition: of the source.
+        """
+        marks = self._marker.views
+        ending = [view for view in self._views if self._is_cut(view)]
+        fresh = [view for view in self._views if view.name not in marks and self._earlier(view)]
+        for view in fresh:
+            mark = self._begun(view)
+            yield from self._stand_in(view, mark, outlet, partition)
+            marks[view.name] = mark
+        for view in ending:
+            yield from self._move(view)
+        if fresh or ending:
+            yield Commit([(key, encode(self._marker))])
+        for view in self._views:
+            if view.until_ms is not None:
+                if left := [(key, None) for key, _ in self._behind(view, view.until_ms)]:
+                    yield Commit(left)
+                yield Erase(window_key(JOURNAL, view.name, view.until_ms), after(JOURNAL + text(view.name)))
+
+    def _is_cut(self, view: CountedView) -> bool:
+        mark = self._marker.views.get(view.name)
+        return mark is not None and view.until_ms is not None and (mark.cut_ms is None or mark.cut_ms > view.until_ms)
+
+    def _earlier(self, view: CountedView) -> list[tuple[CountedView, ViewMark]]:
+        """The earlier questions of a view that were counted here."""
+        marks = self._marker.views
+        before = self._views[: self._views.index(view)]
+        return [(one, marks[one.name]) for one in before if one.view == view.view and one.name in marks]
+
+    def _begun(self, view: CountedView) -> ViewMark:
+        """The mark of a question that was never counted here: it goes on where the earlier ones have come to."""
+        earlier, first = self._earlier(view), view.first_ms
+        opens = view.windows.first_from(max([first, *(mark.open_from_ms for _, mark in earlier)]))
+        closed_ms = max(mark.closed_ms for _, mark in earlier)
+        begun = ViewMark(view.fingerprint, first, None, opens, opens, closed_ms, [])
+        told = next((mark for one, mark in reversed(earlier) if one.clock == view.clock), begun)
+        begun.clock_ms, begun.heard_ms = told.clock_ms, told.heard_ms
+        begun.lanes = {lane: LaneClock(clock.clock_ms, clock.heard_ms) for lane, clock in told.lanes.items()}
+        return begun
+
+    def _stand_in(
+        self, view: CountedView, mark: ViewMark, outlet: Callable[[Partial], Message], partition: int
+    ) -> Iterator[Effect]:
+        """Stand in for the windows in front of the first that is counted."""
+        stop = mark.open_from_ms if view.until_ms is None else min(mark.open_from_ms, view.until_ms)
+        for starts in cut(view.windows.starts(view.first_ms, stop), lambda _: 1, HANDED_ON_AT_ONCE):
+            yield Send([outlet(one) for start in starts for one in stand_ins(view, start, partition, mark)])
+
+    def _move(self, view: CountedView) -> Iterator[Effect]:
+        """Store what was counted behind the end of a question under the one that it is left to."""
+        assert view.until_ms is not None  # noqa: S101 - `_is_cut` has looked
+        mark, given_up = self._marker.views[view.name], 0
+        for some in cut(self._behind(view, view.until_ms), row_size, CHUNK_BYTES):
+            moved: list[tuple[bytes, bytes | None]] = []
+            for key, value in some:
+                row, start = decode(JournalRow, value), window_start(JOURNAL, view.name, key)
+                if row.last_offset > self._marker.offset or start < mark.open_from_ms:
+                    continue
+                heir = self._heir(view, start)
+                if heir is None:
+                    given_up += len(row.users)
+                else:
+                    moved.append((JOURNAL + text(heir.name) + key[len(JOURNAL + text(view.name)) :], value))
+            if moved:
+                yield Commit(moved)
+        mark.cut_ms = view.until_ms
+        mark.closed_until_ms = max(mark.open_from_ms, min(mark.closed_until_ms, view.until_ms))
+        self._leave_repeats(view, mark)
+        if given_up:
+            mark.refused[CHANGED] = mark.refused.get(CHANGED, 0) + given_up
+            yield Increment("events_refused", given_up, (("reason", CHANGED), ("view", view.view)))
+
+    def _leave_repeats(self, view: CountedView, mark: ViewMark) -> None:
+        """Leave it to the newest question to show what is not shown yet, since its windows may be open for long."""
+        newest = [one for one in self._views if one.view == view.view][-1]
+        to = self._marker.views[newest.name]
+        for reason in REPEATS:
+            hidden = mark.refused.get(reason, 0) - mark.repeats.get(reason, 0)
+            if hidden and to is not mark:
+                mark.refused[reason] -= hidden
+                to.refused[reason] = to.refused.get(reason, 0) + hidden
+        if newest.until_ms is not None and to.open_from_ms >= newest.until_ms:  # it closes no window any more
+            to.repeats = {reason: to.refused[reason] for reason in REPEATS if reason in to.refused}
+
+    def _heir(self, view: CountedView, start_ms: int) -> CountedView | None:
+        """The question that what was counted in a window is left to, if it accepts the same."""
+        for one in self._views:
+            if one.view == view.view and one.asks_for(start_ms) and one.accepts_like(view):
+                return one if start_ms >= self._marker.views[one.name].open_from_ms else None
+        return None
+
+    def _behind(self, view: CountedView, until_ms: int) -> Iterator[tuple[bytes, bytes]]:
+        """The stored rows of a question behind its end."""
+        return self._rows.scan(window_key(JOURNAL, view.name, until_ms), after(JOURNAL + text(view.name)))
+
+
+def stand_ins(view: CountedView, start_ms: int, partition: int, mark: ViewMark) -> Iterator[Partial]:
+    """What stands in for the counts of a window that was handed on, or that nobody has counted."""
+    for bucket in range(view.buckets):
+        yield Partial(view.name, start_ms, bucket, partition, mark.closed_ms, LOST, 0, {})

@@ -1,0 +1,97 @@
+"""Settings are read from the control topic and posted to it; of two operators at once one is told of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.settings import SETTINGS, Posted, encode_posted, first_record, next_record
+from stream_dp.errors import ConfigError
+from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.settings import SettingsLog, holding, post, read_history
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import plan_from
+
+START = 1_704_067_200_000
+
+
+@pytest.fixture
+def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
+    return plan_from(visits(), tmp_path)
+
+
+@pytest.fixture
+def log(plan: Plan) -> MemoryLog:
+    made = MemoryLog()
+    made.create(Topics.of(plan).control, 1)
+    return made
+
+
+async def test_before_the_first_start_there_are_none_and_the_files_plan_holds(plan: Plan) -> None:
+    client = MemoryClient(MemoryLog())
+
+    assert await read_history(plan, client) == []
+    assert await holding(plan, client) is plan
+
+
+async def test_what_was_posted_is_read_back_and_holds(plan: Plan, log: MemoryLog) -> None:
+    client, control = MemoryClient(log), Topics.of(plan).control
+    log.append(control, 0, b"grant/partner", b'{"type":"grant"}')
+    first = first_record(plan, START)
+
+    assert await post(plan, client, first)
+    second = next_record([first], plan, {}, {}, 9)
+    assert await post(plan, client, second)
+
+    assert await read_history(plan, client) == [first, second]
+    assert (await holding(plan, client)).settings == 2
+
+
+async def test_of_two_posted_at_once_the_first_in_the_log_holds_and_the_other_is_told(
+    plan: Plan, log: MemoryLog
+) -> None:
+    first = first_record(plan, START)
+    mine, theirs = (next_record([first], plan, {}, {}, 9, note) for note in ("mine", "theirs"))
+
+    class Racing(MemoryClient):
+        async def publish(self, records: Iterable[Outgoing]) -> None:
+            log.append(Topics.of(plan).control, 0, SETTINGS + b"2/theirs", encode_posted(theirs))
+            await super().publish(records)
+
+    await post(plan, MemoryClient(log), first)
+    assert not await post(plan, Racing(log), mine)
+
+    assert await read_history(plan, MemoryClient(log)) == [first, theirs]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_a_number_that_is_not_the_next_is_not_written(plan: Plan, log: MemoryLog, number: int) -> None:
+    """One behind a gap would hold as soon as somebody fills that."""
+    first = first_record(plan, START)
+    await post(plan, MemoryClient(log), first)
+    other = Posted(number, first.sections, first.begins, first.ends, first.fingerprints, 9)
+
+    assert not await post(plan, MemoryClient(log), other)
+    assert log.end(SettingsLog(plan, MemoryClient(log)).place) == 1
+
+
+async def test_settings_too_large_for_a_record_are_refused_with_the_remedy(plan: Plan, log: MemoryLog) -> None:
+    with pytest.raises(ConfigError, match="put lists of keys into files or topics"):
+        await post(plan, MemoryClient(log), next_record([], plan, {}, {}, 9, "x" * 2_000_000))
+
+
+async def test_a_log_is_read_on_from_where_it_was_read_to(plan: Plan, log: MemoryLog) -> None:
+    client = MemoryClient(log)
+    first = first_record(plan, START)
+    settings = SettingsLog(plan, client)
+    assert not await settings.read()
+
+    await post(plan, client, first)
+    assert await settings.read()
+    assert not await settings.read()
+    assert settings.known == [first]
