@@ -154,7 +154,7 @@ async def test_what_is_counted_of_the_events_is_deleted_and_nothing_else(launch:
 async def test_a_worker_that_crashes_behind_what_it_passed_on_passes_it_on_again_and_counts_it_once(
     tmp_path: Path, visits: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, crashes = MemoryWriter.publish, [3, 8, 20]
+    publish, crashes = MemoryWriter.publish, [5]
     async with application(visits(REKEYED, ENOUGH), tmp_path) as app:
         view, topic = only_view(app), Topics.of(app.plan).rekeyed("visits")
         start = start_of(view)

@@ -152,7 +152,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=400, deadline=None, phases=PHASES)
+@settings(derandomize=True, max_examples=250, deadline=None, phases=PHASES)
 @given(EVENTS)
 def test_nested_fields_and_lists_are_read_as_a_plain_reading_reads_them(values: list[dict[str, object]]) -> None:
     entries = [Entry(3 * n, b"u", json.dumps(value).encode()) for n, value in enumerate(values)]
@@ -212,7 +212,7 @@ def test_one_bad_item_of_a_list_refuses_the_whole_event_for_one_reason(
 
 
 def tagged(offset: int, user: str, tags: list[str], time: int) -> Entry:
-    return Entry(offset, user.encode(), json.dumps({"tags": tags, "at": time}).encode())
+    return Entry(offset, user.encode(), json.dumps({"tags": tags, "at": time, "user": user}).encode())
 
 
 def test_every_item_of_an_event_is_a_contribution_of_its_own() -> None:
@@ -239,18 +239,19 @@ BASKETS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=200, deadline=None, phases=PHASES)
+@settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
 @given(BASKETS, st.sets(st.integers(1, 11)), st.integers(1, 3), st.booleans())
 def test_lists_count_like_events_with_one_item_each_however_they_are_cut_into_chunks(
     baskets: list[tuple[str, list[str], int]], cuts: set[int], most: int, on_disk: bool
 ) -> None:
-    """Windows in memory and on a shelf; a crash behind every chunk."""
-    one = view(items_per_user=most)
+    """Windows in memory and on a shelf, beside a view of single items; a crash behind every chunk."""
+    one, single = view(items_per_user=most), view("users")
+    both = EventFormat(("user", "tags"), None, "at", "ms", frozenset({"tags"}))
     machine = Machine()
     places = sorted({0, len(baskets), *(cut for cut in cuts if cut < len(baskets))})
     memory = 0 if on_disk else 1 << 30
     for first, end in pairwise(places):
-        counting = counter(one, form=TAGS, memory=memory)
+        counting = counter(single, one, form=both, memory=memory)
         machine.carry_out(counting.load(machine))
         machine.carry_out(counting.chunk([tagged(n, *baskets[n]) for n in range(first, end)], 5))
     machine.carry_out(counting.ticks([60]))
@@ -263,7 +264,11 @@ def test_lists_count_like_events_with_one_item_each_however_they_are_cut_into_ch
             if item not in had and len(had) < most:
                 had.append(item)
                 counts[time // 10 * 10][item] += 1
-    assert handed_on(machine.sent) == {"pages": {start: dict(found) for start, found in counts.items()}}
+    users = {(user, time // 10 * 10) for user, _, time in baskets if time >= 0}
+    assert handed_on(machine.sent) == {
+        "pages": {start: dict(found) for start, found in counts.items()},
+        "users": {start: {user: 1 for user, at in users if at == start} for start in counts},
+    }
 
 
 @settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
