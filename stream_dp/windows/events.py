@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -98,7 +98,7 @@ class EventDecoder:
             kinds.setdefault(names_of(form.time), str if form.unit == "iso" else int)
         event, places = _struct(kinds)
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
-        self._items = [attrgetter(places[names_of(name)]) for name in form.items]
+        self._items = attrgetter(*(places[names_of(name)] for name in form.items))
         self._lists = [name in form.lists for name in form.items]
         self._user = None if form.user is None else attrgetter(places[names_of(form.user)])
         self._time = _time_reader(form, places)
@@ -113,26 +113,31 @@ class EventDecoder:
             Events, watermarks and refusals; every record stands in exactly one of them.
         """
         out = Decoded.empty(self._lists)
+        columns = [column.items for column in out.columns]
         for record in records:
             if not record.value or record.key is None:
                 _without_event(record, out, is_keyed=True)
                 continue
             try:
-                self._event(record, out)
+                self._event(record, out, columns)
             except _RefusedError as refusal:
                 out.refused.append((record.offset, refusal.reason))
             except (ValueError, RecursionError):  # an integer too long for a text, nesting too deep
                 out.refused.append((record.offset, "malformed_json"))
+        for column, is_list in zip(out.columns, self._lists, strict=True):
+            if is_list:
+                _spread(column, out)
         return out
 
-    def _event(self, record: Record, out: Decoded) -> None:
+    def _event(self, record: Record, out: Decoded, columns: Sequence[list[Any]]) -> None:
         key = record.key
         event = _event(self._decode, record.value or b"")
         if not key or len(key) > MAX_KEY_BYTES:
             raise _RefusedError("bad_key")
         if self._user is not None and str(self._user(event)).encode() != key:
             raise _RefusedError("key_mismatch")
-        items = [get(event) for get in self._items]
+        found: Any = self._items(event)
+        items: list[Any] = [found] if len(self._lists) == 1 else list(found)
         for index, item in enumerate(items):
             if item.__class__ is not str or len(item) > _SURELY_FITS:
                 items[index] = _texts(item) if item.__class__ is list else _text(item)
@@ -140,14 +145,8 @@ class EventDecoder:
         out.offsets.append(record.offset)
         out.users.append(key)
         out.times.append(time)
-        for column, item in zip(out.columns, items, strict=True):
-            if item.__class__ is str:
-                column[-1].append(item)
-            else:
-                column.offsets.extend(repeat(record.offset, len(item)))
-                column.users.extend(repeat(key, len(item)))
-                column.times.extend(repeat(time, len(item)))
-                column.items.extend(item)
+        for texts, item in zip(columns, items, strict=True):
+            texts.append(item)
 
 
 class Keyed(NamedTuple):
@@ -238,6 +237,16 @@ def _texts(items: Sequence[str | int]) -> list[str]:
     if len(items) > MOST_ITEMS:
         raise _RefusedError("too_many_items")
     return [_text(item) for item in items]
+
+
+def _spread(column: Column, out: Decoded) -> None:
+    """Make contributions of a column that has a list for every event."""
+    lists: Sequence[Sequence[str]] = list(cast("Any", column.items))
+    counts = list(map(len, lists))
+    column.items[:] = chain.from_iterable(lists)
+    column.offsets.extend(chain.from_iterable(map(repeat, out.offsets, counts)))
+    column.users.extend(chain.from_iterable(map(repeat, out.users, counts)))
+    column.times.extend(chain.from_iterable(map(repeat, out.times, counts)))
 
 
 def _struct(kinds: Mapping[Names, Any]) -> tuple[type, dict[Names, str]]:
