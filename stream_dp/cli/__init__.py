@@ -14,8 +14,8 @@ from stream_dp.version import __version__
 FAILED, WRONG_CONFIGURATION = 1, 2
 
 _COMMANDS = (
-    *("demo", "worker", "feed", "check", "acl", "schema", "grant", "tail", "ledger", "status", "keys", "reset"),
-    *("kafka", "reproduce"),
+    *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "tail", "ledger"),
+    *("status", "keys", "reset", "kafka", "reproduce"),
 )
 
 
@@ -45,6 +45,7 @@ def cli() -> None:
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
     See what is left:      stream-dp ledger app.yaml
     See how it runs:       stream-dp status app.yaml
+    Change its settings:   stream-dp apply app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
     Change the key:        stream-dp keys rotate app.yaml
     Forget everything:     stream-dp reset app.yaml

@@ -69,7 +69,7 @@ def _readers(_context: click.Context, _parameter: click.Parameter, texts: Sequen
     metavar="PRINCIPAL",
     multiple=True,
     callback=_principals,
-    help="An account for `grant`, `ledger` and `tail`.",
+    help="An account for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`.",
 )
 @click.option(
     "--producer",

@@ -122,11 +122,13 @@ def worker(
     ends within seconds and one that starts does not, both with code 2, and say what is lost with it. --accept-loss
     creates what is missing and goes on; windows that miss counts are published as refusals with reason "lost".
 
-    A view begins once. Where it has a window.start and windows of it are over by then, the first worker does not start:
-    it says for each view how many would be released at once and what they cost, and goes on with --backfill. Later
-    starts ask nothing.
+    What FILE says of sources, ledgers, ladders, audiences and views holds at the first start that the application ever
+    has: it is posted to the control topic as the first settings. Afterwards those hold that stand there, and
+    `stream-dp apply FILE` changes them while workers run; a worker whose FILE says otherwise says so and goes by the
+    settings. Where a view of the first settings has a window.start and windows of it are over by then, the worker does
+    not start: it says for each view how many would be released at once and what they cost, and goes on with --backfill.
 
-    A worker whose configuration is not that of the workers that run waits until those have ended.
+    A worker that reads other sources than those that run, or has other keys, waits until they have ended.
 
     Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
     """

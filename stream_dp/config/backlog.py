@@ -36,7 +36,10 @@ def covered(view: ViewPlan, count: int) -> int:
     return min(in_first, affords) + full * min(each, affords) + min(in_last, affords)
 
 
-def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int) -> Iterator[Fault]:
+AT_A_START = "start once with --backfill, after the history is in the topic (`stream-dp feed`)"
+
+
+def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: str = AT_A_START) -> Iterator[Fault]:
     """What is wrong with beginning views whose first windows are over, whoever means it, and what to do.
 
     Released one after another, they are charged to the ledger whether or not their events are there yet; a window that
@@ -47,6 +50,7 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int) -> Iterator[
         plan: the application.
         begin: the views that have not begun.
         now_ms: the wall clock.
+        if_meant: what to do where it is meant.
     """
     for view in plan.views.values():
         count = closed(view, now_ms) if view.name in begin else 0
@@ -63,7 +67,6 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int) -> Iterator[
             f"views.{view.name}.window.start",
             f"the first window began {began}, so {windows} over already; they would be released {when}, empty or not, "
             f"and charged {price_words(cost)} at worst to ledger {view.ledger.name}, which pays for "
-            f"{covered(view, count):,} of them if nothing is spent and the view is alone. Where that is meant, start "
-            "once with --backfill, after the history is in the topic (`stream-dp feed`); else write a later start, or "
-            "none: then the view begins with the window of its first start",
+            f"{covered(view, count):,} of them if nothing is spent and the view is alone. Where that is meant, "
+            f"{if_meant}; else write a later start, or none: then the view begins with the window of its first start",
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
@@ -49,12 +51,15 @@ def present_level(view: ViewPlan, statement: Statement) -> int:
     return max(map(of, view.audiences))
 
 
-def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int]:
+def forecast(
+    plan: Plan, statement: Statement, begins: Mapping[str, int] = MappingProxyType({})
+) -> tuple[dict[str, Forecast], int]:
     """What a ledger still affords.
 
     Args:
         plan: the application.
         statement: of the ledger and period.
+        begins: of views that are as the plan has them from a time on only: the start of their first window.
 
     Returns:
         By view; and the time up to which it affords every window of all its views, at most the end of the period.
@@ -62,7 +67,7 @@ def forecast(plan: Plan, statement: Statement) -> tuple[dict[str, Forecast], int
     views = [view for view in plan.views.values() if view.ledger.name == statement.account.name]
     levels = [present_level(view, statement) for view in views]
     costs = [view.cost(level) for view, level in zip(views, levels, strict=True)]
-    starts = [_next_start(view, statement) for view in views]
+    starts = [max(_next_start(view, statement), begins.get(view.name, 0)) for view in views]
     period, taken = statement.account.period, statement.taken
     end = period.end_ms
     shares = Shares.of(statement.budget, end - period.start_ms, views)

@@ -12,6 +12,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator, create_model
+from pydantic.fields import FieldInfo
 
 from stream_dp.config.access import AnyBrokerConfig, BrokerConfig, SaslConfig, SecretConfig, TlsConfig
 from stream_dp.config.plan import PartitionerName
@@ -118,6 +119,11 @@ def _noise(value: object) -> str:
             f"(docs/lossless.md); write {RELEASED_NOISE}"
         )
     raise ValueError(f"no such noise; write {RELEASED_NOISE}")
+
+
+def is_duration(field: FieldInfo) -> bool:
+    """Whether the values of a field are durations, in milliseconds."""
+    return any(getattr(one, "func", None) is _duration for one in field.metadata)
 
 
 def _prefix(value: str) -> str:

@@ -122,6 +122,10 @@ _REMEDIES: Mapping[str, Remedy] = {
     "before_start": _before_start,
     "late": _late,
     "future": _future,
+    "changed": lambda *_: (
+        "they came before settings were posted that count what they are about otherwise; let settings begin further "
+        "ahead than events are"
+    ),
     "clipped": lambda _, views: (
         f"their users have as many items in the window as {_settings('items_per_user', views)} allows; raise it, at "
         "the price of more noise, or choose a shorter window"

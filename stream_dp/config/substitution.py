@@ -50,6 +50,19 @@ def substitute(data: dict[str, Data], environ: Mapping[str, str]) -> tuple[dict[
     return {key: put(value, key) for key, value in data.items()}, faults
 
 
+def escape(data: Data) -> Data:
+    """Data that come out of `substitute` as they are here."""
+    match data:
+        case dict():
+            return {key: escape(inner) for key, inner in data.items()}
+        case list():
+            return [escape(inner) for inner in data]
+        case str():
+            return data.replace("${", "$${")
+        case _:
+            return data
+
+
 def _put(found: re.Match[str], environ: Mapping[str, str]) -> str:
     escaped, name = found.groups()
     return found.group()[1:] if escaped else environ[name]

@@ -7,6 +7,7 @@ written (`Inexact`), so that it can be refused by name. A key that stands twice 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import yaml
@@ -52,6 +53,28 @@ def parse_yaml(text: str) -> tuple[dict[str, Data], list[Fault]]:
     faults: list[Fault] = []
     data = _mapping(top, "", faults, ())
     return data, faults
+
+
+class _Written(yaml.SafeDumper):
+    """Writes texts in quotes that would be read back as something else."""
+
+
+def _written(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = yaml.ScalarNode("tag:yaml.org,2002:str", text)
+    style = None if _scalar(plain) == text else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Written.add_representer(str, _written)
+
+
+def write_yaml(data: Mapping[str, Data]) -> str:
+    """Data as the text of a file, from which `parse_yaml` reads the same.
+
+    Args:
+        data: without numbers that are no integers.
+    """
+    return yaml.dump(data, Dumper=_Written, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
 
 
 def _value(node: yaml.Node, path: str, faults: list[Fault], above: tuple[yaml.Node, ...]) -> Data:

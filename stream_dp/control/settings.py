@@ -220,7 +220,7 @@ def _follow(
     for name, view in views.items():
         asked = questions.setdefault(name, [])
         last = asked[-1] if asked and asked[-1].until_ms is None else None
-        goes_on = last is not None and _alike(last, view)
+        goes_on = last is not None and is_same_question(last, view)
         if name not in record.begins:
             if last is None or not goes_on:
                 raise ConfigError([Fault(_path(record, join("views", name)), "it is changed, and does not say when")])
@@ -250,7 +250,7 @@ def _paid_by(ledgers: Mapping[str, LedgerPlan], view: ViewPlan) -> ViewPlan:
     return view
 
 
-def _alike(view: ViewPlan, other: ViewPlan) -> bool:
+def is_same_question(view: ViewPlan, other: ViewPlan) -> bool:
     """Whether nothing is different of what is counted, when windows close, and what is noised."""
     return _question(view) == _question(other)
 

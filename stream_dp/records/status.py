@@ -44,6 +44,7 @@ class WorkerStatus(_Part):
     instance: str = Field(description="Name of the worker: its application, its machine, and a hash of its folder.")
     since_ms: int = Field(description="When its process began.")
     at_ms: int = Field(description="When it said so.")
+    settings: int = Field(description="Number of the settings that it goes by; 0 if there are none yet.")
     waits_for: str = Field(description="What it waits for; nothing if it is ready.")
     partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
 

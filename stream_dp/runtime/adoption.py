@@ -19,13 +19,14 @@ from faust.types import TP
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.settings import plan_holding
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ConfigError, StateError
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.lists import read_lists
 from stream_dp.runtime.outage import Outage
 from stream_dp.runtime.owners import create_owned
 from stream_dp.runtime.settings import SettingsLog
+from stream_dp.runtime.topics import sources_of
 from stream_dp.windows.durations import format_time
 
 log = logging.getLogger("stream_dp.worker")
@@ -72,6 +73,7 @@ class Adoption:
 
         Raises:
             ConfigError: they cannot be planned or used here: the worker has to end.
+            StateError: they count other sources: it has to be started again.
             BrokerError: the cluster refused something.
         """
         async with self._lock:
@@ -82,6 +84,11 @@ class Adoption:
 
     async def _adopt(self, plan: Plan) -> None:
         former = self._settled
+        if sources_of(plan).keys() != sources_of(former.plan).keys():
+            raise StateError(
+                f"settings {plan.settings} count other sources than this worker reads, which it chose when it started: "
+                "it ends here, and reads them when it is started again"
+            )
         lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
         if faults:
             raise ConfigError(faults)

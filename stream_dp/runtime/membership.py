@@ -101,7 +101,7 @@ async def admit(plan: Plan, settled: Settled, keys: KeyRing, client: Client) -> 
                     continue
                 if not said:
                     log.warning(
-                        "workers of %s that run with another configuration, or another key file, share its partitions: "
+                        "workers of %s that run with other sources, or another key file, share its partitions: "
                         "this one waits until they have ended, up to a minute longer for one that was killed",
                         plan.id,
                     )

@@ -68,12 +68,13 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
     """How a worker is now.
 
     Args:
-        plan: its plan.
+        plan: that of its start.
         client: says where the sources end.
         health: of the worker.
         since_ms: when its process began.
     """
     worker = health.worker
+    plan = plan if worker is None else worker.plan  # newer settings may hold since the start
     standings = worker.standings() if worker is not None else {}
     places = [TP(topic, partition) for partition, standing in standings.items() for topic in standing.read]
     ends = await client.ends(places) if places else {}
@@ -83,6 +84,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         instance=instance_id(plan),
         since_ms=since_ms,
         at_ms=_now_ms(),
+        settings=plan.settings,
         waits_for=health.waits_for,
         partitions={
             partition: _partition(plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.read})

@@ -78,7 +78,7 @@ def reader_groups(plan: Plan, audience: str) -> str:
 
 
 def operator_rights(plan: Plan, principal: str) -> list[Right]:
-    """What `grant`, `ledger`, `status` and `tail` need, for any audience.
+    """What `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail` need, for any audience.
 
     Args:
         plan: the application.

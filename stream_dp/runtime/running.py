@@ -178,7 +178,7 @@ async def running(
         )
     plan = settled.plan
     async with reporting(plan, client, health):
-        start.wait_for("the group, until workers that run with another configuration have ended")
+        start.wait_for("the group, until workers that run with other sources or keys have ended")
         await start.patiently(lambda: admit(plan, settled, keys, client))
         worker = Worker(settled, agents, client, keys=keys, **options)
         health.worker = worker

@@ -131,8 +131,7 @@ def _bound_tiling(
             mark_at, mark_ms = next(marks)
             closed_before = max(first, shape.first_open(clock_ms - grace))
         if not closed_before <= time <= latest:
-            its_own = ends is None or time < ends
-            if its_own and (reason := view.out_of_time(time, closed_before, is_oldest=is_oldest)):
+            if (ends is None or time < ends) and (reason := view.out_of_time(time, closed_before, is_oldest=is_oldest)):
                 refuse((name, reason))
             continue
         if not low <= time < high:

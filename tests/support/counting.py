@@ -235,7 +235,7 @@ class ViewOracle:
         elif self.heard is None or now > self.ticked + 60_000:
             self.heard = now
         elif now >= self.heard + self.view.idle_ms:
-            self.clock, self.heard = self.clock + now - self.heard, now
+            self.clock, self.heard = max(self.clock, min(self.clock + now - self.heard, now)), now
         self.ticked = now
 
     def watermark(self, time: int, now: int) -> None:

@@ -152,12 +152,15 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """An embedded log that the commands reach, which no other process could."""
     shared = MemoryLog()
     for name in (
+        "apply",
         "feed",
         "grant",
         "tail",
         "ledger",
         "status",
         "reset",
+        "settings",
+        "tune",
     ):  # the modules; the package's attributes of these names may be the commands
         monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=shared))
     return shared

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,11 +20,13 @@ from stream_dp.cli.status.page import page
 from stream_dp.cli.status.summary import Reports, Summary, summary
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
+from stream_dp.control.settings import plan_holding
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import Statement, periods_of, read_statements
 from stream_dp.records.status import PartitionStatus, WorkerStatus, decode_status
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import Topics
 
 LOOK_SECONDS = 5.0
@@ -42,10 +45,13 @@ def status(file: Path, *, as_json: bool, watch: bool) -> None:
     READ on NAME-status and NAME-accounts and DESCRIBE on the group NAME, and no access to a worker. It shows
 
     \b
-    * the workers: since when each runs, its partitions, whether it is ready or what it waits for;
+    * the workers: since when each runs, the number of the settings it goes by, its partitions, whether it is ready or
+      what it waits for;
     * of every source, how many records stand in it and are not counted yet;
-    * of every view, what its clock shows where it is furthest behind, which windows are open, up to when its windows
-      are released or refused, and when the next one is due, where the wall clock decides that;
+    * of every view, which edition of its settings holds, what its clock shows where it is furthest behind, which
+      windows are open, up to when its windows are released or refused, and when the next one is due, where the wall
+      clock decides that;
+    * which settings were decided and hold from a later window on;
     * what every ledger has left, and how far that reaches (`stream-dp ledger` says who spent it);
     * the counters over all partitions, since the first record.
 
@@ -80,16 +86,19 @@ async def _show(plan: Plan, *, as_json: bool, watch: bool) -> int:
 
 async def _looks(plan: Plan, client: Client) -> AsyncIterator[Summary]:
     while True:
-        yield summary(plan, await look(plan, client))
+        known = await read_history(plan, client)
+        holding = await asyncio.to_thread(plan_holding, known, plan)
+        yield summary(holding, replace(await look(holding, client), settings=known))
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def look(plan: Plan, client: Client) -> Reports:
+async def look(plan: Plan, client: Client, *, accounts: bool = True) -> Reports:
     """Read once what there is to be read.
 
     Args:
         plan: the application.
         client: of its broker.
+        accounts: read what the ledgers say, too.
 
     Raises:
         BrokerError: the broker does not answer.
@@ -109,7 +118,7 @@ async def look(plan: Plan, client: Client) -> Reports:
                 said[one.instance] = one
                 partitions.update(one.partitions)
                 stopped.discard(one.instance)
-    statements = await _statements(plan, client) if topics.accounts in present else []
+    statements = await _statements(plan, client) if accounts and topics.accounts in present else []
     now_ms = time.time_ns() // 1_000_000
     group = await client.group(plan.id)
     return Reports(now_ms, said, partitions, frozenset(stopped), group, statements)

@@ -39,18 +39,18 @@ def _tables(found: Summary) -> Iterator[Table]:
         day, _, time = words.partition("T")
         return time if time and moment(reports.now_ms).startswith(day) else words
 
-    workers = _table("worker", "since", "version", "partitions", "")
+    workers = _table("worker", "since", "version", "settings", "partitions", "")
     for one in reports.workers:
         state = "silent" if reports.is_silent(one) else f"waits for {one.waits_for}" if one.waits_for else "ready"
         owned = ", ".join(map(str, sorted(one.partitions))) or "none"
-        workers.add_row(one.instance, at(one.since_ms), one.code_version, owned, state)
+        workers.add_row(one.instance, at(one.since_ms), one.code_version, str(one.settings or UNKNOWN), owned, state)
     yield workers
     sources = _table("source", "records to be counted", "most in partition")
     for name, lags in found.lag.items():
         most = max(lags, key=lags.__getitem__)
         sources.add_row(name, f"{sum(lags.values()):,}", f"{most}: {lags[most]:,}" if lags[most] else UNKNOWN)
     yield sources
-    views = _table("view", "clock", "windows open", "released up to", "next due")
+    views = _table("view", "edition", "clock", "windows open", "released up to", "next due")
     for name, view in found.views.items():
         windows = UNKNOWN
         if view.open is not None:
@@ -58,11 +58,16 @@ def _tables(found: Summary) -> Iterator[Table]:
             windows = f"{number}, {at(stretch.start_ms)} to {at(stretch.end_ms)}" if number else "none"
         due = UNKNOWN if view.next_due is None else at(view.next_due)
         released = UNKNOWN if view.released_to is None else at(view.released_to)
-        views.add_row(name, _clocks(view.clocks, at), windows, released, due)
+        edition = UNKNOWN if view.edition is None else str(view.edition)
+        views.add_row(name, edition, _clocks(view.clocks, at), windows, released, due)
     yield views
+    to_come = _table("to come", "", "from the window of")
+    for decided in found.to_come:
+        to_come.add_row(decided.view, decided.what, at(decided.at_ms))
+    yield to_come
     budgets = _table("ledger", "")
-    for ledger, words in found.budgets.items():
-        budgets.add_row(ledger, words)
+    for ledger, budget in found.budgets.items():
+        budgets.add_row(ledger, budget.words)
     yield budgets
     totals = _table("total since the beginning", "")
     for line, amount in found.totals.items():

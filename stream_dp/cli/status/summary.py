@@ -10,6 +10,8 @@ from typing import Any
 from stream_dp.cli.numbers import moment
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.control.editions import editions
+from stream_dp.control.settings import Posted, presented
 from stream_dp.records.statement import Statement
 from stream_dp.records.status import PartitionStatus, WorkerStatus
 from stream_dp.runtime.client import Group
@@ -23,6 +25,8 @@ GONE_MS = 300_000
 """One that is silent for so long is no worker any more."""
 BEHIND_MS = 60_000
 """A window that is not released so long after its turn."""
+LEARNT_MS = 30_000
+"""A worker that does not go by settings so long after they were posted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Reports:
         stopped: instances that have said that they stop.
         group: the group of the workers.
         statements: of the newest period of each ledger that entries tell of.
+        settings: those that were ever posted, by number.
     """
 
     now_ms: int
@@ -44,12 +49,18 @@ class Reports:
     stopped: frozenset[str]
     group: Group
     statements: Sequence[Statement] = ()
+    settings: Sequence[Posted] = ()
 
     @property
     def workers(self) -> list[WorkerStatus]:
         """The workers that run, or that have fallen silent lately."""
         running = [one for name, one in sorted(self.said.items()) if name not in self.stopped]
         return [one for one in running if self.now_ms - one.at_ms <= GONE_MS]
+
+    @property
+    def running(self) -> list[WorkerStatus]:
+        """The workers that run, and have said so lately."""
+        return [one for one in self.workers if not self.is_silent(one)]
 
     @property
     def members(self) -> int:
@@ -64,7 +75,7 @@ class Reports:
     @property
     def owners(self) -> dict[int, str]:
         """By partition, the worker that has it, the one that said so last."""
-        running = sorted((one for one in self.workers if not self.is_silent(one)), key=lambda one: one.at_ms)
+        running = sorted(self.running, key=lambda one: one.at_ms)
         return {partition: one.instance for one in running for partition in one.partitions}
 
 
@@ -73,16 +84,50 @@ class ViewSummary:
     """How far a view is.
 
     Attributes:
+        edition: the number of the edition that holds by its clock; None where no settings were posted.
         clocks: by partition, what its clock shows.
         open: how many of its windows have begun and are not closed, and from when to when; None: it was never counted.
         released_to: up to when its windows are released or refused; None: nothing is known.
         next_due: when the next one is due; None where watermarks decide, or nothing is known.
     """
 
+    edition: int | None
     clocks: Mapping[int, int]
     open: tuple[int, Stretch] | None
     released_to: int | None
     next_due: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a ledger has left.
+
+    Attributes:
+        words: the same in words.
+        pays_until_ms: up to when it pays for every window of all its views; None where its period is over.
+        period_end_ms: end of the newest period that was charged.
+        is_spent: it does not pay for the next windows.
+    """
+
+    words: str
+    pays_until_ms: int | None
+    period_end_ms: int
+    is_spent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToCome:
+    """Something that was decided and has not happened yet.
+
+    Attributes:
+        view: what it happens to.
+        what: in words.
+        at_ms: start of the first window that it is about.
+    """
+
+    view: str
+    what: str
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +139,9 @@ class Summary:
         faults: what needs somebody, in sentences.
         unowned: partitions without a worker.
         lag: by source, records that are not counted, by partition.
-        views: by name.
-        budgets: by ledger, a sentence.
+        views: by name; one that was taken out as long as windows of it are to be released.
+        to_come: what was decided and has not happened yet, soonest first.
+        budgets: by ledger.
         totals: the counters over all partitions.
     """
 
@@ -104,7 +150,8 @@ class Summary:
     unowned: list[int]
     lag: dict[str, dict[int, int]]
     views: dict[str, ViewSummary]
-    budgets: dict[str, str]
+    to_come: list[ToCome]
+    budgets: dict[str, Budget]
     totals: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
@@ -114,12 +161,14 @@ class Summary:
             "fine": not self.faults,
             "needs_attention": self.faults,
             "at_ms": reports.now_ms,
+            "settings": len(reports.settings),
             "workers": [
                 {
                     "instance": one.instance,
                     "since_ms": one.since_ms,
                     "said_ms": one.at_ms,
                     "version": one.code_version,
+                    "settings": one.settings,
                     "partitions": sorted(one.partitions),
                     "silent": reports.is_silent(one),
                     "waits_for": one.waits_for,
@@ -130,6 +179,7 @@ class Summary:
             "lag": {source: {str(at): lag for at, lag in parts.items()} for source, parts in self.lag.items()},
             "views": {
                 name: {
+                    "edition": view.edition,
                     "clocks_ms": {str(at): clock for at, clock in view.clocks.items()},
                     "open_windows": view.open[0] if view.open else None,
                     "open_from_ms": view.open[1].start_ms if view.open else None,
@@ -139,7 +189,16 @@ class Summary:
                 }
                 for name, view in self.views.items()
             },
-            "budgets": self.budgets,
+            "to_come": [{"view": one.view, "what": one.what, "at_ms": one.at_ms} for one in self.to_come],
+            "budgets": {
+                name: {
+                    "says": one.words,
+                    "pays_until_ms": one.pays_until_ms,
+                    "period_end_ms": one.period_end_ms,
+                    "spent": one.is_spent,
+                }
+                for name, one in self.budgets.items()
+            },
             "totals": self.totals,
         }
 
@@ -148,11 +207,15 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     """How an application is.
 
     Args:
-        plan: the application.
+        plan: the application, with every question of every view.
         reports: what was read of it.
     """
     parts = reports.partitions
-    views = {name: _view(view, plan, parts, reports.now_ms) for name, view in plan.views.items()}
+    questions: dict[str, list[ViewPlan]] = {}
+    for question in plan.views.values():
+        questions.setdefault(question.view, []).append(question)
+    views = {name: _view(name, asked, plan, parts, reports.now_ms) for name, asked in questions.items()}
+    views = {name: one for name, one in views.items() if not _is_over(questions[name][-1], one)}
     lag: dict[str, dict[int, int]] = {}
     totals: Counter[str] = Counter()
     for number, part in sorted(parts.items()):
@@ -161,17 +224,14 @@ def summary(plan: Plan, reports: Reports) -> Summary:
             lag.setdefault(source, {})[number] = records
     unowned = sorted(set(range(plan.partitions)) - reports.owners.keys())
     faults = [*_faults(plan, reports, views, unowned)]
-    budgets = {}
-    for statement in reports.statements:
-        budgets[statement.account.name], is_spent = _budget(plan, statement, reports.now_ms)
-        if is_spent:
-            faults.append(f"ledger {statement.account.name} {budgets[statement.account.name]}")
-    return Summary(reports, faults, unowned, lag, views, budgets, dict(sorted(totals.items())))
+    budgets = {one.account.name: _budget(presented(plan), one, reports.now_ms) for one in reports.statements}
+    faults += [f"ledger {name} {budget.words}" for name, budget in budgets.items() if budget.is_spent]
+    to_come = sorted(_to_come(questions, views, reports), key=lambda one: one.at_ms)
+    return Summary(reports, faults, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
 
 
 def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unowned: Sequence[int]) -> Iterator[str]:
-    running = [one for one in reports.workers if not reports.is_silent(one)]
-    members = reports.members
+    running, members = reports.running, reports.members
     if not running and not members:
         yield "no worker runs: start one with `stream-dp worker`"
     elif unowned:
@@ -186,6 +246,12 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
             yield f"worker {worker.instance} has said nothing for {silent}: see whether it runs, and its log"
         elif worker.waits_for:
             yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
+        newest = reports.settings[-1] if reports.settings else None
+        if newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
+            yield (
+                f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
+                f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
+            )
     if running and members > len(running):
         yield f"of {members} members of the group {plan.id} only {len(running)} have said how they are"
     if reports.group.state not in (STABLE, *EMPTY):
@@ -200,31 +266,83 @@ def _ago(duration_ms: int) -> str:
     return format_duration(duration_ms // 1000 * 1000)
 
 
-def _view(view: ViewPlan, plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int) -> ViewSummary:
-    counted = {number: part.views[view.name] for number, part in sorted(parts.items()) if view.name in part.views}
+def _view(
+    name: str, questions: Sequence[ViewPlan], plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int
+) -> ViewSummary:
+    """How far a view is, whose windows from a time on may be another question."""
+    counted = {number: part.views[name] for number, part in sorted(parts.items()) if name in part.views}
     clocks = {number: one.clock_ms for number, one in counted.items()}
-    released = max((part.released[view.name] for part in parts.values() if view.name in part.released), default=None)
-    shape, by_wall = view.window.shape, view.window.clock == "wall"
-    window = due = None
-    if counted:
+    released = max((part.released[name] for part in parts.values() if name in part.released), default=None)
+    by_wall = questions[-1].window.clock == "wall"
+    clock = now_ms if by_wall else max(clocks.values(), default=None)
+    window = None
+    if counted and clock is not None:
         start = min(one.open_from_ms for one in counted.values())
-        number = shape.begun(start, now_ms if by_wall else max(clocks.values()) + 1)
-        window = number, Stretch(start, shape.end(shape.next(start, number - 1)))
-    if released is not None and by_wall:
-        due = plan.slots.after(shape.end(view.windows.next(released)) + view.window.grace_ms)
-    return ViewSummary(clocks, window, released, due)
+        window = _open(questions, start, clock if by_wall else clock + 1)
+    due = None
+    if released is not None and by_wall and (asked := _at(questions, released)) is not None:
+        due = plan.slots.after(asked.window.shape.end(asked.windows.next(released)) + asked.window.grace_ms)
+    edition = None
+    if questions[0].editions:
+        held = questions[0] if clock is None else _at(questions, clock) or questions[-1]
+        edition = held.edition(held.begins_ms if clock is None else clock).number
+    return ViewSummary(edition, clocks, window, released, due)
 
 
-def _budget(plan: Plan, statement: Statement, now_ms: int) -> tuple[str, bool]:
-    """What is left of a ledger, and how far it reaches; whether it pays for nothing more."""
+def _at(questions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
+    """The question whose windows a time is in; None: the view has ended by then."""
+    found = (one for one in reversed(questions) if not one.editions or one.begins_ms <= time_ms)
+    one = next(found, questions[0])
+    return one if one.until_ms is None or time_ms < one.until_ms else None
+
+
+def _open(questions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
+    """How many windows have begun from one on that is open, and from when to when they are."""
+    number, end = 0, start_ms
+    for one in questions:
+        first = max(start_ms, one.begins_ms) if one.editions else start_ms
+        begun = one.window.shape.begun(first, clock_ms if one.until_ms is None else min(clock_ms, one.until_ms))
+        if begun:
+            number, end = number + begun, one.window.shape.end(one.window.shape.next(first, begun - 1))
+    return number, Stretch(start_ms, end)
+
+
+def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:
+    """Whether a view was taken out, and every window of it is released."""
+    until = newest.until_ms
+    return until is not None and found.released_to is not None and until <= found.released_to
+
+
+def _to_come(
+    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
+) -> Iterator[ToCome]:
+    """Editions that begin ahead of the clocks of their views, and ends of views that are taken out."""
+
+    def is_ahead(view: str, at_ms: int) -> bool:
+        if questions[view][-1].window.clock == "wall":
+            return at_ms > reports.now_ms
+        return view in views and at_ms > max(views[view].clocks.values(), default=at_ms)
+
+    for held in editions(reports.settings):
+        if not held.never_holds and is_ahead(held.view, held.from_ms):
+            yield ToCome(held.view, f"edition {held.edition} (settings {held.settings})", held.from_ms)
+    for name, (*_, newest) in questions.items():
+        if newest.until_ms is not None and is_ahead(name, newest.until_ms):
+            yield ToCome(name, "its end", newest.until_ms)
+
+
+def _budget(plan: Plan, statement: Statement, now_ms: int) -> Budget:
+    """What is left of a ledger, and how far it reaches."""
     period = statement.account.period
     if period.end_ms <= now_ms:
-        return f"has begun a new period on {moment(period.end_ms)}, of which no window is charged yet", False
+        words = f"has begun a new period on {moment(period.end_ms)}, of which no window is charged yet"
+        return Budget(words, None, period.end_ms)
     views, lasts_ms = forecast(plan, statement)
     shares = [(name, 100 * getattr(statement.left, name) // cap) for name, cap in statement.budget.entries() if cap]
     left = f"has {', '.join(f'{share} % of {name}' for name, share in shares)} left until {moment(period.end_ms)}"
     if lasts_ms >= period.end_ms:
-        return f"{left}: it pays for all views until then", False
+        return Budget(f"{left}: it pays for all views until then", lasts_ms, period.end_ms)
     if any(view.paid for view in views.values()):
-        return f"{left}: it pays for all views for windows that begin before {moment(lasts_ms)}", False
-    return f"{left}: it does not pay for the next windows of all views", True
+        words = f"{left}: it pays for all views for windows that begin before {moment(lasts_ms)}"
+        return Budget(words, lasts_ms, period.end_ms)
+    return Budget(f"{left}: it does not pay for the next windows of all views", lasts_ms, period.end_ms, is_spent=True)

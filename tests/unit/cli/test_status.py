@@ -15,12 +15,16 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.status.page import page
-from stream_dp.cli.status.summary import GONE_MS, SILENT_MS, Reports, Summary, summary
+from stream_dp.cli.status.summary import GONE_MS, SILENT_MS, Reports, Summary, ToCome, summary
+from stream_dp.cli.tune import tuned
 from stream_dp.config.plan import Plan
+from stream_dp.config.planning import build_plan
+from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
 from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
 from stream_dp.runtime.client import NO_GROUP, Group
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.windows.shape import Stretch
 from tests.unit.cli.test_ledger import Office
 
 DAY = 86_400_000
@@ -47,6 +51,7 @@ def worker(
         instance=name,
         since_ms=19 * DAY,
         at_ms=at_ms,
+        settings=0,
         waits_for=waits_for,
         partitions=parts,
     )
@@ -81,10 +86,10 @@ def test_two_workers_that_share_all_partitions_are_well_and_add_up(visits: Plan)
     text = shown(visits, found)
     assert text.splitlines()[0].split() == ["visits", "at", "1970-01-21T01:00:00Z:", "all", "is", "well"]
     lines = [line.split() for line in text.splitlines()]
-    assert ["one", "1970-01-20", "0.1.0", "0", "ready"] in lines
+    assert ["one", "1970-01-20", "0.1.0", "-", "0", "ready"] in lines
     assert ["visits", "5", "0:", "5"] in lines
     clock = ["00:59:55Z", "in", "partition", "1"]
-    assert ["pages", *clock, "1,", "1970-01-21", "to", "1970-01-22", "1970-01-21", "1970-01-22T00:05:02Z"] in lines
+    assert ["pages", "-", *clock, "1,", "1970-01-21", "to", "1970-01-22", "1970-01-21", "1970-01-22T00:05:02Z"] in lines
     assert ["events_consumed", "17"] in lines
 
 
@@ -178,16 +183,103 @@ def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_sa
     office = Office(visits)
     office.release("pages", 0)
     rich = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert "pays for all views until then" in rich.budgets["visitors"]
-    assert "has 96 % of epsilon" in rich.budgets["visitors"]
+    assert "pays for all views until then" in rich.budgets["visitors"].words
+    assert "has 96 % of epsilon" in rich.budgets["visitors"].words
     office.left[0] = visits.views["pages"].cost(0)
     office.release("pages", 1)
     poor = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert poor.faults[-1] == f"ledger visitors {poor.budgets['visitors']}"
-    assert poor.budgets["visitors"].endswith("it does not pay for the next windows of all views")
+    assert poor.faults[-1] == f"ledger visitors {poor.budgets['visitors'].words}"
+    assert poor.budgets["visitors"].words.endswith("it does not pay for the next windows of all views")
     later = summary(visits, Reports(11 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert later.budgets["visitors"] == "has begun a new period on 1970-01-11, of which no window is charged yet"
+    assert later.budgets["visitors"].words == "has begun a new period on 1970-01-11, of which no window is charged yet"
     assert not [fault for fault in later.faults if "ledger" in fault]
+
+
+# -- settings -------------------------------------------------------------------------------------------------------
+
+TODAY = NOW - NOW % DAY
+
+
+def edited(plan: Plan, *changes: tuple[str, int]) -> list[Posted]:
+    """The settings of an application whose number of searches was changed so, each from a day on."""
+    known = [first_record(plan, 10 * DAY)]
+    for change, from_ms in changes:
+        wanted = tuned(plan_of(known[-1], plan), "searches", [change])
+        known.append(next_record(known, wanted, {"searches": from_ms}, {}, NOW - 3_600_000))
+    return known
+
+
+def under(plan: Plan, known: list[Posted], *workers: WorkerStatus) -> Summary:
+    said = {one.instance: one for one in workers}
+    partitions = {number: found for one in workers for number, found in one.partitions.items()}
+    return summary(plan_holding(known, plan), Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), known))
+
+
+def counted(settings: int, searches_from: int) -> list[WorkerStatus]:
+    """Two workers, of which one has the ledger; the windows of searches are open from a time on."""
+    views = {
+        "pages": ViewStatus(clock_ms=NOW, open_from_ms=TODAY),
+        "searches": ViewStatus(clock_ms=NOW, open_from_ms=searches_from),
+    }
+    released = {"pages": TODAY, "searches": searches_from}
+    parts = (
+        PartitionStatus(lag={"visits": 0}, views=views, released=released, totals={}),
+        PartitionStatus(lag={"visits": 0}, views=views, released={}, totals={}),
+    )
+    return [
+        worker(f"w{number}", {number: one}).model_copy(update={"settings": settings})
+        for number, one in enumerate(parts)
+    ]
+
+
+def test_an_edition_that_begins_later_is_to_come_and_one_that_holds_is_told_with_its_number(visits: Plan) -> None:
+    known = edited(visits, ("k=4", TODAY - 2 * DAY), ("k=5", TODAY + DAY))
+    found = under(visits, known, *counted(3, TODAY))
+    assert found.faults == []
+    assert {name: one.edition for name, one in found.views.items()} == {"pages": 1, "searches": 2}
+    assert found.to_come == [ToCome("searches", "edition 3 (settings 3)", TODAY + DAY)]
+    lines = [line.split() for line in shown(visits, found).splitlines()]
+    assert ["searches", "edition", "3", "(settings", "3)", "1970-01-22"] in lines
+    assert ["w0", "1970-01-20", "0.1.0", "3", "0", "ready"] in lines
+    assert found.as_json()["to_come"] == [{"view": "searches", "what": "edition 3 (settings 3)", "at_ms": TODAY + DAY}]
+
+
+def test_windows_of_two_questions_that_are_open_are_told_together(visits: Plan) -> None:
+    known = edited(visits, ("window.size=12h", TODAY))
+    found = under(visits, known, *counted(2, TODAY - DAY)).views["searches"]
+    assert found.edition == 2
+    assert found.open == (2, Stretch(TODAY - DAY, TODAY + DAY // 2)), "a day, and the first half of the next one"
+    assert found.next_due == TODAY + 302_000, "the last window of a day, with its grace and the slot"
+    later = under(visits, known, *counted(2, TODAY)).views["searches"]
+    assert later.open == (1, Stretch(TODAY, TODAY + DAY // 2))
+    assert later.next_due == TODAY + DAY // 2 + 302_000
+
+
+def test_a_view_that_was_taken_out_is_shown_until_its_last_window_is_released(visits: Plan) -> None:
+    known = edited(visits)
+    known.append(next_record(known, without_searches(visits), {}, {"searches": TODAY}, NOW - DAY))
+    closing = under(visits, known, *counted(2, TODAY - DAY))
+    assert closing.views["searches"].open == (1, Stretch(TODAY - DAY, TODAY))
+    assert under(visits, known, *counted(2, TODAY)).views.keys() == {"pages"}
+
+
+def without_searches(plan: Plan) -> Plan:
+    raw = dict(plan.raw)
+    return build_plan({**raw, "views": {"pages": raw["views"]["pages"]}}, plan.folder)
+
+
+def test_an_end_that_is_decided_is_to_come(visits: Plan) -> None:
+    known = edited(visits)
+    known.append(next_record(known, without_searches(visits), {}, {"searches": TODAY + DAY}, NOW))
+    assert under(visits, known).to_come == [ToCome("searches", "its end", TODAY + DAY)]
+
+
+def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) -> None:
+    known = edited(visits, ("k=4", TODAY + DAY))
+    found = under(visits, known, *counted(1, TODAY))
+    assert found.faults == [
+        f"worker w{number} goes by settings 1, and 2 hold since 1970-01-21: see its log" for number in (0, 1)
+    ]
 
 
 # -- the command ----------------------------------------------------------------------------------------------------

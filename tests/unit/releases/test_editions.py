@@ -13,7 +13,7 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.settings import Posted, next_record, plan_holding
-from stream_dp.records.models import Refusal, Release
+from stream_dp.records.models import ItemCount, Price, Refusal, Release
 from stream_dp.releases.rows import BUCKET, OUTBOX, RESERVATION
 from tests.support.releasing import Desk, plan
 
@@ -92,7 +92,7 @@ def play(order: Sequence[Act], **options: object) -> Desk:
     return desk
 
 
-def shown(desk: Desk) -> dict[tuple[str, str, int], tuple[int, str, object, object]]:
+def shown(desk: Desk) -> dict[tuple[str, str, int], tuple[int, str, tuple[ItemCount, ...], Price]]:
     """By view, audience and window what holds: edition, level, items and what the audience was told of it."""
     found = {}
     for view in ("pages", "tops"):

@@ -36,7 +36,7 @@ async def test_before_the_first_start_there_are_none_and_the_files_plan_holds(pl
     client = MemoryClient(MemoryLog())
 
     assert await read_history(plan, client) == []
-    assert await holding(plan, client) is plan
+    assert await holding(plan, client) == plan
 
 
 async def test_what_was_posted_is_read_back_and_holds(plan: Plan, log: MemoryLog) -> None:

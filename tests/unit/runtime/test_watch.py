@@ -204,9 +204,7 @@ async def test_former_self_leaves_a_group_of_another_configuration_which_then_is
     cluster.groups = [other, other, None, other, Group("PreparingRebalance", "", {}), Group("Empty", "", {})]
     assert await admitted(cluster) == [instance_id(SHOP)]
     (line,) = caplog.messages
-    assert (
-        "another configuration, or another key file, share its partitions: this one waits until they have ended" in line
-    )
+    assert "other sources, or another key file, share its partitions: this one waits until they have ended" in line
 
 
 async def test_former_self_leaves_a_group_with_a_hole_so_that_it_is_shared_anew(cluster: Cluster) -> None:

@@ -451,3 +451,30 @@ def test_a_removed_view_is_handed_on_to_its_end_and_counts_no_more() -> None:
     }
     assert totals(machine)["events_refused", (("reason", "changed"), ("view", "pages"))] == 1
     assert letters(machine.sent) == {}
+
+
+def test_what_a_crash_took_back_is_not_given_up_but_read_again() -> None:
+    machine = Machine()
+    one = loaded(machine, view())
+    machine.carry_out(one.chunk([event(0, "u", "a", 5)], 6))
+    machine.cut_after = 3  # behind the journal's row, before the marker
+    with pytest.raises(CutError):
+        machine.carry_out(one.chunk([event(1, "u", "b", 25)], 6))
+    assert sum(key.startswith(JOURNAL) for key in machine.rows) == 2
+
+    one = changed(machine)
+    machine.carry_out(one.chunk([event(1, "u", "b", 25)], 6))
+    machine.carry_out(one.ticks([33]))
+
+    assert handed_on(machine.sent)["pages@2"] == {20: {"b": 1}}
+    assert ("events_refused", (("reason", "changed"), ("view", "pages"))) not in totals(machine)
+
+
+def test_a_question_to_come_closes_no_window_while_its_source_is_idle() -> None:
+    """With a clock of watermarks that goes on with the wall clock, but never ahead of it."""
+    machine = Machine()
+    one = loaded(machine, view(clock="event", first_ms=1000, idle_ms=5))
+    machine.carry_out(one.ticks(list(range(0, 1013, 10))))
+    assert partials(machine.sent) == []
+    machine.carry_out(one.ticks([1013, 1018]))
+    assert {one.start_ms for one in partials(machine.sent)} == {1000}

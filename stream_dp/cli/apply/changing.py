@@ -1,0 +1,214 @@
+"""How settings are changed, by whichever command: compared, shown, agreed to, posted, and waited for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import click
+from rich.console import Console
+
+from stream_dp.cli.apply.page import dumped, page, waits
+from stream_dp.cli.apply.waiting import wait_until_known
+from stream_dp.cli.numbers import moment
+from stream_dp.cli.status import look
+from stream_dp.cli.status.summary import SILENT_MS, Reports
+from stream_dp.cli.tail import parse_moment
+from stream_dp.config.differences import differences
+from stream_dp.config.plan import Plan
+from stream_dp.control.boundaries import Situation
+from stream_dp.control.proposals import Proposal, propose
+from stream_dp.control.settings import Posted, next_record, plan_holding, plan_of
+from stream_dp.errors import BrokerError, ConfigError, StateError
+from stream_dp.runtime.client import Client
+from stream_dp.runtime.settings import post, read_history
+from stream_dp.runtime.topics import Topics
+
+UNHEARD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How somebody wants settings to be changed.
+
+    Attributes:
+        from_ms: no window that begins earlier is under the new settings; None: as soon as may be.
+        backfill: views that are new begin with windows that are over already.
+        yes: nothing is asked.
+        dry_run: nothing is posted.
+        as_json: one JSON object instead of words.
+        note: why, for the history.
+    """
+
+    from_ms: int | None
+    backfill: bool
+    yes: bool
+    dry_run: bool
+    as_json: bool
+    note: str
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of a command that changes settings; it gets them as `wish`."""
+
+    @click.option(
+        "--from",
+        "from_ms",
+        callback=parse_moment,
+        metavar="TIME",
+        help="From the first window on that begins at TIME or later and cuts no other. [default: one that begins 11 s "
+        "from now or later; by the view's clock, where watermarks move that]",
+    )
+    @click.option("--backfill", is_flag=True, help="Release and charge windows of new views that are over already.")
+    @click.option("--dry-run", is_flag=True, help="Show what would change, or why it cannot, and change nothing.")
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @click.option("--note", default="", metavar="TEXT", help="Why: `stream-dp settings` shows it.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --yes or --dry-run.")
+    @wraps(command)
+    def with_wish(
+        from_ms: int | None, backfill: bool, dry_run: bool, yes: bool, note: str, as_json: bool, **arguments: object
+    ) -> None:
+        if as_json and not (yes or dry_run):
+            raise click.UsageError("--json asks nothing: give --yes or --dry-run, too")
+        command(wish=Wish(from_ms, backfill, yes, dry_run, as_json, note), **arguments)
+
+    return with_wish
+
+
+@contextmanager
+def faults_told(wish: Wish) -> Iterator[None]:
+    """Tell machines, too, why settings cannot be changed."""
+    try:
+        yield
+    except ConfigError as error:
+        if wish.as_json:
+            faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
+            click.echo(json.dumps({"faults": faults}, indent=2, ensure_ascii=False))
+        raise
+
+
+async def change(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish) -> tuple[int, Plan]:
+    """Change the settings of an application.
+
+    Args:
+        local: of a file of it.
+        wanted: what is to hold, by what does.
+        client: of its broker.
+        wish: how.
+
+    Returns:
+        The exit code, and what was to hold.
+
+    Raises:
+        ConfigError: it cannot be; with every reason.
+        BrokerError: the application was never started, or the broker does not answer.
+        StateError: somebody else was faster.
+    """
+    known = await read_history(local, client)
+    if not known:
+        raise BrokerError(
+            f"application {local.id} was never started at {local.broker.address}: its first worker makes what its file "
+            "says hold, `stream-dp worker FILE`"
+        )
+    before = plan_of(known[-1], local)
+    after = wanted(before)
+    code, said = await _changed(local, known, before, after, client, wish)
+    if wish.as_json:
+        click.echo(json.dumps(said, indent=2, ensure_ascii=False))
+    return code, after
+
+
+async def _changed(
+    local: Plan, known: Sequence[Posted], before: Plan, after: Plan, client: Client, wish: Wish
+) -> tuple[int, Mapping[str, Any]]:
+    """The exit code, and what to tell machines."""
+    console = Console(highlight=False, markup=False, quiet=wish.as_json, soft_wrap=True)
+    proposal, posted = await _proposal(local, known, before, after, client, wish)
+    made = await _new_topics(before, after, client)
+    said = {"settings": known[-1].number, "posted": False, **dumped(proposal), "new_topics": made}
+    if not proposal.settings:
+        console.print(f"Nothing differs: settings {known[-1].number} of {local.id} hold, and say the same.")
+        return 0, said
+    console.print(page(proposal, local.id, known[-1].number, made))
+    if wish.dry_run:
+        console.print("Nothing was changed.")
+        return 0, said
+    if not wish.yes:
+        click.confirm("Shall that hold?", abort=True)
+        shown = proposal
+        proposal, posted = await _proposal(local, known, before, after, client, wish)
+        for words in waits(shown, proposal):
+            console.print(words)
+    if not await post(local, client, posted):
+        raise StateError(_overtaken(before, posted.number, await read_history(local, client)))
+    console.print(f"Settings {posted.number} of {local.id} hold.")
+    heard = await wait_until_known(posted.number, plan_holding([*known, posted], local), client, console.print)
+    console.print(heard.words)
+    said |= {"settings": posted.number, "posted": True, **dumped(proposal), "workers": heard.as_json()}
+    return 0 if heard.by_everybody else UNHEARD, said
+
+
+async def _proposal(
+    local: Plan, known: Sequence[Posted], before: Plan, after: Plan, client: Client, wish: Wish
+) -> tuple[Proposal, Posted]:
+    """What the change means now, and the record that makes it.
+
+    Raises:
+        ConfigError: it cannot be, or no plan could be made of the history with it.
+    """
+    holding = plan_holding(known, local)
+    reports, now_ms = await look(holding, client), _now_ms()
+    situation = Situation(
+        now_ms=now_ms,
+        holding=holding,
+        clocks=_clocks(reports),
+        workers=bool(reports.running or reports.members),
+        statements=reports.statements,
+    )
+    found = propose(before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
+    found.check()
+    posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
+    plan_holding([*known, posted], local)
+    return found, posted
+
+
+async def _new_topics(before: Plan, after: Plan, client: Client) -> list[str]:
+    """The release topics that new views and audiences need and that there are not yet."""
+    former, latter = (
+        [Topics.of(plan).release(view.view, audience) for view in plan.views.values() for audience in view.audiences]
+        for plan in (before, after)
+    )
+    needed = [topic for topic in latter if topic not in former]
+    present = await client.describe(needed) if needed else {}
+    return [topic for topic in needed if topic not in present]
+
+
+def _clocks(reports: Reports) -> dict[str, int]:
+    """By view, what its clock may show by now where it is ahead: what was said, and the time since then."""
+    found: dict[str, int] = {}
+    for one in reports.said.values():
+        since_ms = min(max(0, reports.now_ms - one.at_ms), SILENT_MS)
+        for part in one.partitions.values():
+            for view, status in part.views.items():
+                found[view] = max(found.get(view, 0), status.clock_ms + since_ms)
+    return found
+
+
+def _overtaken(before: Plan, number: int, known: Sequence[Posted]) -> str:
+    """What to say where somebody else has posted settings meanwhile."""
+    theirs = known[number - 1]
+    changed = differences(before.raw, theirs.sections)
+    why = f" ({theirs.note})" if theirs.note else ""
+    return (
+        f"somebody else was faster, and nothing was changed by you: settings {number} of {before.id}, posted "
+        f"{moment(theirs.at_ms)}{why}, hold now: {'; '.join(map(str, changed))}. See what differs now, and apply again"
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

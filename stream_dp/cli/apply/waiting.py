@@ -1,0 +1,83 @@
+"""Waiting until every worker has said that it knows of new settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stream_dp.cli.status import look
+from stream_dp.config.plan import Plan
+from stream_dp.runtime.client import Client
+
+LOOK_SECONDS = 1.0
+MOST_LOOKS = 60
+"""Workers say every 10 s how they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Who has said what settings it goes by.
+
+    Attributes:
+        number: of the settings.
+        known_by: instances that go by them, or by later ones.
+        others: instances that run and have not said so.
+        silent: members of the group that have said nothing at all.
+    """
+
+    number: int
+    known_by: tuple[str, ...]
+    others: tuple[str, ...]
+    silent: int
+
+    @property
+    def by_everybody(self) -> bool:
+        """Whether every worker that runs has said so; also where none does."""
+        return not self.others and not self.silent
+
+    @property
+    def words(self) -> str:
+        """The same in a sentence."""
+        if not (self.known_by or self.others or self.silent):
+            return "No worker runs now; those that start go by them."
+        count = len(self.known_by)
+        if self.by_everybody:
+            return "The worker goes by them." if count == 1 else f"All {count} workers go by them."
+        missing = [*self.others, *([f"{self.silent} that have said nothing yet"] if self.silent else [])]
+        return (
+            f"Of {count + len(self.others) + self.silent} workers {count} have said that they go by them, and not: "
+            f"{', '.join(missing)}. They learn of them before they close another window; `stream-dp status` shows it."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {"known_by": list(self.known_by), "not_known_by": list(self.others), "silent": self.silent}
+
+
+async def wait_until_known(number: int, plan: Plan, client: Client, say: Callable[[str], None]) -> Heard:
+    """Wait until every worker that runs has said that it goes by some settings, for a minute at most.
+
+    Args:
+        number: of the settings.
+        plan: the application.
+        client: of its broker.
+        say: is told of progress.
+    """
+    before: Heard | None = None
+    for _ in range(MOST_LOOKS):
+        reports = await look(plan, client, accounts=False)
+        known = tuple(one.instance for one in reports.running if one.settings >= number)
+        others = tuple(one.instance for one in reports.running if one.settings < number)
+        heard = Heard(number, known, others, max(0, reports.members - len(reports.running)))
+        if heard.by_everybody:
+            return heard
+        if before is None:
+            say("Waiting for the workers to say so, up to a minute ...")
+        elif heard.known_by != before.known_by:
+            say(f"{len(known)} of {len(known) + len(others) + heard.silent} workers go by them ...")
+        before = heard
+        await asyncio.sleep(LOOK_SECONDS)
+    assert before is not None  # noqa: S101 - it has looked
+    return before

@@ -1,0 +1,456 @@
+"""`stream-dp apply`, `tune` and `settings`: what holds is compared, changed, told, and taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.config.plan import Plan
+from stream_dp.config.planning import load_plan
+from stream_dp.control.boundaries import LEAD_MS
+from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.settings import post, read_history
+from stream_dp.windows.durations import format_time
+
+Make = Callable[..., Any]
+DAY = 86_400_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def tomorrow() -> int:
+    """The next start of a day that is 11 s ahead; no test is begun in the seconds before that changes."""
+    now = now_ms()
+    if DAY - now % DAY < 60_000:
+        time.sleep((DAY - now % DAY) / 1000)
+        now = now_ms()
+    return now - now % DAY + DAY
+
+
+@pytest.fixture
+def started(visits: Plan, log: MemoryLog) -> MemoryLog:
+    """The embedded log of an application whose worker was started with the file."""
+    log.create("visits-control", 1)
+    assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, now_ms() - 3_600_000)))
+    return log
+
+
+def known(plan: Plan, log: MemoryLog) -> list[Posted]:
+    return asyncio.run(read_history(plan, MemoryClient(log)))
+
+
+def changed(file: Path, *changes: tuple[str, str], name: str = "changed.yaml") -> Path:
+    """A file beside another one, with some of its text replaced."""
+    text = file.read_text()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    other = file.with_name(name)
+    other.write_text(text)
+    return other
+
+
+def worker(name: str, settings: int) -> WorkerStatus:
+    return WorkerStatus(
+        schema_version=1,
+        code_version="0.1.0",
+        instance=name,
+        since_ms=now_ms() - 60_000,
+        at_ms=now_ms(),
+        settings=settings,
+        waits_for="",
+        partitions={},
+    )
+
+
+def says(log: MemoryLog, *workers: WorkerStatus) -> None:
+    log.create("visits-status", 1)
+    for one in workers:
+        log.append("visits-status", 0, one.instance.encode(), encode_status(one))
+
+
+# -- apply ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_would_change_is_shown_with_its_window_its_price_and_what_lasts(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    at = format_time(tomorrow()).removesuffix("T00:00:00Z")
+    other = changed(visits_file, ("k: 3", "k: 4"), ('delta: "1e-6"', 'delta: "1e-7"'))
+    said = call("apply", other, "--dry-run")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "Settings 1 of visits hold. Settings 2 would differ:",
+        f"view pages from the window of {at} on",
+        "  delta 1e-6 -> 1e-7",
+        "  a day costs epsilon 1, delta 1e-6 -> 1e-7 at worst",
+        "  noise of a count, 95 %: as before",
+        "  it is another question, so its counts and its noise begin anew; the ledger and the revisions go on",
+        f"view searches from the window of {at} on",
+        "  k 3 -> 4",
+        "  a day costs epsilon 0.5001 -> 0.6001, delta 1e-7 at worst",
+        "  noise of a count, 95 %: as before",
+        "  it is another question, so its counts and its noise begin anew; the ledger and the revisions go on",
+        "ledger visitors",
+        "  a day of all its views costs epsilon 1.501 -> 1.601, delta 1.1e-6 -> 2e-7 at worst",
+        "  it lasts the whole of a period",
+        "Windows that begin before keep the settings that they were opened with: so they close, and so they can be "
+        "sharpened as long as they are retained.",
+        "Nothing was changed.",
+    ]
+    assert len(known(visits, started)) == 1
+
+
+def test_what_is_agreed_to_holds_from_the_window_that_was_shown(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("click.confirm", lambda words, **_: asked.append(words))
+    at = tomorrow()
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--note", "more of them")
+    assert (said.code, said.err, asked) == (0, "", ["Shall that hold?"])
+    assert said.out.splitlines()[-2:] == [
+        "Settings 2 of visits hold.",
+        "No worker runs now; those that start go by them.",
+    ]
+    posted = known(visits, started)[1]
+    assert (posted.number, posted.begins, posted.ends, posted.note) == (2, {"searches": at}, {}, "more of them")
+    assert posted.sections["views"]["searches"]["k"] == 4
+    assert plan_holding(known(visits, started), visits).newest["searches"].begins_ms == at
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_nothing_is_written_without_consent(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO(answer))
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
+    assert said.code == 1
+    assert "Shall that hold?" in said.out
+    assert len(known(visits, started)) == 1
+
+
+def test_a_file_that_says_the_same_changes_nothing(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    said = call("apply", changed(visits_file, ("{size: 1d}", "{size: 24h}"), ("./state", "./other")))
+    assert (said.code, said.out) == (0, "Nothing differs: settings 1 of visits hold, and say the same.\n")
+    assert len(known(visits, started)) == 1
+
+
+def test_an_older_file_goes_back(call: Make, visits_file: Path, visits: Plan, started: MemoryLog) -> None:
+    other = changed(visits_file, ("k: 3", "k: 4"), ("staff: fine", "staff: coarse, press: coarse"))
+    there = call("apply", other, "--yes")
+    assert there.code == 0
+    assert "New topics: visits.releases.pages.press, visits.releases.searches.press." in there.out
+    assert call("apply", visits_file, "--yes").code == 0
+    first, _, third = known(visits, started)
+    assert third.sections == first.sections
+    assert plan_of(third, visits) == visits
+    said = call("apply", visits_file, "--yes")
+    assert said.out == "Nothing differs: settings 3 of visits hold, and say the same.\n"
+
+
+def test_a_machine_reads_the_change_and_that_it_holds(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, at = changed(visits_file, ("k: 3", "k: 4")), tomorrow()
+    dry, done = (json.loads(call("apply", other, "--json", how).out) for how in ("--dry-run", "--yes"))
+    assert (dry["settings"], dry["posted"], done["settings"], done["posted"]) == (1, False, 2, True)
+    assert done["differs"] == [{"path": "views.searches.k", "change": "changed", "before": "3", "after": "4"}]
+    (view,) = done["views"]
+    assert (view["view"], view["change"], view["at_ms"], view["state_goes_on"]) == ("searches", "changed", at, False)
+    assert view["day_before"]["epsilon"]["exact"] == "5000003/10000000"
+    assert done["ledgers"][0]["lasts_after"] == {"for_ms": 10 * DAY, "until_ms": None, "whole_period": True}
+    assert done["workers"] == {"known_by": [], "not_known_by": [], "silent": 0}
+    asks = call("apply", visits_file, "--json")
+    assert asks.code == 2
+    assert "--json asks nothing: give --yes or --dry-run, too" in asks.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([("k: 3", "k: 0")], ["views.searches.k: must be at least 1, not 0"]),
+        (
+            [('epsilon: "30"', 'epsilon: "1/2"'), ("k: 3", "k: 0")],
+            ["views.pages.ledger: ledger 'visitors' affords no window", "views.searches.k: must be at least 1"],
+        ),
+    ],
+)
+def test_a_faulty_file_is_refused_with_every_fault(
+    call: Make, visits_file: Path, started: MemoryLog, changes: list[tuple[str, str]], words: list[str]
+) -> None:
+    other = changed(visits_file, *changes)
+    said = call("apply", other, "--yes")
+    assert (said.code, said.out) == (2, "")
+    assert len(said.err.splitlines()) == len(words)
+    for line, start in zip(said.err.splitlines(), words, strict=True):
+        assert line.startswith(f"error: {start}")
+    told = json.loads(call("apply", other, "--yes", "--json").out)
+    assert [fault["path"] for fault in told["faults"]] == [word.partition(":")[0] for word in words]
+
+
+def test_a_change_that_needs_a_restart_is_refused_while_a_worker_runs_and_made_while_none_does(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    other = changed(visits_file, ("population: visitors", "population: readers"), ("{size: 1d}", "{size: 12h}"))
+    says(started, worker("one", 1))
+    refused = call("apply", other, "--yes")
+    assert refused.code == 2
+    assert refused.err.startswith("error: ledgers.visitors.population: what was spent is kept under these words")
+    assert len(known(visits, started)) == 1
+    started.append("visits-status", 0, b"one", None)
+    assert call("apply", other, "--yes").code == 0
+    assert len(known(visits, started)) == 2
+
+
+def test_a_source_with_another_topic_needs_another_name_and_is_never_posted(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    said = call("apply", changed(visits_file, ("topic: visits", "topic: views")), "--yes")
+    assert said.code == 2
+    assert "give a source with another topic a name of its own" in said.err
+    assert len(known(visits, started)) == 1
+
+
+def test_who_comes_second_is_told_what_holds_now(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = load_plan(changed(visits_file, ("staff: fine", "staff: coarse"), name="theirs.yaml"))
+
+    def meanwhile(*_: Any, **__: Any) -> None:
+        log = known(visits, started)
+        record = next_record(log, theirs, {"pages": tomorrow(), "searches": tomorrow()}, {}, now_ms(), "first come")
+        assert asyncio.run(post(visits, MemoryClient(started), record))
+
+    command = import_module("stream_dp.cli.apply.changing")
+    posting = command.post
+
+    async def slow(*arguments: Any) -> bool:
+        await asyncio.to_thread(meanwhile)
+        return bool(await posting(*arguments))
+
+    monkeypatch.setattr(command, "post", slow)
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert said.code == 1
+    assert "somebody else was faster, and nothing was changed by you: settings 2 of visits, posted" in said.err
+    assert "(first come), hold now: audiences.staff fine -> coarse. See what differs now, and apply again" in said.err
+    assert [one.note for one in known(visits, started)] == ["the first start", "first come"]
+
+
+def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, now = tomorrow(), [now_ms()]
+    monkeypatch.setattr("stream_dp.cli.apply.changing._now_ms", lambda: now[0])
+    monkeypatch.setattr("click.confirm", lambda *_, **__: now.append(now.pop() + DAY))
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
+    assert said.code == 0
+    later = format_time(at + DAY).removesuffix("T00:00:00Z")
+    assert f"Meanwhile time went on: view searches changes at {later}." in said.out
+    assert known(visits, started)[1].begins == {"searches": at + DAY}
+
+
+def test_application_that_was_never_started_is_a_failure(call: Make, visits_file: Path, log: MemoryLog) -> None:
+    for words in (("apply", visits_file, "--yes"), ("tune", visits_file, "pages", "buckets=8", "--yes")):
+        said = call(*words)
+        assert said.code == 1
+        assert "application visits was never started at memory://: its first worker makes what its file" in said.err
+
+
+def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
+    call: Make, visits_file: Path, log: MemoryLog
+) -> None:
+    changed(visits_file, ("{size: 1d}", "{size: 1d, clock: event}"), name=visits_file.name)
+    plan = load_plan(visits_file)
+    log.create("visits-control", 1)
+    assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, 90 * DAY)))
+    silent = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert silent.code == 2
+    assert "views.searches: watermarks move its clock, and no worker says what that shows; say from when" in silent.err
+    for age_ms, day in ((0, 100), (6000, 101)):
+        shown = ViewStatus(clock_ms=100 * DAY - LEAD_MS - 5000, open_from_ms=99 * DAY)
+        part = PartitionStatus(lag={}, views={"searches": shown}, released={}, totals={})
+        said = worker("one", 9).model_copy(update={"partitions": {0: part}, "at_ms": now_ms() - age_ms})
+        says(log, said)
+        found = json.loads(call("apply", changed(visits_file, ("k: 3", "k: 4")), "--dry-run", "--json").out)
+        assert [view["at_ms"] for view in found["views"]] == [day * DAY]
+
+
+# -- waiting for the workers ----------------------------------------------------------------------------------------
+
+
+def test_it_waits_until_every_worker_goes_by_the_settings(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(started, worker("one", 1), worker("two", 1))
+    later = iter([[worker("one", 2)], [], [worker("two", 2)]])
+
+    async def goes_on(_seconds: float) -> None:
+        says(started, *next(later))
+
+    monkeypatch.setattr("stream_dp.cli.apply.waiting.asyncio.sleep", goes_on)
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert said.code == 0
+    assert said.out.splitlines()[-4:] == [
+        "Settings 2 of visits hold.",
+        "Waiting for the workers to say so, up to a minute ...",
+        "1 of 2 workers go by them ...",
+        "All 2 workers go by them.",
+    ]
+
+
+def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_dp.cli.apply.waiting.LOOK_SECONDS", 0)
+    says(started, worker("one", 2), worker("two", 1))
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert said.code == 3
+    assert "Of 2 workers 1 have said that they go by them, and not: two. They learn of them" in said.out
+
+
+# -- tune -----------------------------------------------------------------------------------------------------------
+
+
+def test_named_settings_of_a_view_change_and_the_file_is_told_of(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    said = call("tune", visits_file, "searches", "k=4", "window.grace=1m", "selection.delta=1e-8", "--yes")
+    assert (said.code, said.err) == (0, "")
+    view = known(visits, started)[1].sections["views"]["searches"]
+    assert (view["k"], view["window"], view["selection"]["delta"]) == (4, {"size": "1d", "grace": "1m"}, "1e-8")
+    assert said.out.splitlines()[-5:] == [
+        f"{visits_file} says otherwise. To keep what holds, write there:",
+        "  views.searches.window.grace 5m (default) -> 1m",
+        "  views.searches.k 3 -> 4",
+        "  views.searches.selection.delta 1e-7 -> 1e-8",
+        f"  (stream-dp apply {visits_file} would go back to what it says)",
+    ]
+
+
+def test_tuning_goes_by_what_holds_and_not_by_the_file(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    assert call("tune", visits_file, "searches", "k=4", "--yes").code == 0
+    assert call("tune", visits_file, "pages", "share=1/2", "--yes").code == 0
+    views = known(visits, started)[2].sections["views"]
+    assert (views["searches"]["k"], views["pages"]["share"]) == (4, "1/2")
+    assert call("tune", visits_file, "pages", "share=", "--yes").code == 0
+    assert "share" not in known(visits, started)[3].sections["views"]["pages"]
+    assert call("tune", visits_file, "searches", "k=3", "--yes").code == 0
+    assert known(visits, started)[4].sections == known(visits, started)[0].sections
+
+
+def test_where_an_audience_starts_is_tuned_in_every_view_that_it_reads(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    said = call("tune", visits_file, "pages", "audiences.staff=coarse", "--yes")
+    assert said.code == 0
+    posted = known(visits, started)[1]
+    assert posted.sections["audiences"] == {"public": "coarse", "staff": "coarse"}
+    assert posted.begins.keys() == {"pages", "searches"}
+    assert call("tune", visits_file, "pages", "audiences=[staff]", "--yes").code == 0
+    assert known(visits, started)[2].sections["views"]["pages"]["audiences"] == ["staff"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("page", "k=4"), "error: view: no view is named 'page'; did you mean 'pages'?"),
+        (("searches", "k"), "error: k: write KEY=VALUE, such as k=20 or window.grace=1m"),
+        (("searches", "window..size=1d"), "error: window..size=1d: write KEY=VALUE, such as k=20 or window.grace=1m"),
+        (("searches", "k=[4"), "error: k=[4: the value cannot be read as YAML; quote it for the shell"),
+        (("searches", "k=4\nl: 5"), "error: k=4\nl: 5: the value cannot be read as YAML; quote it for the shell"),
+        (("searches", "kk=4"), "error: views.searches.kk: unknown key; known:"),
+        (("searches", "k.of=4"), "error: views.searches.k: must be a whole number, not a mapping"),
+        (("searches", "window.size=1"), 'error: views.searches.window.size: 1 needs a unit: "1s", "1m", "1h", "1d"'),
+    ],
+)
+def test_what_is_no_setting_of_the_view_is_wrong_usage(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, words: tuple[str, ...], message: str
+) -> None:
+    said = call("tune", visits_file, *words, "--yes")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(message)
+    assert len(known(visits, started)) == 1
+
+
+# -- settings -------------------------------------------------------------------------------------------------------
+
+
+def test_the_history_has_what_changed_why_and_which_edition_holds_from_when_on(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    day = tomorrow()
+    call("tune", visits_file, "searches", "k=4", "--yes", "--note", "more")
+    call("tune", visits_file, "searches", "k=5", "--yes", "--from", format_time(day + 5 * DAY))
+    text = call("settings", visits_file)
+    assert (text.code, text.err) == (0, "")
+    lines = [line.split() for line in text.out.splitlines()]
+    dates = [format_time(at)[:10] for at in (day - DAY, day, day + 5 * DAY)]
+    assert [line for line in lines if line[1:2] == ["1"] or line[1:2] == ["2"] or line[1:2] == ["3"]] == [
+        ["pages", "1", "1", dates[0]],
+        ["searches", "1", "1", dates[0], dates[1]],
+        ["searches", "2", "2", dates[1], dates[2]],
+        ["searches", "3", "3", dates[2]],
+    ]
+    assert "views.searches.k 3 -> 4  more" in text.out
+    found = json.loads(call("settings", visits_file, "--json").out)
+    assert [one["changed"] for one in found["settings"]][1:] == [
+        [{"path": "views.searches.k", "change": "changed", "before": before, "after": after}]
+        for before, after in (("3", "4"), ("4", "5"))
+    ]
+    assert found["editions"][-1] == {
+        "view": "searches",
+        "edition": 3,
+        "settings": 3,
+        "from_ms": day + 5 * DAY,
+        "until_ms": None,
+        "never_holds": False,
+    }
+
+
+def test_settings_that_held_are_printed_as_a_file_whose_application_goes_back(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("tune", visits_file, "searches", "k=4", "item=${query}", "--yes")
+    secret = visits_file.read_text().replace("./visits.key", "${KEYS}/visits.key")
+    visits_file.write_text(secret)
+    monkeypatch.setenv("KEYS", str(visits_file.parent))
+    text = call("settings", visits_file, "--show", "1").out
+    assert "key_file: ${KEYS}/visits.key" in text, "what a variable stands for is not printed"
+    former = visits_file.with_name("former.yaml")
+    former.write_text(text)
+    assert load_plan(former).views == visits.views
+    assert call("apply", former, "--yes").code == 0
+    assert known(visits, started)[2].sections == known(visits, started)[0].sections
+    former.write_text(call("settings", visits_file, "--show", "2").out)
+    assert load_plan(former).views["searches"].item_field == "${query}", "no variable is meant there"
+
+
+def test_there_is_no_such_number(call: Make, visits_file: Path, started: MemoryLog) -> None:
+    said = call("settings", visits_file, "--show", "2")
+    assert (said.code, said.err) == (2, "error: --show: there are no settings 2; the newest are 1\n")
+
+
+def test_an_application_that_was_never_started_has_no_settings(call: Make, visits_file: Path, log: MemoryLog) -> None:
+    said = call("settings", visits_file)
+    assert (said.code, said.err) == (
+        1,
+        "error: application visits was never started at memory://, so no settings hold yet\n",
+    )
