@@ -14,11 +14,15 @@ async def ingest(stream: Any, host: Host) -> None:
     table = host.tables[COUNTS]
     async for chunk in host.chunks(stream):
         if chunk.topic in host.rekeyed:
+            schemas = await host.schemas(chunk)
             rekeyer = await host.rekeyer(chunk.topic, chunk.partition)
+            rekeyer.learn(schemas)
             await host.carry_out(rekeyer.chunk(chunk.records, chunk.now_ms), table, chunk.partition)
             continue
         if chunk.topic != host.topics.ticks:
+            schemas = await host.schemas(chunk)
             counter = await host.counter(chunk.topic, chunk.partition)
+            counter.learn(schemas)
             step = counter.chunk(chunk.records, chunk.now_ms)
             await host.carry_out(step, table, chunk.partition, threaded=counter.takes_long)
             continue

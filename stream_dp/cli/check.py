@@ -90,8 +90,12 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
     computing = {found.view: found for found in measure(plan)}
     asked = rates(plan, computing.values())
     found = [words for sample in samples for words in sample.words()]
-    lacking = missing(plan.broker)
-    machine = [*open_secrets(plan.broker), *_of_this_machine(description, computing, asked)]
+    servers = [server for server in (plan.broker, plan.registry) if server is not None]
+    lacking = [fault for server in servers for fault in missing(server)]
+    machine = [
+        *(words for server in servers for words in open_secrets(server)),
+        *_of_this_machine(description, computing, asked),
+    ]
     warnings = [*description.warnings, *machine, *found]
     if as_json:
         measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}

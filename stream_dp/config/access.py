@@ -1,4 +1,4 @@
-"""Where a cluster is and how to get in: what may stand under `broker`, and what a plan makes of it.
+"""Where a cluster is and how to get in: what may stand under `broker` and `registry`, and what a plan makes of it.
 
 A secret never stands in the file. The file names where it is, a plan holds that name, and it is read when a connection
 is made: so no plan, page or message can show it, and a file can be checked where its secrets are not.
@@ -7,7 +7,7 @@ is made: so no plan, page or message can show it, and a file can be checked wher
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +18,7 @@ from stream_dp.errors import Fault
 from stream_dp.kinds.settings import Section, Text
 
 MEMORY = "memory://"
+_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 Mechanism = Literal["scram-sha-512", "scram-sha-256", "plain", "oauthbearer"]
@@ -41,10 +42,10 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a broker is recognised, and how it recognises us.
+    """How a server is recognised, and how it recognises us.
 
     Attributes:
-        ca: file of the certificates that may sign the broker's; None: those that the system trusts.
+        ca: file of the certificates that may sign the server's; None: those that the system trusts.
         certificate: file of our own certificate; None: we have none.
         key: file of its key; None: it stands beside the certificate.
         key_password: what that key is encrypted with.
@@ -104,6 +105,39 @@ class Broker:
         if self.sasl is not None:
             words.append(" as ".join(filter(None, (self.sasl.mechanism, self.sasl.username))))
         return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The schema registry of a plan.
+
+    Attributes:
+        url: "http://..." or "https://...", without a slash at its end; what its interface knows stands behind it.
+        tls: None: over https, the certificates that the system trusts.
+        username: empty: there is no login.
+        password: of the login.
+    """
+
+    url: str
+    tls: Tls | None = None
+    username: str = ""
+    password: Secret | None = None
+
+
+def check_registry(value: str) -> str:
+    """The address of a schema registry, without a slash at its end.
+
+    Args:
+        value: "http://host:port" or "https://host:port", with the path under which the interface of Confluent's stands.
+
+    Raises:
+        ValueError: none of these.
+    """
+    if "@" in value:
+        raise ValueError("an address holds no user and no password: they stand under registry.username and .password")
+    if not _URL.fullmatch(value):
+        raise ValueError(f'{value!r} is no registry: write "http://host:port" or "https://host:port", and its path')
+    return value.rstrip("/")
 
 
 def check_broker(value: str) -> str:
@@ -203,14 +237,27 @@ AnyBrokerConfig = Annotated[BrokerConfig, BeforeValidator(_mapping)]
 """An address alone, or a mapping."""
 
 
+class RegistryConfig(Section):
+    """Where the schemas of values are, and how to get in."""
+
+    url: Annotated[str, AfterValidator(check_registry)]
+    tls: Annotated[TlsConfig | None, BeforeValidator(_tls)] = None
+    username: Text | None = None
+    password: SecretPlace = None
+
+
+def _registry(value: object) -> object:
+    return RegistryConfig(url=check_registry(value)) if isinstance(value, str) else value
+
+
+AnyRegistryConfig = Annotated[RegistryConfig, BeforeValidator(_registry)]
+"""An address alone, or a mapping."""
+
+
 def access_faults(broker: BrokerConfig) -> Iterator[Fault]:
     """What does not go together under `broker`."""
     tls, sasl = broker.tls, broker.sasl
-    if tls is not None and tls.certificate is None:
-        for name in ("key", "key_password"):
-            if getattr(tls, name) is not None:
-                yield Fault(f"broker.tls.{name}", "belongs to a certificate; write broker.tls.certificate too")
-    secrets = {} if tls is None or tls.key_password is None else {"broker.tls.key_password": tls.key_password}
+    secrets: dict[str, SecretConfig | None] = {}
     if sasl is not None:
         wanted, needless = ["username", "password"], ["token"]
         if sasl.mechanism == "oauthbearer":
@@ -227,10 +274,34 @@ def access_faults(broker: BrokerConfig) -> Iterator[Fault]:
                 f"is required with {sasl.mechanism}: without TLS {_SENT_AS_IT_IS[sasl.mechanism]} crosses the network "
                 "as it is",
             )
-        named = {"broker.sasl.password": sasl.password, "broker.sasl.token": sasl.token}
-        secrets |= {place: secret for place, secret in named.items() if secret is not None}
-    for place, secret in secrets.items():
-        if (secret.file is None) == (secret.env is None):
+        secrets = {"broker.sasl.password": sasl.password, "broker.sasl.token": sasl.token}
+    yield from _common_faults("broker", tls, secrets)
+
+
+def registry_faults(registry: RegistryConfig) -> Iterator[Fault]:
+    """What does not go together under `registry`."""
+    given = {"username": registry.username, "password": registry.password}
+    for name, value in given.items():
+        if value is None and any(given.values()):
+            yield Fault(f"registry.{name}", "is required: a login is a username and a password")
+    if registry.username is not None and ":" in registry.username:
+        yield Fault("registry.username", "must not hold ':', which stands between it and the password on the way")
+    if registry.url.startswith("http:"):
+        if registry.password is not None:
+            yield Fault("registry.url", "has to begin with https:// : without TLS the password crosses the network")
+        if registry.tls is not None:
+            yield Fault("registry.tls", "has no place with http:// ; write https:// in registry.url")
+    yield from _common_faults("registry", registry.tls, {"registry.password": registry.password})
+
+
+def _common_faults(whose: str, tls: TlsConfig | None, secrets: Mapping[str, SecretConfig | None]) -> Iterator[Fault]:
+    if tls is not None and tls.certificate is None:
+        for name in ("key", "key_password"):
+            if getattr(tls, name) is not None:
+                yield Fault(f"{whose}.tls.{name}", f"belongs to a certificate; write {whose}.tls.certificate too")
+    of_key = {} if tls is None else {f"{whose}.tls.key_password": tls.key_password}
+    for place, secret in {**of_key, **secrets}.items():
+        if secret is not None and (secret.file is None) == (secret.env is None):
             yield Fault(place, "is in one place: write {file: PATH} or {env: NAME}")
 
 
@@ -242,19 +313,38 @@ def plan_broker(config: BrokerConfig, name: str, folder: Path) -> Broker:
         name: of the application: the client id where none is given.
         folder: what its relative paths are relative to.
     """
-
-    def path(written: str | None) -> Path | None:
-        return None if written is None else folder.joinpath(written)
-
-    def secret(place: str, given: SecretConfig | None) -> Secret | None:
-        return None if given is None else Secret(f"broker.{place}", path(given.file), given.env or "")
-
-    tls = login = None
-    if (given := config.tls) is not None:
-        password = secret("tls.key_password", given.key_password)
-        tls = Tls(path(given.ca), path(given.certificate), path(given.key), password)
+    login = None
     if (sasl := config.sasl) is not None:
-        hidden = secret("sasl.password", sasl.password) or secret("sasl.token", sasl.token)
+        password = _secret("broker.sasl.password", sasl.password, folder)
+        hidden = password or _secret("broker.sasl.token", sasl.token, folder)
         assert hidden is not None  # noqa: S101  (one of them is required)
         login = Sasl(sasl.mechanism, sasl.username or "", hidden)
-    return Broker(config.address, config.client_id or name, tls, login)
+    return Broker(config.address, config.client_id or name, _plan_tls("broker", config.tls, folder), login)
+
+
+def plan_registry(config: RegistryConfig | None, folder: Path) -> Registry | None:
+    """The schema registry of a plan, None where there is none.
+
+    Args:
+        config: what the file says, without a fault.
+        folder: what its relative paths are relative to.
+    """
+    if config is None:
+        return None
+    password = _secret("registry.password", config.password, folder)
+    return Registry(config.url, _plan_tls("registry", config.tls, folder), config.username or "", password)
+
+
+def _plan_tls(whose: str, given: TlsConfig | None, folder: Path) -> Tls | None:
+    if given is None:
+        return None
+    password = _secret(f"{whose}.tls.key_password", given.key_password, folder)
+    return Tls(_path(given.ca, folder), _path(given.certificate, folder), _path(given.key, folder), password)
+
+
+def _secret(place: str, given: SecretConfig | None, folder: Path) -> Secret | None:
+    return None if given is None else Secret(place, _path(given.file, folder), given.env or "")
+
+
+def _path(written: str | None, folder: Path) -> Path | None:
+    return None if written is None else folder.joinpath(written)

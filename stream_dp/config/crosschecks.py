@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from importlib.util import find_spec
 from itertools import pairwise
 
-from stream_dp.config.access import access_faults
+from stream_dp.config.access import access_faults, registry_faults
 from stream_dp.config.loading import Sections, unknown
 from stream_dp.config.models import LevelConfig, SourceConfig, ViewConfig
 from stream_dp.config.shapes import window_faults
@@ -43,6 +44,9 @@ def cross_check(sections: Sections) -> list[Fault]:
     ]
     if sections.broker is not None:
         faults += access_faults(sections.broker)
+    if sections.registry is not None:
+        faults += registry_faults(sections.registry)
+    faults += _formats(sections)
     for name, ladder in sections.ladders.items():
         faults += _ladder(join("ladders", name), ladder)
     views = sections.raw.get("views")
@@ -135,6 +139,21 @@ def _fields(sections: Sections) -> Iterator[Fault]:
                 f"no event can have both of the fields {both[0]!r} and {both[1]!r} that the source and its views read: "
                 "what is a text has no fields in it, and is no list",
             )
+
+
+def _formats(sections: Sections) -> Iterator[Fault]:
+    """What the first source in Avro lacks; the others lack the same."""
+    avro = next((name for name, source in sections.sources.items() if source.format == "avro"), None)
+    if avro is None:
+        return
+    if sections.registry is None and "registry" not in sections.raw:
+        yield Fault(
+            "registry", f"is required: values of source {avro!r} bear the number of their schema (format: avro)"
+        )
+    if find_spec("fastavro") is None:
+        yield Fault(
+            f"{join('sources', avro)}.format", "Avro is read by fastavro: pip install 'stream-dp[avro]', or write JSON"
+        )
 
 
 def _populations(sections: Sections) -> Iterator[Fault]:

@@ -24,7 +24,8 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
     identity = [
         application,
         view.kind.name,
-        [source.topic, source.partitions, source.user_field, source.time_field, source.time_unit, source.partitioner],
+        [source.topic, source.partitions, source.format, source.user_field, source.time_field, source.time_unit],
+        source.partitioner,
         *([] if source.key_field is None else [["key", source.key_field]]),
         [view.item_field] if view.has_lists else view.item_field,
         [*_lengths(view.window), view.window.first_ms],

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stream_dp.config.access import AnyBrokerConfig, BrokerConfig
+from stream_dp.config.access import AnyBrokerConfig, AnyRegistryConfig, BrokerConfig, RegistryConfig
 from stream_dp.config.models import (
     ENTRIES,
     MODELS,
@@ -33,6 +33,8 @@ BROKER_VARIABLE = "STREAM_DP_BROKER"
 _ENTRY_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {name: TypeAdapter(entry) for name, entry in ENTRIES.items()}
 
 _BROKER_ADAPTER: TypeAdapter[BrokerConfig] = TypeAdapter(AnyBrokerConfig)
+
+_REGISTRY_ADAPTER: TypeAdapter[RegistryConfig | None] = TypeAdapter(AnyRegistryConfig | None)
 
 _MESSAGES = {
     "dict_type": "must be a mapping of keys, not {value}",
@@ -62,6 +64,7 @@ class Sections:
         name: the application's name, None when it is missing or wrong.
         raw: the file's data, for references out of entries that have a fault elsewhere.
         broker: how the cluster is reached, None when that is missing or wrong.
+        registry: where schemas are, None when there is none, or it is wrong.
         unset: faults of texts that name variables that are not set; what else is said of such a text tells nothing.
         topics: how topics are named and made, None when that is wrong.
         config: the whole file, None when anything in it is wrong by itself.
@@ -69,6 +72,7 @@ class Sections:
 
     name: str | None = None
     broker: BrokerConfig | None = None
+    registry: RegistryConfig | None = None
     unset: list[Fault] = field(default_factory=list)
     raw: Mapping[str, Any] = field(default_factory=dict)
     sources: dict[str, SourceConfig] = field(default_factory=dict)
@@ -141,6 +145,7 @@ def _whole(config: Config, raw: Mapping[str, Any]) -> Sections:
     return Sections(
         name=config.name,
         broker=config.broker,
+        registry=config.registry,
         raw=raw,
         sources=dict(config.sources),
         ledgers=dict(config.ledgers),
@@ -184,6 +189,8 @@ def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:
         sections.name = str(raw["name"])
     if ("broker",) not in {place[:1] for place in broken} and "broker" in raw:
         sections.broker = _BROKER_ADAPTER.validate_python(raw["broker"])
+    if not any(place[0] == "registry" for place in broken):
+        sections.registry = _REGISTRY_ADAPTER.validate_python(raw.get("registry"))
     if not any(place[0] == "topics" for place in broken):
         sections.topics = TopicsConfig.model_validate(raw.get("topics", {}))
     for section, adapter in _ENTRY_ADAPTERS.items():
@@ -248,7 +255,7 @@ def _keys_beside(place: tuple[str | int, ...], error: ErrorDetails) -> list[str]
     parent = place[:-1]
     if parent[:1] == ("views",) and len(parent) > 1:
         return list(_section(VIEW_MODELS[str(error["loc"][2])], parent[2:]).model_fields)
-    if parent[:1] == ("broker",):
+    if parent[:1] in {("broker",), ("registry",)}:
         return list(MODELS[tuple(map(str, parent))].model_fields)
     pattern = tuple("*" if index in {1, 2} and _is_name(parent, index) else part for index, part in enumerate(parent))
     model = MODELS.get(tuple(str(part) for part in pattern))

@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator, create_model
 from pydantic.fields import FieldInfo
 
-from stream_dp.config.access import AnyBrokerConfig, BrokerConfig, SaslConfig, SecretConfig, TlsConfig
+from stream_dp.config.access import (
+    AnyBrokerConfig,
+    AnyRegistryConfig,
+    BrokerConfig,
+    RegistryConfig,
+    SaslConfig,
+    SecretConfig,
+    TlsConfig,
+)
 from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds.base import Kind
 from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.settings import Delta, Epsilon, Exact, Section, Text, Topic
 from stream_dp.windows.durations import parse_duration, parse_time
-from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.events import TimeUnit, ValueFormat
 from stream_dp.windows.paths import names_of
 from stream_dp.windows.sizes import parse_size
 from stream_dp.windows.views import Clock
@@ -175,6 +183,7 @@ class SourceConfig(Section):
 
     topic: Topic
     partitions: Annotated[int, Field(ge=1, le=10_000)]
+    format: ValueFormat = "json"
     key: Place | None = None
     user: Place | None = None
     time: TimeConfig | None = None
@@ -279,6 +288,7 @@ class Config(Section):
     window_memory: Annotated[int, PlainValidator(_size), AfterValidator(_some_memory)] = 256 << 20
     release: ReleaseConfig = ReleaseConfig()
     topics: TopicsConfig = TopicsConfig()
+    registry: AnyRegistryConfig | None = None
     sources: Annotated[dict[Name, SourceConfig], Named]
     ledgers: Annotated[dict[Name, LedgerConfig], Named]
     ladders: Annotated[dict[Name, Annotated[list[LevelConfig], Named]], Named]
@@ -294,6 +304,10 @@ MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     ("broker", "sasl"): SaslConfig,
     ("broker", "sasl", "password"): SecretConfig,
     ("broker", "sasl", "token"): SecretConfig,
+    ("registry",): RegistryConfig,
+    ("registry", "tls"): TlsConfig,
+    ("registry", "tls", "key_password"): SecretConfig,
+    ("registry", "password"): SecretConfig,
     ("release",): ReleaseConfig,
     ("topics",): TopicsConfig,
     ("sources", "*"): SourceConfig,

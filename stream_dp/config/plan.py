@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stream_dp.accounting import Cost
-from stream_dp.config.access import Broker
+from stream_dp.config.access import Broker, Registry
 from stream_dp.kinds.base import KindPlan
 from stream_dp.kinds.noise import NoiseLevel
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.blocks import Running
-from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.events import TimeUnit, ValueFormat
 from stream_dp.windows.keys import moment
 from stream_dp.windows.shape import Hopping, Schedule, Shape, Stretch, Tiling
 from stream_dp.windows.slots import Slots
@@ -38,10 +38,12 @@ class SourcePlan:
         name: the source's name in the configuration.
         topic: the Kafka topic; the record key is the user, unless `key_field` says who it is.
         partitions: number of partitions, the same for every source of an application.
+        format: how values are written.
         user_field: field that must repeat the record key, None when the value does not carry the user. Fields are
             names, or paths (`windows.paths`).
         time_field: field of the event time, None for the record's own timestamp.
-        time_unit: unit of `time_field`: integer milliseconds, integer seconds, or RFC 3339 text.
+        time_unit: unit of `time_field`: integer milliseconds, integer seconds, or RFC 3339 text. Where an Avro schema
+            says what a time is, that holds.
         dead_letter_topic: where the metadata of refused records goes.
         key_field: field of the user in a source that is not keyed by user, None where the record key is the user.
         partitioner: the hash the producers place keys with, checked by ingest ("unchecked": trusted).
@@ -56,6 +58,7 @@ class SourcePlan:
     dead_letter_topic: str
     partitioner: PartitionerName
     key_field: str | None = None
+    format: ValueFormat = "json"
 
 
 @dataclass(frozen=True)
@@ -354,6 +357,7 @@ class Plan:
         raw: the data that it was planned from.
         folder: what files that these name are relative to.
         settings: number of the posted settings that it goes by (`stream_dp.control.settings`); 0 for those of a file.
+        registry: where the schemas of sources in Avro are; None where nothing is said.
     """
 
     name: str
@@ -368,6 +372,7 @@ class Plan:
     window_memory_bytes: int
     slots: Slots
     topics: TopicsPlan = TopicsPlan()
+    registry: Registry | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     folder: Path = field(default=Path(), compare=False)
     settings: int = 0

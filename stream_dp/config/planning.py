@@ -13,7 +13,7 @@ from typing import Any
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import rho_within, squares_within
 from stream_dp.accounting.cost import PART_ENTRIES
-from stream_dp.config.access import plan_broker
+from stream_dp.config.access import plan_broker, plan_registry
 from stream_dp.config.crosschecks import cross_check, dead_letter_topic, given_shares, list_topic_faults, readers
 from stream_dp.config.identity import fingerprint
 from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
@@ -104,6 +104,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         topics=TopicsPlan(config.topics.prefix, config.topics.replication, config.topics.min_insync_replicas),
         raw=sections.raw,
         folder=folder,
+        registry=plan_registry(config.registry, folder),
     )
 
 
@@ -247,6 +248,7 @@ def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
         dead_letter_topic=dead_letter_topic(sections, name, source),
         partitioner=source.partitioner,
         key_field=source.key,
+        format=source.format,
     )
 
 

@@ -111,6 +111,17 @@ _REMEDIES: Mapping[str, Remedy] = {
         f"sources.{source.name}.user"
     ),
     "malformed_json": lambda *_: "their value is no JSON; let the producers write one JSON object a record",
+    "malformed_avro": lambda *_: (
+        "their value is no Avro of a schema registry; let the producers use its serializer, which writes a zero byte "
+        "and the number of the schema in front"
+    ),
+    "unknown_schema": lambda *_: (
+        "the schema registry says that it does not have their schema; is it the one that the producers use (registry)?"
+    ),
+    "unusable_schema": lambda *_: (
+        "their schema is not one of events; it has to be a record in Avro that does not refer to itself (the log says "
+        "what is wrong with it)"
+    ),
     "missing_field": lambda source, views: f"they lack a field; every event needs {_fields(source, views)}",
     "wrong_type": lambda source, views: f"a field is not of its type; {_types(source, views)}",
     "item_too_long": lambda *_: f"an item of theirs is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",

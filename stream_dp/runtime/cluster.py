@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +16,7 @@ import faust
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import SaslAuthenticationFailed
 
-from stream_dp.config.access import Broker, Secret
+from stream_dp.config.access import Broker, Registry, Secret, Tls
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime import connections  # noqa: F401  (what is made with these options is made of them)
 
@@ -81,7 +81,7 @@ class Cluster:
             ConfigError: some cannot be read, or are none; `faults` has everything.
         """
         faults: list[Fault] = []
-        context = _tls_context(broker, faults)
+        context = tls_context("broker", broker.tls, faults)
         options: dict[str, Any] = {"bootstrap_servers": broker.address, "client_id": broker.client_id}
         options["security_protocol"] = ("SASL_" if broker.sasl else "") + ("SSL" if broker.tls else "PLAINTEXT")
         options["ssl_context"] = context
@@ -95,8 +95,7 @@ class Cluster:
                     options["sasl_oauth_token_provider"] = TokenFile(broker.sasl.secret)
         if faults:
             raise ConfigError(faults)
-        for warning in open_secrets(broker):
-            _warn(warning)
+        warn_of_open(open_secrets(broker))
         return cls(broker, options)
 
     @property
@@ -113,6 +112,12 @@ class Cluster:
             mechanism=self.options["sasl_mechanism"],
             ssl_context=context,
         )
+
+
+def warn_of_open(warnings: Sequence[str]) -> None:
+    """Say what is to be said of secrets, each once."""
+    for words in warnings:
+        _warn(words)
 
 
 @cache
@@ -147,26 +152,26 @@ def read_secret(secret: Secret, environ: Mapping[str, str] | None = None) -> str
     return found
 
 
-def missing(broker: Broker) -> list[Fault]:
-    """What of the certificates and secrets of a cluster cannot be used on this machine."""
-    if broker.is_embedded:
+def missing(server: Broker | Registry) -> list[Fault]:
+    """What of the certificates and secrets of a cluster or a registry cannot be used on this machine."""
+    if isinstance(server, Broker) and server.is_embedded:
         return []
     faults: list[Fault] = []
-    _tls_context(broker, faults)
-    if broker.sasl is not None:
+    tls_context(_whose(server), server.tls, faults)
+    if (secret := _login(server)) is not None:
         with _faults_into(faults):
-            read_secret(broker.sasl.secret)
+            read_secret(secret)
     return faults
 
 
-def open_secrets(broker: Broker) -> list[str]:
+def open_secrets(server: Broker | Registry) -> list[str]:
     """What is to be said of secrets that everybody on this machine can read."""
-    tls, sasl = broker.tls, broker.sasl
+    tls, secret = server.tls, _login(server)
     files: dict[str, Path | None] = {}
-    if sasl is not None:
-        files[sasl.secret.place] = sasl.secret.file
+    if secret is not None:
+        files[secret.place] = secret.file
     if tls is not None:
-        files |= {"broker.tls.key": tls.key or tls.certificate}
+        files |= {f"{_whose(server)}.tls.key": tls.key or tls.certificate}
         if tls.key_password is not None:
             files[tls.key_password.place] = tls.key_password.file
     return [
@@ -176,14 +181,30 @@ def open_secrets(broker: Broker) -> list[str]:
     ]
 
 
-def _tls_context(broker: Broker, faults: list[Fault]) -> ssl.SSLContext | None:
-    """How certificates are shown and checked: the broker's has to be signed, and for the name that was asked for."""
-    tls = broker.tls
+def _login(server: Broker | Registry) -> Secret | None:
+    if isinstance(server, Registry):
+        return server.password
+    return None if server.sasl is None else server.sasl.secret
+
+
+def _whose(server: Broker | Registry) -> str:
+    """Where it stands in the configuration."""
+    return "registry" if isinstance(server, Registry) else "broker"
+
+
+def tls_context(whose: str, tls: Tls | None, faults: list[Fault]) -> ssl.SSLContext | None:
+    """How certificates are shown and checked: a server's has to be signed, and for the name that was asked for.
+
+    Args:
+        whose: what holds `tls` in the configuration.
+        tls: as a plan has it.
+        faults: gets what cannot be used.
+    """
     if tls is None:
         return None
     context = ssl.create_default_context() if tls.ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.ca is not None:
-        with _pem("broker.tls.ca", tls.ca, "holds no certificate in PEM", faults):
+        with _pem(f"{whose}.tls.ca", tls.ca, "holds no certificate in PEM", faults):
             context.load_verify_locations(tls.ca)
     if tls.certificate is not None:
         before = len(faults)
@@ -191,14 +212,14 @@ def _tls_context(broker: Broker, faults: list[Fault]) -> ssl.SSLContext | None:
         if tls.key_password is not None:
             with _faults_into(faults):
                 password = read_secret(tls.key_password)
-        for place, file in (("broker.tls.certificate", tls.certificate), ("broker.tls.key", tls.key)):
+        for place, file in ((f"{whose}.tls.certificate", tls.certificate), (f"{whose}.tls.key", tls.key)):
             if file is not None:
                 with _pem(place, file, "", faults):
                     file.read_bytes()
         if len(faults) == before:
             holds = "holds" if tls.key is None else f"and {tls.key} hold"
             wrong = f"{holds} no certificate in PEM with its key, or the key's password is wrong or missing"
-            with _pem("broker.tls.certificate", tls.certificate, wrong, faults):
+            with _pem(f"{whose}.tls.certificate", tls.certificate, wrong, faults):
                 context.load_cert_chain(tls.certificate, tls.key, password)
     return context
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from stream_dp.windows.events import EventFormat, Partitioner, Record
+from stream_dp.windows.avro import has_header
+from stream_dp.windows.events import EventFormat, Partitioner, Record, RefusedError
 from stream_dp.windows.paths import ABSENT, find, names_of, path_of
 
 LEAST_USERS = 10
@@ -46,8 +47,8 @@ def form_of(value: bytes) -> str:
         if value[_REGISTRY : _REGISTRY + 1] in (b"{", b"["):
             return "they look like JSON behind the number of a registry's schema: use a plain JSON serializer"
         return (
-            "they look like Avro or Protobuf of a schema registry (a zero byte and a schema's number in front): write "
-            "JSON objects, or convert them to a topic that holds JSON"
+            "they look like Avro or Protobuf of a schema registry (a zero byte and a schema's number in front): where "
+            "it is Avro, write format: avro, and registry; else write JSON objects, or convert them"
         )
     for head, words in _HEADS:
         if value.startswith(head):
@@ -63,17 +64,38 @@ def form_of(value: bytes) -> str:
     return "they look like plain text: write JSON objects"
 
 
-def most_common_form(values: Iterable[bytes]) -> str:
-    """What most of some values look like that are no JSON; nothing if there are none."""
-    forms = Counter(map(form_of, values))
+def form_of_no_avro(value: bytes) -> str:
+    """What a value looks like that is no Avro behind the number of a schema."""
+    if has_header(value):
+        return (
+            "they bear the number of a schema and hold something else, or are cut off: is it Avro that they were for?"
+        )
+    if value.lstrip().startswith(b"{"):
+        return "they look like JSON: write format: json, or let the producers use the serializer of the registry"
+    return "they have no number of a schema in front: let the producers use the serializer of the registry"
+
+
+def most_common_form(values: Iterable[bytes], form: Callable[[bytes], str] = form_of) -> str:
+    """What most of some values look like; nothing if there are none.
+
+    Args:
+        values: none of them is what it should be.
+        form: what one of them looks like.
+    """
+    forms = Counter(map(form, values))
     return forms.most_common(1)[0][0] if forms else ""
 
 
 class Fields:
-    """The fields of the JSON objects in a sample, and of what type they are: one object of every user."""
+    """The fields of the objects in a sample, and of what type they are: one object of every user."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        """Read the records; those that hold no JSON are passed over."""
+    def __init__(self, records: Iterable[Record], read: Callable[[bytes], Any] = msgspec.json.decode) -> None:
+        """Read the records; those that cannot be read are passed over.
+
+        Args:
+            records: of one source.
+            read: from a value to the object that it holds.
+        """
         self.objects: list[Mapping[str, Any]] = []
         self.keys: list[bytes] = []
         self._others: Counter[str] = Counter()
@@ -83,8 +105,8 @@ class Fields:
                 continue
             seen.add(record.key)
             try:
-                value = msgspec.json.decode(record.value or b"")
-            except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+                value = read(record.value or b"")
+            except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, RefusedError):
                 continue
             if isinstance(value, dict):
                 self.objects.append(value)
@@ -190,7 +212,7 @@ ITEM_TYPES = (_TYPES[str], _TYPES[int])
 
 
 def _type(value: object) -> str:
-    return _TYPES[type(value)]
+    return _TYPES.get(type(value), "bytes")
 
 
 def is_plausible(time_ms: int, written_ms: int) -> bool:

@@ -19,8 +19,9 @@ from stream_dp.runtime.grants import read_order
 from stream_dp.runtime.routes import Routes, dead_letter
 from stream_dp.runtime.shelves import Shelves
 from stream_dp.runtime.topics import MERGES, RELEASES, Topics, counted_in, sources_of
+from stream_dp.windows.avro import AvroEventDecoder, AvroValues
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.events import EventDecoder, EventFormat, KeyReader, Partitioner
+from stream_dp.windows.events import EventDecoder, EventFormat, JsonValues, KeyReader, Partitioner
 from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.rekeyed import RekeyedCounter
 from stream_dp.windows.rekeying import MOST_BYTES, Rekeyer
@@ -67,7 +68,7 @@ class Factory:
             source.name,
             partition,
             [self._counted[view.name] for view in views],
-            lambda names: EventDecoder(event_format(source, [self._plan.views[name] for name in names])),
+            lambda names: event_decoder(source, [self._plan.views[name] for name in names]),
             outlet=self._routes.partial,
             dead_letters=partial(dead_letter, source),
             partitioner=partitioner(source) if source.key_field is None else None,
@@ -155,18 +156,24 @@ def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
     """How a source's events are read for the views on it, in their order."""
     items = tuple(view.item_field for view in views)
     lists = frozenset(view.item_field for view in views if view.has_lists)
-    return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists)
+    return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists, source.key_field)
 
 
 def key_reader(source: SourcePlan) -> KeyReader:
     """How the users of a source that is not keyed by user are read."""
     assert source.key_field is not None  # noqa: S101
-    return KeyReader(source.key_field, MOST_BYTES)
+    return KeyReader(source.key_field, MOST_BYTES, AvroValues if source.format == "avro" else JsonValues)
 
 
 def placed_by_user(user: bytes, partitions: int) -> int:
     """The partition of a user in the topic of a source that is re-keyed."""
     return int(murmur2(user) & 0x7FFFFFFF) % partitions
+
+
+def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder:
+    """What reads a source's events for the views on it."""
+    kind = AvroEventDecoder if source.format == "avro" else EventDecoder
+    return kind(event_format(source, views))
 
 
 def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) -> CountedView:

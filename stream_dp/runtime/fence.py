@@ -43,6 +43,10 @@ class PartitionLostError(StreamDPError):
     """A partition was given to another worker while this one wrote to it; its local copy must not be touched."""
 
 
+class GaveWayError(PartitionLostError):
+    """Partitions were asked back of a worker that waited for somebody else than the broker; it has to start over."""
+
+
 class Writer(Protocol):
     """The right to write to one partition of a changelog, until someone else claims it."""
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pydantic import BaseModel, Field
 
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy
-from stream_dp.runtime.diagnosis import ITEM_TYPES, Fields, fits, fitting, most_common_form
+from stream_dp.runtime.diagnosis import ITEM_TYPES, Fields, fits, fitting, form_of_no_avro, most_common_form
 from stream_dp.runtime.factory import event_format, partitioner
 from stream_dp.runtime.sampling import Trial
+from stream_dp.windows.avro import whole
 from stream_dp.windows.durations import format_duration
 
 CLIPPED_PERCENT = 20
@@ -77,9 +79,12 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
     """What the records that are refused for a reason look like, if they look like something."""
     places = set(trial.refused[reason])
     records = [record for record in trial.sample if (record.partition, record.offset) in places]
+    values = [record.value for record in records]
     if reason == "malformed_json":
-        return f"their value is no JSON; {most_common_form(record.value for record in records)}"
-    fields = Fields(records)
+        return f"their value is no JSON; {most_common_form(values)}"
+    if reason == "malformed_avro":
+        return f"their value is no Avro of a schema registry; {most_common_form(values, form_of_no_avro)}"
+    fields = Fields(records) if source.format == "json" else Fields(records, partial(whole, trial.schemas))
     form = event_format(source, views)
     paths = {view.item_field: view.item_path for view in views}
     paths |= {form.time: f"sources.{source.name}.time.field"} if form.time is not None else {}

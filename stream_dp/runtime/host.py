@@ -11,6 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from faust.types import TP
@@ -24,20 +25,22 @@ from stream_dp.runtime.application import App
 from stream_dp.runtime.balances import Balances
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import PartitionLostError, Writer
+from stream_dp.runtime.fence import GaveWayError, PartitionLostError, Writer
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.published import read_published
+from stream_dp.runtime.registry import SourceSchemas
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.telling import tell_withheld, telling
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step
+from stream_dp.windows.events import Schemas
 from stream_dp.windows.keys import decode, text
 from stream_dp.windows.merge_rows import Named
 from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.rekeyed import place_behind
-from stream_dp.windows.rekeying import Rekeyer
+from stream_dp.windows.rekeying import Rekeyer, events_in
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -45,6 +48,9 @@ log = logging.getLogger("stream_dp.worker")
 async def _nothing_newer() -> None:
     """Where no settings are posted."""
 
+
+PROGRESS_SECONDS = 5.0
+GIVE_WAY_SECONDS = 0.2
 
 T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
@@ -91,6 +97,7 @@ class Host:
         tables: Mapping[str, DurableTable],
         *,
         client: Client,
+        schemas: Mapping[str, SourceSchemas] = MappingProxyType({}),
         accept_loss: bool = False,
         clock_ms: Callable[[], int],
     ) -> None:
@@ -102,6 +109,7 @@ class Host:
             factory: makes the parts.
             tables: the application's tables by name.
             client: a client of its broker, which reads what was published.
+            schemas: of the sources in Avro, by topic.
             accept_loss: go on where state was lost (`ReleaseEngine.load`).
             clock_ms: the wall clock.
         """
@@ -117,8 +125,9 @@ class Host:
         self._app = app
         self._factory = factory
         self._client = client
+        self._schemas = schemas
         self._accept_loss = accept_loss
-        self._sources = list(counted_in(plan))
+        self._sources = counted_in(plan)
         self.rekeyed = rekeyed_of(plan)
         self._read: dict[TP, int] = {}
         self._rekeyers: dict[tuple[str, int], Rekeyer] = {}
@@ -166,6 +175,38 @@ class Host:
             yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
             self._read[tp] = message.offset
             await stream.ack(event)
+
+    async def schemas(self, chunk: Chunk) -> Schemas:
+        """How the values of a chunk of a source are read: none has to be asked for later, when it is counted.
+
+        A registry that does not answer is waited for; what stands behind the chunk waits with it. A rebalance or a stop
+        is not kept waiting, as both wait for agents to finish what they have at hand.
+
+        Raises:
+            GaveWayError: the partition is given away, or may have been; the chunk has to be read again.
+            ConfigError: the registry does not let us in.
+        """
+        if (schemas := self._schemas.get(chunk.topic)) is None:
+            return {}
+        in_parcels = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
+        records = events_in(chunk.records) if in_parcels else chunk.records
+        table = self.tables[COUNTS]
+        owner = table.owner(chunk.partition)
+        asking = asyncio.ensure_future(schemas.of(records))
+        try:
+            while not asking.done():
+                await asyncio.wait({asking}, timeout=GIVE_WAY_SECONDS)
+                given_away = not table.is_owner(chunk.partition, owner)
+                if not asking.done() and (given_away or self._app.rebalancing or self._app.should_stop):
+                    raise GaveWayError(f"it was waiting for {schemas.registry} when its partitions were given away")
+        finally:
+            asking.cancel()
+        return asking.result()
+
+    @property
+    def waits_for(self) -> str:
+        """What chunks wait for beside the broker, in words; nothing if they do not."""
+        return next((str(one.registry) for one in self._schemas.values() if one.registry.waits), "")
 
     # -- the parts of a partition -----------------------------------------------------------------------------
 

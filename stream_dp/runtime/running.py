@@ -18,7 +18,7 @@ from stream_dp.runtime.client import Client
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.exposition import Exposition
-from stream_dp.runtime.fence import PartitionLostError
+from stream_dp.runtime.fence import GaveWayError, PartitionLostError
 from stream_dp.runtime.folder import locked
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.host import Agent
@@ -26,6 +26,7 @@ from stream_dp.runtime.keys import load_keys
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
 from stream_dp.runtime.refusals import not_allowed
+from stream_dp.runtime.registry import open_registry
 from stream_dp.runtime.reporting import reporting
 from stream_dp.runtime.serving import Address, serving
 from stream_dp.runtime.settings import read_history
@@ -120,6 +121,8 @@ async def _end_on_crash(worker: Worker, stop: Stop) -> None:
         leave(0, f"worker of {worker.plan.id} stopped; what it had at hand is read again by the next start")
     if isinstance(reason, ConfigError | ParameterError):
         leave(2, f"error: {reason}")
+    if isinstance(reason, GaveWayError):
+        start_over(f"the worker starts over: {reason}")
     if isinstance(reason, PartitionLostError | BrokerError | KafkaError) and worker.was_cut_off:
         start_over(f"after the outage of the broker the worker starts over: {reason}")
     if isinstance(reason, StreamDPError):
@@ -162,7 +165,8 @@ async def running(
     start = health.start
     keys = load_keys(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
-    start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics")
+    registry = f", or of the schema registry at {plan.registry.url}" if plan.registry is not None else ""
+    start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
     if not unchecked_data and not accept_loss:
         now_ms = options.get("clock_ms", wall_clock_ms)
         await start.patiently(lambda: _check_first_start(plan, client, now_ms()))
@@ -177,10 +181,10 @@ async def running(
             ", ".join(others),
         )
     plan = settled.plan
-    async with reporting(plan, client, health):
+    async with open_registry(plan) as schemas, reporting(plan, client, health):
         start.wait_for("the group, until workers that run with other sources or keys have ended")
         await start.patiently(lambda: admit(plan, settled, keys, client))
-        worker = Worker(settled, agents, client, keys=keys, **options)
+        worker = Worker(settled, agents, client, keys=keys, schemas=schemas, **options)
         health.worker = worker
         start.wait_for(worker.words)
         try:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from faust.types import TP
@@ -20,9 +21,9 @@ from faust.types import TP
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.diagnosis import other_unit
-from stream_dp.runtime.factory import counted_view, event_format, key_reader, partitioner
+from stream_dp.runtime.factory import counted_view, event_decoder, event_format, key_reader, partitioner
 from stream_dp.windows.bounding import bound_chunk
-from stream_dp.windows.events import Decoded, EventDecoder, EventFormat, Record
+from stream_dp.windows.events import Decoded, Record, Schemas
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.rekeying import Entry
 
@@ -105,6 +106,7 @@ class Trial:
 
     Attributes:
         sample: the sample.
+        schemas: how its values were read, if they are in Avro.
         watermarks: by partition, how many it has.
         refused: the records that are no event, by reason.
         misplaced: the events in a partition that is not their user's.
@@ -116,6 +118,7 @@ class Trial:
     """
 
     sample: Sample
+    schemas: Schemas = field(default_factory=dict)
     watermarks: Counter[int] = field(default_factory=Counter)
     refused: defaultdict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
     misplaced: list[Place] = field(default_factory=list)
@@ -153,7 +156,12 @@ class _Second(NamedTuple):
 
 
 def count_sample(
-    source: SourcePlan, views: Sequence[ViewPlan], sample: Sample, begun: Mapping[str, int], now_ms: int
+    source: SourcePlan,
+    views: Sequence[ViewPlan],
+    sample: Sample,
+    begun: Mapping[str, int],
+    now_ms: int,
+    schemas: Schemas = MappingProxyType({}),
 ) -> Trial:
     """Count a sample by the rules of counting.
 
@@ -163,11 +171,12 @@ def count_sample(
         sample: its records.
         begun: by view, the start of the first window of those that have begun.
         now_ms: the clock of this machine.
+        schemas: how its values are read, if they are in Avro.
     """
     form = event_format(source, views)
     place = partitioner(source) if source.key_field is None else None
-    trial = Trial(sample)
-    seconds = list(_seconds(sample, _reader(source, form), now_ms))
+    trial = Trial(sample, schemas)
+    seconds = list(_seconds(sample, _reader(source, views, schemas), now_ms))
     written = {(at, record.offset): record.timestamp for at, records in sample.records.items() for record in records}
     events: list[Place] = []
     times: list[tuple[int, int]] = []
@@ -190,17 +199,19 @@ def count_sample(
     return trial
 
 
-def _reader(source: SourcePlan, form: EventFormat) -> Callable[[Sequence[Record]], Decoded]:
+def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> Callable[[Sequence[Record]], Decoded]:
     """Decodes records of a source, keyed by user or not."""
-    decode = EventDecoder(form).decode
+    decoder = event_decoder(source, views)
+    decoder.learn(schemas)
     if source.key_field is None:
-        return decode
+        return decoder.decode
     reader = key_reader(source)
+    reader.learn(schemas)
 
     def rekeyed(records: Sequence[Record]) -> Decoded:
         keyed = reader.read(records)
         events = [Entry(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
-        decoded = decode(cast("Sequence[Record]", events))
+        decoded = decoder.decode(cast("Sequence[Record]", events))
         decoded.watermarks = keyed.watermarks
         decoded.refused = sorted([*decoded.refused, *keyed.refused])
         return decoded

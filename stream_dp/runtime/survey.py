@@ -13,9 +13,11 @@ from stream_dp.control.settings import beginnings
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.findings import Finding, clocks, findings, other_partitioner, placed
-from stream_dp.runtime.sampling import SAMPLE_RECORDS, SAMPLE_SECONDS, Trial, count_sample, read_sample
+from stream_dp.runtime.registry import SourceSchemas, open_registry
+from stream_dp.runtime.sampling import SAMPLE_RECORDS, SAMPLE_SECONDS, Sample, Trial, count_sample, read_sample
 from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import sources_of
+from stream_dp.windows.events import Schemas
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -73,15 +75,17 @@ async def survey(
         within_s: for all of them.
 
     Raises:
-        BrokerError: the cluster does not answer, or refuses.
+        ConfigError: the schema registry refuses the login, or is not trusted.
+        BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
     known = beginnings(await read_history(plan, client))
     found = []
-    for source in sources_of(plan).values():
-        views = _on(source, plan)
-        sample = await read_sample(client, source, records, within_s / len(sources_of(plan)))
-        trial = count_sample(source, views, sample, known, now_ms)
-        found.append(_told(source, views, trial, known, now_ms))
+    async with open_registry(plan, patient=False) as schemas:
+        for source in sources_of(plan).values():
+            views = _on(source, plan)
+            sample = await read_sample(client, source, records, within_s / len(sources_of(plan)))
+            trial = count_sample(source, views, sample, known, now_ms, await _schemas(schemas, source, sample))
+            found.append(_told(source, views, trial, known, now_ms))
     return found
 
 
@@ -98,7 +102,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
     Raises:
         ConfigError: a view would refuse most of the sample for faults of the records, or the producers place users by
             another partitioner. Late records, and those from before the first window, are no fault.
-        BrokerError: the cluster does not answer, or refuses.
+        BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
     known = beginnings(await read_history(plan, client))
     sources = sources_of(plan)
@@ -118,7 +122,8 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
             why = "could not be read in time" if sample.is_cut_short else "has no record yet"
             log.info("sources.%s: topic %s %s; its views begin unchecked", source.name, source.topic, why)
             continue
-        trial = count_sample(source, views, sample, known, now_ms)
+        async with open_registry(plan, patient=False) as schemas:
+            trial = count_sample(source, views, sample, known, now_ms, await _schemas(schemas, source, sample))
         found = list(findings(source, views, trial, now_ms, with_names=False))
         worst = max(trial.faulty(view.name) for view in views if view.name not in known)
         if trial.events >= LEAST_EVENTS and (2 * worst > trial.events or other_partitioner(source, trial)):
@@ -128,6 +133,10 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
                 log.warning("%s: %s%s", one.path, _share(one, trial), one.message)
     if faults:
         raise ConfigError(faults)
+
+
+async def _schemas(schemas: Mapping[str, SourceSchemas], source: SourcePlan, sample: Sample) -> Schemas:
+    return await schemas[source.topic].of(list(sample)) if source.topic in schemas else {}
 
 
 def _share(one: Finding, trial: Trial) -> str:

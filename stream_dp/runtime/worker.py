@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from stream_dp.config.plan import Plan
@@ -25,6 +26,7 @@ from stream_dp.runtime.lists import ListWatch
 from stream_dp.runtime.membership import protocol
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.metrics import OF_A_PROCESS, Counters
+from stream_dp.runtime.registry import SourceSchemas
 from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.standing import Standing, standings
 from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
@@ -54,6 +56,7 @@ class Worker:
         client: Client,
         *,
         keys: KeyRing,
+        schemas: Mapping[str, SourceSchemas] = MappingProxyType({}),
         accept_loss: bool = False,
         log: MemoryLog | None = None,
         entropy: Entropy = system_entropy,
@@ -67,6 +70,7 @@ class Worker:
             agents: the agents by name (`stream_dp.agents.AGENTS`).
             client: of the plan's broker, open for as long as the worker runs.
             keys: the application's secrets, from `load_keys`.
+            schemas: of the sources in Avro, by topic, from `open_registry`.
             accept_loss: charge windows at worst that were published and are not stored, and never release them again,
                 instead of ending.
             log: the embedded log, for `memory://`.
@@ -86,6 +90,7 @@ class Worker:
             self._factory(settled),
             self.tables,
             client=client,
+            schemas=schemas,
             accept_loss=accept_loss,
             clock_ms=clock_ms,
         )
@@ -160,7 +165,7 @@ class Worker:
 
     def words(self) -> str:
         """What it waits for until it runs; nothing if it does."""
-        if joining := self._joining():
+        if joining := self._joining() or self.host.waits_for:
             return joining
         waiting = [partition for partition in self.partitions if not self.host.has_loaded(partition)]
         return f"the stored state of {len(waiting)} partitions, which is read and checked" if waiting else ""

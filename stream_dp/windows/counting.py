@@ -17,7 +17,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, MARKER, REPEATS, JournalRow, LaneClock, Marker, ViewMark, journal_key
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
-from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record
+from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.handover import Handover, stand_ins
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import Partial, parts_of
@@ -164,6 +164,10 @@ class PartitionCounter:
     def _counted_elsewhere(self, rows: Rows) -> set[str]:
         markers = rows.scan(MARKER, after(MARKER))
         return {name for key, value in markers if key != self._marker_key() for name in decode(Marker, value).views}
+
+    def learn(self, schemas: Schemas) -> None:
+        """Take the schemas of the chunks to come: a step asks nobody for one."""
+        self._decoder.learn(schemas)
 
     def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
         """Count consecutive records of the partition; hand on every window that they close.

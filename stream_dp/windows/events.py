@@ -25,7 +25,16 @@ _SURELY_FITS = MAX_ITEM_BYTES // 4
 """Characters; none has more than 4 bytes."""
 
 TimeUnit = Literal["ms", "s", "iso"]
+ValueFormat = Literal["json", "avro"]
 Partitioner = Callable[[bytes], int]
+Read = Callable[[bytes], Mapping[str, Any]]
+"""From a value to its fields.
+
+Raises:
+    RefusedError: it is no event.
+"""
+Schemas = Mapping[bytes, Read]
+"""By what stands in front of a value, how it is read."""
 
 
 class Record(Protocol):
@@ -40,7 +49,7 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EventFormat:
-    """How a source writes its events: JSON objects, keyed by user, with these fields (`windows.paths`)."""
+    """How a source writes its events: objects, keyed by user, with these fields (`windows.paths`)."""
 
     items: tuple[str, ...]
     """The item field of every view on this source."""
@@ -51,6 +60,13 @@ class EventFormat:
     unit: TimeUnit
     lists: frozenset[str] = frozenset()
     """Those of the item fields that are lists of items."""
+    key: str | None = None
+    """The field of the user where records are not keyed by user (`KeyReader`), else None."""
+
+    @property
+    def fields(self) -> set[str]:
+        """All of them."""
+        return {field for field in (self.key, self.user, self.time, *self.items) if field is not None}
 
 
 class Column(NamedTuple):
@@ -88,20 +104,64 @@ class Decoded:
         return cls(offsets, users, times, columns, [], [])
 
 
+class Values(Protocol):
+    """Reads values in one format into a type that has the fields which are needed of them."""
+
+    malformed: str
+    """The reason of what cannot be read."""
+
+    def learn(self, schemas: Schemas) -> None:
+        """Take the schemas of the values to come."""
+
+    def read(self, value: bytes) -> Any:  # noqa: ANN401  a struct made at run time
+        """The fields of a value.
+
+        Raises:
+            RefusedError: it cannot be read.
+            msgspec.ValidationError: it lacks a field, or one is of another type.
+            ValueError: it cannot be read, as with RecursionError.
+        """
+
+
+class JsonValues:
+    """`Values` in JSON."""
+
+    malformed = "malformed_json"
+
+    def __init__(self, event: type) -> None:
+        """Set up the reader.
+
+        Args:
+            event: what values are read into.
+        """
+        self.read: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+
+    def learn(self, schemas: Schemas) -> None:
+        """JSON has none."""
+
+
 class EventDecoder:
     """Decodes chunks of one source. Nothing of a bad record but its reason leaves this class."""
 
-    def __init__(self, form: EventFormat) -> None:
+    def __init__(self, form: EventFormat, values: Callable[[type], Values] = JsonValues) -> None:
+        """Set up the decoder.
+
+        Args:
+            form: what is needed of the values.
+            values: how they are read.
+        """
         kinds: dict[Names, Any] = {names_of(name): str | int for name in (form.user, *form.items) if name is not None}
         kinds |= {names_of(name): list[str | int] for name in form.lists}
         if form.time is not None:
             kinds.setdefault(names_of(form.time), str if form.unit == "iso" else int)
         event, places = _struct(kinds)
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+        self._values = values(event)
+        self._read = self._values.read
         self._items = attrgetter(*(places[names_of(name)] for name in form.items))
         self._lists = [name in form.lists for name in form.items]
         self._user = None if form.user is None else attrgetter(places[names_of(form.user)])
         self._time = _time_reader(form, places)
+        self.learn = self._values.learn
 
     def decode(self, records: Sequence[Record]) -> Decoded:
         """Decode a chunk; the order of its records is kept.
@@ -120,10 +180,10 @@ class EventDecoder:
                 continue
             try:
                 self._event(record, out, columns)
-            except _RefusedError as refusal:
+            except RefusedError as refusal:
                 out.refused.append((record.offset, refusal.reason))
             except (ValueError, RecursionError):  # an integer too long for a text, nesting too deep
-                out.refused.append((record.offset, "malformed_json"))
+                out.refused.append((record.offset, self._values.malformed))
         for column, is_list in zip(out.columns, self._lists, strict=True):
             if is_list:
                 _spread(column, out)
@@ -131,11 +191,11 @@ class EventDecoder:
 
     def _event(self, record: Record, out: Decoded, columns: Sequence[list[Any]]) -> None:
         key = record.key
-        event = _event(self._decode, record.value or b"")
+        event = _event(self._read, record.value or b"")
         if not key or len(key) > MAX_KEY_BYTES:
-            raise _RefusedError("bad_key")
+            raise RefusedError("bad_key")
         if self._user is not None and str(self._user(event)).encode() != key:
-            raise _RefusedError("key_mismatch")
+            raise RefusedError("key_mismatch")
         found: Any = self._items(event)
         items: list[Any] = [found] if len(self._lists) == 1 else list(found)
         for index, item in enumerate(items):
@@ -161,15 +221,17 @@ class Keyed(NamedTuple):
 class KeyReader:
     """Reads the user of a record out of a field of its value; the record's own key is not looked at."""
 
-    def __init__(self, field: str, most_bytes: int) -> None:
+    def __init__(self, field: str, most_bytes: int, values: Callable[[type], Values] = JsonValues) -> None:
         """Set up the reader.
 
         Args:
             field: a name or a path.
             most_bytes: of a value.
+            values: how they are read.
         """
         event, places = _struct({names_of(field): str | int})
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+        self._values = values(event)
+        self.learn = self._values.learn
         self._key = attrgetter(places[names_of(field)])
         self._most = most_bytes
 
@@ -183,35 +245,35 @@ class KeyReader:
                 continue
             try:
                 events.append((self._user(record.value), record))
-            except _RefusedError as refusal:
+            except RefusedError as refusal:
                 out.refused.append((record.offset, refusal.reason))
             except (ValueError, RecursionError):
-                out.refused.append((record.offset, "malformed_json"))
+                out.refused.append((record.offset, self._values.malformed))
         return Keyed(events, out.watermarks, out.refused)
 
     def _user(self, value: bytes) -> bytes:
         if len(value) > self._most:
-            raise _RefusedError("record_too_large")
-        user = str(self._key(_event(self._decode, value))).encode()
+            raise RefusedError("record_too_large")
+        user = str(self._key(_event(self._values.read, value))).encode()
         if not user or len(user) > MAX_KEY_BYTES:
-            raise _RefusedError("bad_key")
+            raise RefusedError("bad_key")
         return user
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
+    """A record is no event, for this reason."""
+
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
 
 
-def _event(decode: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401  a struct made at run time
+def _event(read: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
     try:
-        return decode(value)
+        return read(value)
     except msgspec.ValidationError as error:
         missing = "missing required" in str(error)
-        raise _RefusedError("missing_field" if missing else "wrong_type") from None
-    except (msgspec.DecodeError, UnicodeError):
-        raise _RefusedError("malformed_json") from None
+        raise RefusedError("missing_field" if missing else "wrong_type") from None
 
 
 def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:
@@ -228,14 +290,14 @@ def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:
 def _text(item: str | int) -> str:
     text = str(item)
     if len(text) > _SURELY_FITS and len(text.encode()) > MAX_ITEM_BYTES:
-        raise _RefusedError("item_too_long")
+        raise RefusedError("item_too_long")
     return text
 
 
 def _texts(items: Sequence[str | int]) -> list[str]:
     """A list of items as it is counted; one bad item refuses the event, which is counted whole or not at all."""
     if len(items) > MOST_ITEMS:
-        raise _RefusedError("too_many_items")
+        raise RefusedError("too_many_items")
     return [_text(item) for item in items]
 
 
@@ -274,17 +336,22 @@ def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[An
     def read(event: object, _record: Record) -> int:
         value = get(event)
         if isinstance(value, str) is not iso:
-            raise _RefusedError("wrong_type")
-        return _iso_ms(value) if iso else value * factor
+            raise RefusedError("wrong_type")
+        return iso_ms(value) if iso else value * factor
 
     return read
 
 
-def _iso_ms(value: str) -> int:
+def iso_ms(value: str) -> int:
+    """The time of an RFC 3339 text, in ms; without an offset it is in UTC.
+
+    Raises:
+        RefusedError: it is none.
+    """
     try:
         time = datetime.fromisoformat(value)
     except ValueError:
-        raise _RefusedError("wrong_type") from None
+        raise RefusedError("wrong_type") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     delta = time - datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import msgspec
 
 from stream_dp.windows.count_rows import RekeyMarker, rekey_key
 from stream_dp.windows.counting import DeadLetters
 from stream_dp.windows.effects import Commit, Increment, Message, Rows, Send, Step
-from stream_dp.windows.events import KeyReader, Partitioner, Record
+from stream_dp.windows.events import KeyReader, Partitioner, Record, Schemas
 from stream_dp.windows.keys import decode, encode
 from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
@@ -57,6 +58,15 @@ class Parcel(msgspec.Struct, array_like=True, frozen=True):
     """(offset in the source, time in ms); some may stand between the events."""
     ticks_ms: Sequence[int] = ()
     """The wall times of ticks behind all of them."""
+
+
+def events_in(records: Sequence[Record]) -> list[Record]:
+    """The events in parcels.
+
+    Args:
+        records: whose values are parcels.
+    """
+    return [cast("Record", event) for record in records for event in decode(Parcel, record.value or b"").events]
 
 
 Outlet = Callable[[int, Parcel], Message]
@@ -110,6 +120,10 @@ class Rekeyer:
         stored = rows.get(rekey_key(self._source))
         self._marker = RekeyMarker() if stored is None else decode(RekeyMarker, stored)
         yield from ()
+
+    def learn(self, schemas: Schemas) -> None:
+        """Take the schemas of the chunks to come: a step asks nobody for one."""
+        self._reader.learn(schemas)
 
     def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
         """Pass on consecutive records of the partition.

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from stream_dp.windows import bounding, events, views
+from stream_dp.windows import avro, bounding, events, schemas, views
 from stream_dp.windows.handover import CHANGED
 
 
 def _reasons() -> frozenset[str]:
     found: set[str] = {CHANGED}
-    for module in (bounding, events):
+    for module in (avro, bounding, events, schemas):
         assert module.__file__ is not None
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             if isinstance(node, ast.Call) and "refuse" in ast.unparse(node.func).lower():
                 values = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
                 found |= {value for value in values if isinstance(value, str) and value}
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "malformed":
+                found.add(ast.literal_eval(node.value))
     assert views.__file__ is not None
     tree = ast.parse(Path(views.__file__).read_text())
     (judge,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "out_of_time"]

@@ -147,7 +147,8 @@ def _source(plan: Plan, name: str | None) -> SourcePlan:
     """The source that is fed.
 
     Raises:
-        ConfigError: there is none of that name, none is named and there are several, or its events have no time.
+        ConfigError: there is none of that name, none is named and there are several, it is in Avro, or its events have
+            no time.
     """
     sources = {view.source.name: view.source for view in plan.views.values()}
     if name is None and len(sources) == 1:
@@ -156,6 +157,9 @@ def _source(plan: Plan, name: str | None) -> SourcePlan:
         raise ConfigError([Fault("SOURCE", f"name one of the sources: {', '.join(sources)}")])
     if name not in sources:
         raise ConfigError([Fault("SOURCE", f"no source with a view is named {name!r}; {unknown(name, sources)}")])
+    if sources[name].format != "json":
+        message = "`feed` writes JSON; write history in Avro by a producer with the serializer of the schema registry"
+        raise ConfigError([Fault(f"sources.{name}.format", message)])
     if sources[name].time_field is None:
         message = "history needs a field for its times: a record's own time decides how long the broker keeps it"
         raise ConfigError([Fault(f"sources.{name}.time", message)])

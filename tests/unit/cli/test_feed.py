@@ -466,6 +466,11 @@ def test_a_damaged_parquet_file_says_so(call: Call, log: MemoryLog, tmp_path: Pa
             "SOURCE: name one of the sources: visits, calls",
         ),
         ([(", time: {field: at, unit: ms}", "")], [], "sources.visits.time: history needs a field for its times"),
+        (
+            [(", user: user", ", format: avro"), ("ledgers:\n", "registry: http://r\nledgers:\n")],
+            [],
+            "sources.visits.format: `feed` writes JSON; write history in Avro by a producer with the serializer",
+        ),
         ([(", user: user", "")], [], "--user: name the column of the user; source visits has no `user` field"),
     ],
 )

@@ -43,6 +43,17 @@ def test_check_serves_a_machine_without_the_secrets_and_says_what_it_lacks(
     assert HIDDEN not in machine.out + machine.err + call("check", file).out
 
 
+def test_check_says_what_of_the_registry_is_not_on_this_machine(folder: Path, call: Call) -> None:
+    file = folder / "app.yaml"
+    given = {"url": "https://r", "tls": {"ca": "none.pem"}, "username": "me", "password": {"env": "REGISTRY_WORD"}}
+    file.write_text(configuration("shop", ("erase_within: 20s", f"registry: {json.dumps(given)}")))
+    said = call("check", file)
+    assert said.code == 0
+    lacks = "needed to connect, not on this machine: registry."
+    assert f"{lacks}tls.ca: cannot read {folder}/none.pem" in said.out
+    assert f"{lacks}password: the environment variable REGISTRY_WORD is not set" in said.out
+
+
 @pytest.mark.parametrize("command", [["worker"], ["ledger"], ["tail", "shop-pages", "public"], ["acl", "--apply"]])
 def test_commands_that_connect_end_before_that_where_a_secret_is_missing(
     folder: Path, call: Call, command: list[str], monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.config.access import Broker, Sasl, Secret, Tls
+from stream_dp.config import crosschecks
+from stream_dp.config.access import Broker, Registry, Sasl, Secret, Tls
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
@@ -229,3 +230,69 @@ def test_a_number_may_not_come_from_a_variable(planned: Planned) -> None:
     assert faults(lambda: planned("here:1", ("partitions: 3", "partitions: '${N}'"), N="3")) == [
         "sources.visits.partitions: must be a whole number, not '3'"
     ]
+
+
+AVRO = ("partitions: 3", "partitions: 3, format: avro")
+
+
+def with_registry(given: str) -> tuple[tuple[str, str], ...]:
+    return AVRO, ("erase_within: 20s", f"registry: {given}")
+
+
+def test_a_registry_is_an_address_or_a_mapping_with_a_login_beside_the_configuration(
+    planned: Planned, tmp_path: Path
+) -> None:
+    assert planned("here:9092").registry is None
+    plan = planned("here:9092", *with_registry("http://r:8081/apis/ccompat/v7/"))
+    assert plan.registry == Registry("http://r:8081/apis/ccompat/v7")
+    assert {view.source.format for view in plan.views.values()} == {"avro"}
+    full = "{url: https://r, tls: {ca: ca.pem}, username: me, password: {env: WORD}}"
+    assert planned("here:9092", *with_registry(full)).registry == Registry(
+        "https://r", Tls(tmp_path / "ca.pem"), "me", Secret("registry.password", None, "WORD")
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("r:8081", "registry: 'r:8081' is no registry: write \"http://host:port\""),
+        ("http://me:word@r", "registry: an address holds no user and no password"),
+        ("http://r/?x=1", "registry: 'http://r/?x=1' is no registry"),
+        ("{tls: true}", "registry.url: is required"),
+        ("{url: http://r, pasword: 5}", "registry.pasword: unknown key; did you mean 'password'?"),
+        (
+            f"{{url: https://r, username: me, password: {WRITTEN}}}",
+            "registry.password: a secret does not stand in the file",
+        ),
+        ("{url: https://r, username: me}", "registry.password: is required"),
+        ("{url: https://r, password: {env: X}}", "registry.username: is required"),
+        ("{url: https://r, username: 'a:b', password: {env: X}}", "registry.username: must not hold ':'"),
+        ("{url: https://r, username: me, password: {}}", "registry.password: is in one place"),
+        ("{url: http://r, username: me, password: {env: X}}", "registry.url: has to begin with https://"),
+        ("{url: http://r, tls: {ca: x}}", "registry.tls: has no place with http://"),
+        (
+            "{url: https://r, tls: {key: x}}",
+            "registry.tls.key: belongs to a certificate; write registry.tls.certificate",
+        ),
+    ],
+)
+def test_what_does_not_go_together_under_registry_is_told_and_no_secret_is(
+    planned: Planned, given: str, told: str
+) -> None:
+    (fault,) = faults(lambda: planned("here:9092", *with_registry(given)))
+    assert fault.startswith(told)
+    assert WRITTEN not in fault
+
+
+def test_avro_needs_a_registry_and_the_extra_and_says_so_once(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = ("sources:\n", "sources:\n  more: {topic: more, partitions: 3, format: avro}\n")
+    (fault,) = faults(lambda: planned("here:9092", AVRO, second))
+    assert fault == "registry: is required: values of source 'more' bear the number of their schema (format: avro)"
+    monkeypatch.setattr(crosschecks, "find_spec", lambda name: None if name == "fastavro" else name)
+    (fault,) = faults(lambda: planned("here:9092", *with_registry("http://r"), second))
+    assert fault == ("sources.more.format: Avro is read by fastavro: pip install 'stream-dp[avro]', or write JSON")
+    assert planned("here:9092").registry is None
+    (fault,) = faults(lambda: planned("here:9092", ("partitions: 3", "partitions: 3, format: protobuf")))
+    assert fault == "sources.visits.format: must be 'json' or 'avro', not 'protobuf'"

@@ -65,8 +65,8 @@ views:
 FAULTS = """\
 name: a name is 1 to 63 characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
-shards: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, release, \
-sources, topics, views, window_memory
+shards: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, registry, \
+release, sources, topics, views, window_memory
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?

@@ -316,7 +316,7 @@ def test_fingerprint_is_the_same_on_every_machine_and_version(planned: Planner) 
     assert plan.ledgers["aircraft"].fingerprint.hex() == GOLDEN_LEDGER
 
 
-GOLDEN = {"destinations": "873fb911d82ab474", "busiest": "9063537d870fc08e"}
+GOLDEN = {"destinations": "2e7eec158007f3e4", "busiest": "a936834f185812fb"}
 GOLDEN_LEDGER = "68c26bb3730ef75a"
 
 
@@ -358,3 +358,15 @@ def test_more_audiences_or_release_topics_than_one_record_can_name_are_refused(
     monkeypatch.setattr(crosschecks, "MOST_RELEASE_TOPICS", 4)
     with pytest.raises(ConfigError, match=r"^views: an application has at most 4 release topics, .*, not 5; split it"):
         planned()
+
+
+def test_the_format_the_key_and_lists_are_each_in_the_fingerprint_of_a_view(planned: Planner) -> None:
+    registry = ("sources:\n", "registry: https://registry\nsources:\n")
+    changes = [
+        ("partitions: 4", "partitions: 4, format: avro"),
+        ("user: tailnum, ", "key: tailnum, "),
+        ("item: dest", "items: dest"),
+    ]
+    some = [[change for bit, change in enumerate(changes) if chosen >> bit & 1] for chosen in range(8)]
+    found = {planned(registry, *chosen).views["destinations"].fingerprint for chosen in some}
+    assert len(found) == 8

@@ -20,7 +20,7 @@ from stream_dp.releases.losses import Published
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.coalescing import Batch
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import PartitionLostError
+from stream_dp.runtime.fence import GaveWayError, PartitionLostError
 from stream_dp.runtime.host import Chunk, Host
 from stream_dp.runtime.memory import LogRecord
 from stream_dp.runtime.memory_client import MemoryClient
@@ -89,6 +89,43 @@ async def test_chunk_is_acknowledged_when_the_next_one_is_asked_for(worker: Work
     ]
     assert [acknowledged for _, acknowledged in seen] == [[], [1]]
     assert stream.acknowledged == [1, 2]
+
+
+@pytest.mark.parametrize("asked_back", ["rebalance", "stop", "owner"])
+async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_asked_back(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, asked_back: str
+) -> None:
+    """A rebalance and a stop wait for what agents have at hand; a registry may be away for hours."""
+    silent = asyncio.Event()
+
+    class Waiting:
+        registry = "the schema registry at http://r"
+
+        async def of(self, _records: Any) -> dict[bytes, Any]:
+            await silent.wait()
+            return {b"known": None}
+
+    host = worker.host
+    monkeypatch.setattr(host, "_schemas", {"visits": Waiting()})
+    chunk = Chunk("visits", 1, [], 7)
+    asking = asyncio.create_task(host.schemas(chunk))
+    await asyncio.sleep(0.5)
+    assert not asking.done()
+    match asked_back:
+        case "rebalance":
+            monkeypatch.setattr(worker.app, "rebalancing", True)
+        case "stop":
+            monkeypatch.setattr(type(worker.app), "should_stop", True)
+        case "owner":
+            monkeypatch.setattr(host.tables[COUNTS], "_owned", {})
+    with pytest.raises(GaveWayError, match="it was waiting for the schema registry at http://r when"):
+        await asking
+    monkeypatch.undo()
+    monkeypatch.setattr(host, "_schemas", {"visits": Waiting()})
+    silent.set()
+    monkeypatch.setattr(worker.app, "rebalancing", True)
+    assert await host.schemas(chunk) == {b"known": None}, "what is known is no reason to give way"
+    assert await host.schemas(Chunk("pages", 1, [], 7)) == {}
 
 
 async def test_agent_that_fails_leaves_its_chunk_unacknowledged(worker: Worker) -> None:
