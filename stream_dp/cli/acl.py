@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.command_line import hush_libraries
+from stream_dp.cli.held import held
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
@@ -111,6 +112,8 @@ def acl(
     """
     hush_libraries()
     plan = load_plan(file)
+    if apply and not plan.broker.is_embedded:
+        plan = held(plan)
     faults = [
         Fault("reader", f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}")
         for audience, _ in readers

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from stream_dp.cli.command_line import command_line, hush_libraries
+from stream_dp.cli.held import held
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.changes import Change, changes_of
@@ -39,7 +40,7 @@ def grant(file: Path, audience: str, level: str, *, as_json: bool) -> None:
     Exit codes: 0 written, 1 the broker or the application's topics are not there, 2 no such audience or level.
     """
     hush_libraries()
-    plan = load_plan(file)
+    plan = held(load_plan(file))
     wanted = Grant(audience=audience, level=level)
     wanted.check(plan)
     changes = asyncio.run(_written(plan, wanted))

@@ -155,6 +155,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
         "apply",
         "feed",
         "grant",
+        "held",
         "tail",
         "ledger",
         "status",

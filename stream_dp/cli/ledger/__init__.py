@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from stream_dp.cli.command_line import hush_libraries
+from stream_dp.cli.held import held
 from stream_dp.cli.ledger.page import page, whole
 from stream_dp.cli.numbers import moment
 from stream_dp.cli.tail import parse_moment
@@ -61,7 +62,7 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
     Exit codes: 0 done; 1 no broker, no topic or no entry is there; 2 no such ledger.
     """
     hush_libraries()
-    plan = load_plan(file)
+    plan = held(load_plan(file))
     if name is not None and name not in plan.ledgers:
         raise ConfigError([Fault("ledger", f"no ledger is named {name!r}; {unknown(name, plan.ledgers)}")])
     statements = read_statements(asyncio.run(_entries(plan, name)))

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from stream_dp.cli.command_line import hush_libraries
+from stream_dp.cli.held import held
 from stream_dp.cli.tail.board import Board, record_line
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, ViewPlan
@@ -63,7 +64,7 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
     Exit codes: 0 done, or ended with Ctrl-C; 1 the broker or the topic is not there; 2 no such view or audience.
     """
     hush_libraries()
-    plan = load_plan(file)
+    plan = held(load_plan(file))
     found = _readable(plan, view, audience)
     topic = Topics.of(plan).release(view, audience)
     start_ms = None if at_ms is None else found.window.released.start_of(at_ms)

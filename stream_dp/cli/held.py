@@ -1,0 +1,33 @@
+"""What holds of the application that a file describes: commands about what runs go by that, not by the file."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import BrokerError
+from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.settings import holding
+
+
+def held(plan: Plan) -> Plan:
+    """The plan that holds, as operators see it; the file's own where the application was never started.
+
+    Args:
+        plan: of the file.
+
+    Raises:
+        ConfigError: it cannot be planned here.
+        BrokerError: the cluster does not answer, or refuses.
+    """
+    return asyncio.run(_held(plan))
+
+
+async def _held(plan: Plan) -> Plan:
+    try:
+        async with connect(plan.broker) as client:
+            return await holding(plan, client)
+    except BrokerError:
+        if plan.broker.is_embedded:  # it lives in another process, if anywhere
+            return plan
+        raise
