@@ -47,7 +47,6 @@ class Watch:
             clock: seconds.
         """
         self._app = app
-        self._plan = plan
         self._client = client
         self._clock = clock
         self.follow(settled)
@@ -60,6 +59,7 @@ class Watch:
 
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
+        self._plan = settled.plan
         self._ids: dict[str, str] = {name: life.id for name, life in settled.topics.items()}
 
     async def look(self) -> None:

@@ -104,7 +104,7 @@ async def test_workers_end_where_settings_name_a_further_source_and_read_it_when
 ) -> None:
     one, two = visits(), visits(*SECOND)
     async with application(one, tmp_path, broker=kafka) as app:
-        first, second = (spawn(app, name, "--session-seconds", "60") for name in ("first", "second"))
+        first, second = (spawn(app, name) for name in ("first", "second"))
         first.start()
         second.start()
         await publish_minutes(app, 0)
