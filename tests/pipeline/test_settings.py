@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import build_plan
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.client import Outgoing
@@ -183,6 +183,7 @@ async def test_settings_posted_while_no_worker_runs_hold_at_the_next_start_whate
     assert totals.total("events_refused", reason="changed") == 120, "two contributions of each user of minute 1"
 
 
+@pytest.mark.slow
 async def test_windows_that_were_released_before_anybody_knew_better_stay_and_the_view_goes_on_behind_them(
     changing: Make,
 ) -> None:
@@ -256,11 +257,7 @@ async def test_views_come_and_go_while_a_worker_runs(changing: Make) -> None:
     found = await made.app.wait_for_releases(more, 1)
     assert [record.window.start_ms for record in found["public"]] == [made.at(1)]
 
-    alone = made.plan(SECOND, ("  NAME-pages:", "  NAME-gone:"))
     sections = {**both.raw, "views": {more: both.raw["views"][more]}}
-    assert alone.views
-    from stream_dp.config.planning import build_plan
-
     await made.app.apply(build_plan(sections, both.folder), {}, {made.view.name: made.at(3)})
     await learned(made, 3)
     made.clock.now_ms = made.at(4) + 30_000
@@ -268,6 +265,7 @@ async def test_views_come_and_go_while_a_worker_runs(changing: Make) -> None:
     assert len((await made.app.releases(made.view.name))["public"]) == 3
 
 
+@pytest.mark.slow
 async def test_windows_of_a_former_question_are_sharpened_by_its_own_ladder_and_paid_for_by_the_same_ledger(
     changing: Make,
 ) -> None:
@@ -300,6 +298,7 @@ async def test_windows_of_a_former_question_are_sharpened_by_its_own_ladder_and_
     assert ledger.spent.epsilon == 26
 
 
+@pytest.mark.slow
 async def test_what_changes_no_question_goes_on_with_its_windows(changing: Make) -> None:
     """An audience that is added reads from its first window on, and gets what is free of those before."""
     made = await changing(WALL, ("buckets: 4\n", "buckets: 4\n    audiences: [internal, public]\n"))
@@ -325,4 +324,3 @@ async def test_what_changes_no_question_goes_on_with_its_windows(changing: Make)
     assert {r.edition for r in found["partner"] if r.window.start_ms == made.at(3)} == {2}
     (asked,) = made.questions()
     assert asked.name == made.view.name
-    await asyncio.sleep(0)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +30,8 @@ from stream_dp.runtime.worker import Worker
 from stream_dp.testing import keyed_entropy
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Message, Send, Step
+from stream_dp.windows.keys import encode
+from stream_dp.windows.merge_rows import MergedBucket, Partial
 from stream_dp.windows.merging import BucketMerger
 
 
@@ -374,3 +376,49 @@ async def test_what_waits_is_left_to_the_engine_that_is_loaded_after_a_rebalance
     monkeypatch.setattr(engine, "due", rebalanced)
     await host.engage(0, lambda one, values, rows: one.buckets(values, rows), [])
     assert engine.steps == 1
+
+
+# -- settings ---------------------------------------------------------------------------------------------
+
+
+class Reading:
+    """Counts how often the settings are read."""
+
+    def __init__(self, host: Host) -> None:
+        self.times = 0
+        host.catch_up = self.read
+
+    async def read(self) -> None:
+        self.times += 1
+
+
+async def test_what_stands_before_a_tick_is_counted_by_the_settings_that_its_maker_knew(worker: Worker) -> None:
+    newer = message(1, None, b"a")
+    newer.value = replace(newer.value, settings=worker.plan.settings + 1)
+    known = message(2, 1, b"b")
+    known.value = replace(known.value, settings=worker.plan.settings)
+    reading, seen = Reading(worker.host), []
+
+    async for _ in worker.host.chunks(Stream([newer, known])):
+        seen.append(reading.times)
+
+    assert seen == [1, 1]
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_counts_of_a_question_that_is_not_known_make_the_settings_be_read_before_they_are_dropped(
+    worker: Worker, later: bool
+) -> None:
+    host = at_time(worker, 0)
+    (name,) = worker.plan.views
+    view = f"{name}@2" if later else name
+    partial = encode(Partial(view, 0, 0, 0, 0, 0, 1, {}))
+    bucket = encode(MergedBucket(view, 0, 0, 0, 0, 1, {}))
+    await host.merge(Chunk(host.topics.partials, 0, [LogRecord("partials", 0, 0, None, None, 0)], 0))
+    await host.take_buckets(Chunk(host.topics.merged, 0, [LogRecord("merged", 0, 0, None, None, 0)], 0))
+    reading = Reading(host)
+
+    await host.merge(Chunk(host.topics.partials, 0, [LogRecord("partials", 0, 1, None, partial, 0)], 0))
+    await host.take_buckets(Chunk(host.topics.merged, 0, [LogRecord("merged", 0, 1, None, bucket, 0)], 0))
+
+    assert reading.times == 2 * later
