@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import BrokerError
+from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.settings import holding
 
 
 def held(plan: Plan) -> Plan:
     """The plan that holds, as operators see it; the file's own where the application was never started.
+
+    It is the file's own, too, for an account that may not read the settings.
 
     Args:
         plan: of the file.
@@ -27,6 +29,8 @@ async def _held(plan: Plan) -> Plan:
     try:
         async with connect(plan.broker) as client:
             return await holding(plan, client)
+    except AccessError:
+        return plan  # a reader's account, which reads its records and no settings
     except BrokerError:
         if plan.broker.is_embedded:  # it lives in another process, if anywhere
             return plan
