@@ -159,10 +159,9 @@ def _of_this_machine(plan: PlanDescription, computing: Mapping[str, Computing], 
 
 
 def _view(view: ViewDescription, computing: str) -> RenderableType:
-    when = f"every {view.window}" if view.step == view.window else f"of the last {view.window} every {view.step}"
     start = f"from {view.first_window} on" if view.first_window else "from the first start on"
     lines = [
-        f"{view.explanation.shows} of {view.item_field!r} in topic {view.topic}, {when} {start}; "
+        f"{view.explanation.shows} of {view.item_field!r} in topic {view.topic}, {view.when} {start}; "
         f"{view.clock} clock, {view.grace} grace, sharpened up to {view.retention} later",
         *([view.hops] if view.hops else []),
         view.protection,

@@ -59,13 +59,14 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         cost = Price.spent(view.cost(max(view.audiences.values())) * count)
         began = format_time(view.window.first_ms or 0)
         windows = "1 window is" if count == 1 else f"{count:,} windows are"
+        windows += " over" if view.window.running is None else " under way or over"
         when = "at once"
         if view.window.clock == "event":
             idle = format_duration(view.window.idle_ms)
             when = f"as watermarks pass them, or {idle} after the start in partitions without any"
         yield Fault(
             f"views.{view.name}.window.start",
-            f"the first window began {began}, so {windows} over already; they would be released {when}, empty or not, "
+            f"the first window began {began}, so {windows} already; they would be released {when}, empty or not, "
             f"and charged {price_words(cost)} at worst to ledger {view.ledger.name}, which pays for "
             f"{covered(view, count):,} of them if nothing is spent and the view is alone. Where that is meant, "
             f"{if_meant}; else write a later start, or none: then the view begins with the window of its first start",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import PART_ENTRIES
-from stream_dp.config.hopping import ModeDescription, hops_words, modes, unit
+from stream_dp.config.hopping import ModeDescription, hops_words, modes, unit, when_words
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
 from stream_dp.exact.rationals import decimal_up, exact_text
@@ -46,7 +46,8 @@ class ViewDescription(BaseModel):
     item_field: str = Field(description="A name, or a path that begins with $.")
     has_lists: bool = Field(description="Whether the field is a list of items, each counted by itself.")
     window: str
-    step: str = Field(description="From the start of one window to the next.")
+    step: str = Field(description="From one release to the next: of totals from pane to pane.")
+    when: str = Field(description="Of which time something is released, and how often, in words.")
     unit: str = Field(description="What is counted, noised and paid for by itself: window, or pane.")
     hops: str = Field(description="What it means that windows overlap or are made of panes. Empty: they are not.")
     modes: list[ModeDescription] = Field(description="What they cost and how large their noise is, made in each way.")
@@ -172,7 +173,8 @@ def _view(view: ViewPlan) -> ViewDescription:
         item_field=view.item_field,
         has_lists=view.has_lists,
         window=format_duration(window.released.length_ms),
-        step=format_duration(window.released.grid.length_ms),
+        step=format_duration(window.told.length_ms),
+        when=when_words(view),
         unit=unit(view),
         hops=hops_words(view),
         modes=modes(view),
@@ -199,8 +201,8 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
         name=level.name,
         epsilon=Amount.up(level.epsilon),
         noise_scale=Amount.up(Fraction(view.kind.sensitivity * level.epsilon.denominator, level.epsilon.numerator)),
-        expected_error=decimal_up(level.error_of(view.window.panes), DISPLAY_DIGITS),
-        noise_interval_95=level.interval_of(view.window.panes),
+        expected_error=decimal_up(level.error_of(view.window.summands), DISPLAY_DIGITS),
+        noise_interval_95=level.interval_of(view.window.summands),
         cost=Price.spent(cost),
         windows_afforded=view.ledger.budget.fits(cost),
         audiences=[name for name, start in view.audiences.items() if start == index],
@@ -208,7 +210,8 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
 
 
 def _protection(view: ViewPlan) -> str:
-    counts = _many(view.kind.sensitivity, "published count", "published counts")
+    what = "published count" if view.window.running is None else "noised count"
+    counts = _many(view.kind.sensitivity, what, f"{what}s")
     values = _many(view.items_per_user, "distinct value", "distinct values")
     return (
         f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from pydantic import BaseModel, Field
 
@@ -11,8 +10,9 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.models import Price
 from stream_dp.windows.durations import format_duration
+from stream_dp.windows.shape import Shape
 
-DAY_MS = 86_400_000
+DAY_SECONDS = 86_400
 DISPLAY_DIGITS = 3
 
 
@@ -31,6 +31,14 @@ def unit(view: ViewPlan) -> str:
     return "window" if view.window.made_of_panes is None else "pane"
 
 
+def when_words(view: ViewPlan) -> str:
+    """Of which time something is released, and how often."""
+    length, step = format_duration(view.window.released.length_ms), format_duration(view.window.told.length_ms)
+    if view.window.running is not None:
+        return f"since the start of each {length}, told every {step}"
+    return f"every {length}" if step == length else f"of the last {length} every {step}"
+
+
 def hops_words(view: ViewPlan) -> str:
     """What it means that the windows of a view overlap or are made of panes; nothing where they do neither."""
     window = view.window
@@ -42,6 +50,13 @@ def hops_words(view: ViewPlan) -> str:
             "is counted, bounded, noised and paid for once, whatever windows it is in, so size and step cost nothing "
             "and may change. A user counts in each pane anew: a count of a window is how many users had the key in the "
             f"first pane, and how many in the second, and so on, with the noise of {window.panes} counts."
+        )
+    if window.running is not None:
+        pane = format_duration(window.shape.length_ms)
+        return (
+            f"At the end of every {pane} the total since the window of {size} began is told. A user counts once in the "
+            f"whole window, and that is paid for once, with its first {pane}; what follows costs nothing. The error "
+            f"and the interval of a level are those of a total of {window.summands} blocks, the most there are."
         )
     if window.shape.at_once == 1:
         return ""
@@ -59,18 +74,18 @@ def modes(view: ViewPlan) -> list[ModeDescription]:
 
 
 def _modes(view: ViewPlan) -> Iterator[ModeDescription]:
-    released, by_panes = view.window.released, view.window.made_of_panes is not None
-    step = released.grid.length_ms
-    pane = view.window.shape.length_ms if by_panes else step
-    if not by_panes and (view.window.shape.at_once == 1 or view.kind.undivided):
-        return
-    yield _mode(view, "panes", pane, released.length_ms // pane, configured=by_panes)
-    if released.length_ms % step == 0:
-        yield _mode(view, "direct", step, 1, configured=not by_panes)
+    shape, paned = view.window.shape, view.window.made_of_panes
+    if paned is not None:
+        yield _mode(view, "panes", shape, paned.count, configured=True)
+        if paned.direct is not None:
+            yield _mode(view, "direct", paned.direct, 1, configured=False)
+    elif shape.at_once > 1 and not view.kind.undivided:
+        yield _mode(view, "panes", shape.grid, shape.at_once, configured=False)
+        yield _mode(view, "direct", shape, 1, configured=True)
 
 
-def _mode(view: ViewPlan, mode: str, charged_ms: int, panes: int, *, configured: bool) -> ModeDescription:
-    number = Fraction(DAY_MS, charged_ms)
+def _mode(view: ViewPlan, mode: str, charged: Shape, panes: int, *, configured: bool) -> ModeDescription:
+    number = charged.per_second * DAY_SECONDS
     return ModeDescription(
         mode=mode,
         configured=configured,

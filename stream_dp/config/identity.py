@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from stream_dp.config.plan import FINGERPRINT_BYTES, ViewPlan, WindowPlan
+from stream_dp.config.plan import FINGERPRINT_BYTES, ViewPlan
+from stream_dp.config.window_plan import WindowPlan
 from stream_dp.windows.shape import Hopping
 
 

@@ -25,8 +25,9 @@ from stream_dp.config.models import (
     ViewConfig,
     WindowConfig,
 )
-from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan, WindowPlan
+from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan
 from stream_dp.config.shapes import pane_faults, running_of, shape_of, windows_of_panes
+from stream_dp.config.window_plan import WindowPlan
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis

@@ -11,7 +11,7 @@ from stream_dp.kinds.base import KindPlan
 from stream_dp.kinds.registry import KINDS
 from stream_dp.windows.blocks import Running
 from stream_dp.windows.durations import format_duration, format_time
-from stream_dp.windows.shape import Hopping, Shape, Tiling
+from stream_dp.windows.shape import Hopping, Paned, Shape, Tiling
 
 MOST_AT_ONCE = 1000
 """Windows of a view that an event is in."""
@@ -31,12 +31,12 @@ def shape_of(window: WindowConfig) -> Shape:
     return Hopping(window.size, window.step, origin)
 
 
-def windows_of_panes(window: WindowConfig) -> Hopping | None:
+def windows_of_panes(window: WindowConfig) -> Paned | None:
     """How windows that are made of panes cut the time; None where there are none, or a pane is a window."""
     step = window.step or window.size
     if window.pane is None or window.pane == window.size == step:
         return None
-    return Hopping(window.size, step, (window.start or 0) - window.size)
+    return Paned(Tiling(window.pane, window.start or 0), window.size, step)
 
 
 def running_of(window: WindowConfig) -> Running:

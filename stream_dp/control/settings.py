@@ -24,6 +24,7 @@ from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.planning import build_plan
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.windows.paths import clash
 from stream_dp.windows.views import state_name
 
 SETTINGS = b"settings/"
@@ -272,6 +273,18 @@ def _check_sources(questions: Mapping[str, Sequence[ViewPlan]]) -> None:
                         f"sources.{source.name}",
                         f"it was topic {topics[source.name]}, and what is counted of that is kept under its name; give "
                         "a source with another topic a name of its own",
+                    )
+                ]
+            )
+    for name in topics:
+        on_it = [one for asked in questions.values() for one in asked if one.source.name == name]
+        if both := clash((one.item_field, one.has_lists) for one in on_it):
+            raise ConfigError(
+                [
+                    Fault(
+                        f"sources.{name}",
+                        f"no event can have both of the fields {both[0]!r} and {both[1]!r}, and windows "
+                        "of all settings are read from it; read the other field from a source of another topic and name",
                     )
                 ]
             )

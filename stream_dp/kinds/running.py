@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.base import Explanation, Kind, ViewBasis
 from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedIn, placed
@@ -22,7 +23,9 @@ from stream_dp.kinds.lists import ListField
 from stream_dp.kinds.noise import noise_levels
 from stream_dp.kinds.settings import Section
 from stream_dp.records.models import ItemCount, Release
-from stream_dp.windows.blocks import height
+from stream_dp.windows.blocks import height, most_blocks
+
+DISPLAY_DIGITS = 3
 
 
 class RunningSettings(Section):
@@ -61,6 +64,9 @@ class RunningDetails(ListDetails):
     panes: int = Field(description="Panes of a window; a total is published at the end of each.")
     height: int = Field(description="Of how many noisy blocks of panes a count of one user is part, at most.")
     most_blocks: int = Field(description="The most blocks that a total is the sum of: each brings noise of its own.")
+    expected_errors: dict[str, list[str]] = Field(
+        description="By level: mean absolute noise of a total of one block, of two, ..., rounded up."
+    )
 
 
 @dataclass(frozen=True)
@@ -83,20 +89,25 @@ class RunningPlan(CataloguePlan):
     def explain(self, keys_at_worst: str) -> Explanation:
         """The list, and what the panes have to do with the noise."""
         blocks, most = height(self.panes), most_blocks(self.panes)
+        errors = {
+            level.name: [decimal_up(level.error_of(number), DISPLAY_DIGITS) for number in range(1, most + 1)]
+            for level in self.levels
+        }
         return Explanation(
-            shows="how often every listed value was counted since the window began, at the end of every pane",
+            shows="a running total for every listed value",
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing. {LEFT_OUT} A window has "
             f"{self.panes} panes and is paid for once, with its first: all of them together cost what a level says. A "
-            f"value of a user is part of up to {blocks} noisy blocks of panes, so the noise of one is scaled to "
-            f"{blocks} times the values of a user; a total is the sum of up to {most} blocks.",
-            columns={},
-            details=RunningDetails(**self.list_details.model_dump(), panes=self.panes, height=blocks, most_blocks=most),
+            f"value of a user is part of up to {blocks} noisy blocks of panes, so noise is scaled to {blocks} times "
+            f"what it would be for one; a total is the sum of up to {most} blocks.",
+            columns={"error with\n1 block": [each[0] for each in errors.values()]},
+            details=RunningDetails(
+                **self.list_details.model_dump(),
+                panes=self.panes,
+                height=blocks,
+                most_blocks=most,
+                expected_errors=errors,
+            ),
         )
-
-
-def most_blocks(panes: int) -> int:
-    """The most blocks that a total of a window of so many panes is the sum of."""
-    return max((panes + 1).bit_length() - 1, panes.bit_count())
 
 
 def plan_running(settings: RunningSettings, basis: ViewBasis) -> RunningPlan:

@@ -36,9 +36,10 @@ class Shown(NamedTuple):
     @classmethod
     def of(cls, view: ViewPlan, audience: str, record: Outline) -> Self:
         """The one that a record is, by its outline."""
-        length, window = view.window.shape.length_ms, record.window
-        panes = (window.end_ms - window.start_ms) // length if view.window.running is None else 1
-        return cls(audience, window.end_ms - length, record.revision, record.type == "refusal", panes)
+        tiling, window = view.window.shape.tilings[0], record.window
+        last, panes = tiling.next(window.end_ms, -1), tiling.begun(window.start_ms, window.end_ms)
+        alone = view.window.running is not None  # its other panes were told of by themselves
+        return cls(audience, last, record.revision, record.type == "refusal", 1 if alone else panes)
 
 
 Published = Mapping[str, Collection[Shown]]

@@ -88,7 +88,8 @@ class Sums:
             ledger: that ledger, behind it.
             rows: the partition's table, with the panes before it.
         """
-        count = self._ends(view, last.start_ms)
+        windows = view.window.made_of_panes
+        count = 0 if windows is None else len(windows.of_window(last.start_ms))
         panes = [*self._before(view, last.start_ms, count, rows), last]
         reason = self._refusal(panes)
         last.row.sum = PaneSum(count if len(panes) == count else 0, refused=reason is not None)
@@ -146,15 +147,6 @@ class Sums:
         return self._refused(
             window, audience, asked, given.revision + 1, window.counts_beyond(audience, asked), "budget"
         )
-
-    @staticmethod
-    def _ends(view: ViewPlan, start_ms: int) -> int:
-        """Of how many panes the window is that ends with one; 0 if none ends there."""
-        shape, windows = view.window.shape, view.window.made_of_panes
-        if windows is None:
-            return 0
-        first = shape.end(start_ms) - windows.length_ms
-        return view.window.panes if windows.start_of(first) == first else 0
 
     @staticmethod
     def _before(view: ViewPlan, start_ms: int, panes: int, rows: Rows) -> list[Pane]:

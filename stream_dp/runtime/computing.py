@@ -20,7 +20,7 @@ from stream_dp.runtime.topics import Topics
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.keys import bucket_of, encode
 from stream_dp.windows.merge_rows import Partial
-from stream_dp.windows.shape import Hopping
+from stream_dp.windows.shape import Paned
 
 SHARE = 2
 """Of the offset a window may take one part in so many; the rest is for the way between the topics, and other views."""
@@ -98,8 +98,8 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
     """
     kind, others = view.kind, (f"{number:012d}" for number in count())
     if view.window.made_of_panes is not None:  # a window for every pane; adding the others up is little beside that
-        one = view.window.shape.length_ms
-        window = replace(view.window, made_of_panes=Hopping(one, one, view.window.shape.origin_ms))
+        one = view.window.made_of_panes.panes
+        window = replace(view.window, made_of_panes=Paned(one, one.length_ms, one.length_ms))
         plan = replace(plan, views={**plan.views, view.name: replace(view, window=window)})
     listed = () if kind.topics else kind.domain({}) or ()
     names = list(islice(chain(listed, others), keys))

@@ -142,8 +142,11 @@ class Factory:
 
 
 def unknown_before(view: ViewPlan, settled: Settled) -> int:
-    """The start of the first window that had not begun when it was accepted that counts of a view were lost."""
-    lost_ms, shape = settled.uncounted.get(view.view), view.window.shape
+    """The start of the first window that had not begun when it was accepted that counts of a view were lost.
+
+    With the counts it was lost who has counted, so of windows that are told of at every pane none goes on.
+    """
+    lost_ms, shape = settled.uncounted.get(view.view), view.window.whole
     return view.begins_ms if lost_ms is None else max(view.begins_ms, shape.next(shape.start_of(lost_ms)))
 
 

@@ -25,10 +25,10 @@ from stream_dp.runtime.application import App
 from stream_dp.runtime.balances import Balances
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import GaveWayError, PartitionLostError, Writer
+from stream_dp.runtime.fence import PartitionLostError, Writer
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.published import read_published
-from stream_dp.runtime.registry import SourceSchemas
+from stream_dp.runtime.registry import SourceSchemas, needed
 from stream_dp.runtime.tables import DurableTable, PartitionRows
 from stream_dp.runtime.telling import tell_withheld, telling
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of
@@ -50,7 +50,6 @@ async def _nothing_newer() -> None:
 
 
 PROGRESS_SECONDS = 5.0
-GIVE_WAY_SECONDS = 0.2
 
 T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
@@ -140,6 +139,9 @@ class Host:
     def adopt(self, plan: Plan, factory: Factory) -> None:
         """Go by another plan: steps that are under way end by the former one, and nothing else of it is left."""
         self.plan, self._factory = plan, factory
+        for topic, schemas in self._schemas.items():
+            if topic in self._sources:
+                schemas.go_by(needed(plan, self._sources[topic]))
         self.forget()
 
     def forget(self) -> None:
@@ -179,8 +181,7 @@ class Host:
     async def schemas(self, chunk: Chunk) -> Schemas:
         """How the values of a chunk of a source are read: none has to be asked for later, when it is counted.
 
-        A registry that does not answer is waited for; what stands behind the chunk waits with it. A rebalance or a stop
-        is not kept waiting, as both wait for agents to finish what they have at hand.
+        A registry that does not answer is waited for; what stands behind the chunk waits with it.
 
         Raises:
             GaveWayError: the partition is given away, or may have been; the chunk has to be read again.
@@ -189,19 +190,14 @@ class Host:
         if (schemas := self._schemas.get(chunk.topic)) is None:
             return {}
         in_parcels = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
-        records = events_in(chunk.records) if in_parcels else chunk.records
         table = self.tables[COUNTS]
         owner = table.owner(chunk.partition)
-        asking = asyncio.ensure_future(schemas.of(records))
-        try:
-            while not asking.done():
-                await asyncio.wait({asking}, timeout=GIVE_WAY_SECONDS)
-                given_away = not table.is_owner(chunk.partition, owner)
-                if not asking.done() and (given_away or self._app.rebalancing or self._app.should_stop):
-                    raise GaveWayError(f"it was waiting for {schemas.registry} when its partitions were given away")
-        finally:
-            asking.cancel()
-        return asking.result()
+
+        def gives_way() -> bool:
+            stays = table.is_owner(chunk.partition, owner)
+            return not stays or self._app.rebalancing or self._app.should_stop
+
+        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, gives_way)
 
     @property
     def waits_for(self) -> str:
@@ -234,11 +230,12 @@ class Host:
 
     async def rekeyer(self, topic: str, partition: int) -> Rekeyer:
         """The rekeyer of a source partition, loaded."""
-        key = (topic, partition)
-        if key not in self._rekeyers:
-            rekeyer, table = self._factory.rekeyer(topic, partition), self.tables[COUNTS]
+        key, table = (topic, partition), self.tables[COUNTS]
+        while key not in self._rekeyers:
+            rekeyer, times = self._factory.rekeyer(topic, partition), self._times_forgotten
             await self.carry_out(rekeyer.load(table.rows(partition)), table, partition)
-            self._rekeyers[key] = rekeyer
+            if times == self._times_forgotten:
+                self._rekeyers[key] = rekeyer
         return self._rekeyers[key]
 
     def has_loaded(self, partition: int) -> bool:

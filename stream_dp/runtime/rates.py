@@ -81,7 +81,7 @@ def _rate(views: Sequence[ViewPlan], took: dict[str, float], erasing_ms: float) 
     return Rate(
         ledgers=list(dict.fromkeys(view.ledger.name for view in views)),
         windows_a_second=windows,
-        records_a_second=sum(float(view.window.released.per_second) * len(view.audiences) for view in views),
+        records_a_second=sum(float(view.window.told.per_second) * len(view.audiences) for view in views),
         computing_ms=round(computing_ms, 2),
         erasing_ms=round(erasing_ms, 2),
         acknowledging_ms=acknowledging_ms,

@@ -23,10 +23,11 @@ from aiohttp import ClientConnectorCertificateError, ClientError, ClientSession,
 from yarl import URL
 
 from stream_dp.config.access import Registry
-from stream_dp.config.plan import Plan
+from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.errors import ConfigError, Fault, OutageError
 from stream_dp.runtime.cluster import open_secrets, read_secret, tls_context, warn_of_open
 from stream_dp.runtime.factory import event_format
+from stream_dp.runtime.fence import GaveWayError
 from stream_dp.runtime.outage import RETRY_SECONDS
 from stream_dp.runtime.topics import Topics, sources_of
 from stream_dp.windows.avro import headers, number_of
@@ -45,6 +46,7 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
 SAY_SECONDS = 60.0
+GIVE_WAY_SECONDS = 0.2
 """Between two lines of the log about a registry that is waited for."""
 SURE_SECONDS = 1.0
 """After so long a registry is asked again for what it says it does not have: its copies may be behind one another."""
@@ -208,6 +210,32 @@ class SourceSchemas:
         self._unknown: dict[bytes, float] = {}
         self._asking = asyncio.Lock()
 
+    def go_by(self, form: EventFormat) -> None:
+        """Read values for other needs from now on."""
+        if form != self._form:
+            self._form = form
+            self._known.clear()
+
+    async def asked(self, records: Sequence[Record], gives_way: Callable[[], bool]) -> Schemas:
+        """As `of`, but that a stop or a rebalance is not kept waiting: both wait for what agents have at hand.
+
+        Args:
+            records: the records.
+            gives_way: whether the partition that they are of is given away, or may be about to.
+
+        Raises:
+            GaveWayError: it was.
+        """
+        asking = asyncio.ensure_future(self.of(records))
+        try:
+            while not asking.done():
+                await asyncio.wait({asking}, timeout=GIVE_WAY_SECONDS)
+                if not asking.done() and gives_way():
+                    raise GaveWayError(f"it was waiting for {self.registry} when its partitions were given away")
+        finally:
+            asking.cancel()
+        return asking.result()
+
     async def of(self, records: Sequence[Record]) -> Schemas:
         """How the values of some records are read, as soon as the registry has said so.
 
@@ -280,7 +308,11 @@ async def open_registry(plan: Plan, *, patient: bool = True) -> AsyncIterator[Ma
         client = SchemaRegistry(registry, session, patient=patient)
         found: dict[str, SourceSchemas] = {}
         for topic, source in sources.items():
-            views = [view for view in plan.views.values() if view.source.topic == topic]
-            schemas = SourceSchemas(source.name, event_format(source, views), client)
+            schemas = SourceSchemas(source.name, needed(plan, source), client)
             found |= dict.fromkeys((topic, topics.counted(source)), schemas)
         yield found
+
+
+def needed(plan: Plan, source: SourcePlan) -> EventFormat:
+    """What is needed of the values of a source."""
+    return event_format(source, [view for view in plan.views.values() if view.source.topic == source.topic])

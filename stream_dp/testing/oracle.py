@@ -7,7 +7,7 @@ with the same keyed bits as the worker under test.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -16,10 +16,12 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
+from stream_dp.lossless.factorization import cover
 from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
 from stream_dp.windows.keys import bucket_of
+from stream_dp.windows.merging import summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +146,15 @@ def expected_records(
         period = view.ledger.periods.start_of(start)
         before = left.setdefault(period, view.ledger.budget * (view.share or 1))
         sealed[start] = None
-        if view.cost(finest) <= before:
+        pays, first = view.window.pays(start), view.window.charged(start).start_ms
+        if view.cost(finest) <= before if pays else sealed.get(first) is not None:
             noise = WindowNoise(view.noise_name(start), prf_key)
-            table = view.kind.seal(handed_on(view, counts), Sealing(noise, entropy, lists))
+            block = summed([counts, *(windows[pane] for pane in panes_before(view, start))])
+            table = view.kind.seal(handed_on(view, block), Sealing(noise, entropy, lists))
             sealed[start] = table, noise
-            left[period] = before - view.spent(table, finest)
+            left[period] = before - (view.spent(table, finest) if pays else Cost.ZERO)
             for audience, level in view.audiences.items():
-                told[period, audience] += view.spent(table, level)
+                told[period, audience] += view.spent(table, level) if pays else Cost.ZERO
         for audience in view.audiences:
             records[audience] += _released(view, start, sealed, audience, told[period, audience])
     return records
@@ -165,20 +169,24 @@ def _released(
 ) -> list[AnyRecord]:
     """The record of the window that is released with a window or pane, if one is."""
     level, ledger = view.audiences[audience], account(view.ledger, last)
-    starts, panes = [last], None
+    starts: Sequence[int] = [last]
+    panes = None
     if view.window.made_of_panes is not None:
-        starts, panes = panes_of(view, last), view.window.panes
+        starts, panes = view.window.made_of_panes.of_window(last), view.window.panes
+    elif view.window.running is not None:
+        starts = [start for _, start in blocks_of(view, last)]
     if not starts or not sealed.keys() >= set(starts):
         return []
     found = [one for start in starts if (one := sealed[start]) is not None]
+    named = last if panes is None else starts[0]
     if len(found) < len(starts):
-        asked = view.cost(view.start_level) * len(starts)
+        asked = view.cost(view.start_level) * (panes or 1)
         return [
             refusal_record(
                 view,
                 audience=audience,
                 level=level,
-                start_ms=starts[0],
+                start_ms=named,
                 revision=1,
                 asked=asked,
                 told=told,
@@ -186,7 +194,7 @@ def _released(
                 panes=panes,
             )
         ]
-    if panes is None:
+    if len(found) == 1 and panes is None:
         table, noise = found[0]
         (fields,) = view.kind.read(table, [level], noise)
     else:
@@ -197,10 +205,10 @@ def _released(
             view,
             audience=audience,
             level=level,
-            start_ms=starts[0],
+            start_ms=named,
             revision=1,
             fields=fields,
-            held=sum((view.spent(table, level) for table, _ in found), Cost.ZERO),
+            held=sum((view.spent(table, level) for table, _ in found[: panes or 1]), Cost.ZERO),
             told=told,
             ledger=ledger,
             panes=panes,
@@ -208,13 +216,22 @@ def _released(
     ]
 
 
-def panes_of(view: ViewPlan, last_ms: int) -> list[int]:
-    """The starts of the panes of the window that ends with one, oldest first; none where no window ends."""
-    released, pane = view.window.released, view.window.shape.length_ms
-    end = last_ms + pane
-    if (end - (view.window.first_ms or 0)) % released.grid.length_ms:
-        return []
-    return [*range(end - released.length_ms, end, pane)]
+def blocks_of(view: ViewPlan, last_ms: int) -> list[tuple[int, int]]:
+    """The blocks of panes that a total is the sum of, oldest first: the starts of the first and last pane of each."""
+    shape, first = view.window.shape, view.window.charged(last_ms).start_ms
+    panes = 1 + shape.begun(first, last_ms)
+    return [
+        (shape.next(first, begin), shape.next(first, end - 1))
+        for begin, end in cover(0, panes, 1 << panes.bit_length())
+    ]
+
+
+def panes_before(view: ViewPlan, start_ms: int) -> range:
+    """The other panes of the block that is sealed with one; none where windows have no panes."""
+    if view.window.running is None:
+        return range(0)
+    begin, _ = blocks_of(view, start_ms)[-1]
+    return view.window.shape.starts(begin, start_ms)
 
 
 def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:

@@ -30,6 +30,11 @@ def height(panes: int) -> int:
     return panes.bit_length()
 
 
+def most_blocks(panes: int) -> int:
+    """The most blocks that a total is the sum of in a window of so many panes: the most ones up to that number."""
+    return max((panes + 1).bit_length() - 1, panes.bit_count())
+
+
 def blocks_of(pane: int) -> Sequence[int]:
     """The last panes of the blocks that make up the panes 0, ..., `pane`, in their order."""
     return _ends(0, pane + 1)
@@ -74,6 +79,11 @@ class Running:
         """How many panes a window has."""
         return self.panes.begun(0, self.windows.length_ms)
 
+    @property
+    def most_blocks(self) -> int:
+        """The most blocks that a total of a window is the sum of."""
+        return most_blocks(self.count)
+
     def first(self, start_ms: int) -> int:
         """Start of the first pane of the window that a pane is in."""
         return self.windows.start_of(start_ms)
@@ -89,6 +99,10 @@ class Running:
     def inner(self, start_ms: int) -> Sequence[int]:
         """The same for what the block that ends with a pane has beside that pane."""
         return [*self._starts(start_ms, inner_blocks(self._number(start_ms)))]
+
+    def kept(self, retention_ms: int) -> int:
+        """How long after its end a pane is kept: the first of a window as long as the last, which goes on from it."""
+        return self.panes.next(retention_ms, self.count - 1)
 
     def is_needed_later(self, start_ms: int) -> bool:
         """Whether the block that ends with a pane is part of a longer one."""

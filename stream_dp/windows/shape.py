@@ -221,6 +221,48 @@ Shape = Tiling | Hopping
 
 
 @dataclass(frozen=True, slots=True)
+class Paned:
+    """Windows that are made of panes. One ends at every step, with a pane, and has the same number of panes each.
+
+    Attributes:
+        panes: how they cut the time.
+        length_ms: length of every window, a whole number of panes.
+        step_ms: from one end to the next, a whole number of panes.
+    """
+
+    panes: Tiling
+    length_ms: int
+    step_ms: int
+
+    @property
+    def windows(self) -> Hopping:
+        """How the windows cut the time; where their length is no multiple of the step, they are no tilings."""
+        return Hopping(self.length_ms, self.step_ms, self.panes.origin_ms - self.length_ms)
+
+    @property
+    def direct(self) -> Shape | None:
+        """The same windows, each by itself; None where the step does not divide their length."""
+        if self.length_ms % self.step_ms:
+            return None
+        return Tiling(self.length_ms) if self.length_ms == self.step_ms else Hopping(self.length_ms, self.step_ms)
+
+    @property
+    def count(self) -> int:
+        """Of how many panes a window is."""
+        return self.length_ms // self.panes.length_ms
+
+    def of_window(self, last_ms: int) -> Sequence[int]:
+        """The starts of the panes of the window that ends with a pane, oldest first; none where no window ends."""
+        first = self.panes.end(last_ms) - self.length_ms
+        ends = self.windows.start_of(first) == first
+        return self.panes.starts(first, self.panes.end(last_ms)) if ends else ()
+
+    def kept(self, retention_ms: int) -> int:
+        """How long after its end a pane is kept, for windows that are kept so long after theirs."""
+        return retention_ms + self.length_ms - self.panes.length_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """The windows of a shape that are whole in some period: no other is released, since no period could pay for it.
 

@@ -57,6 +57,7 @@ class Case:
         worst: what showing the keys of a window costs at worst.
         dependent: the fields of the kind's own that may depend on the data.
         lists: public lists that stand in topics.
+        window: what the kind adds to the window; one that is told of at every pane has one pane here.
     """
 
     settings: str
@@ -66,10 +67,11 @@ class Case:
     worst: Cost
     dependent: frozenset[str] = frozenset({"items"})
     lists: Mapping[str, KeyList] = field(default_factory=dict)
+    window: str = ""
 
     def text(self, budget: str = "400") -> str:
         """The configuration of a shop with this view alone."""
-        return SHOP.replace("BUDGET", budget) + self.settings
+        return SHOP.replace("BUDGET", budget).replace("{size: 1s", f"{{size: 1s{self.window}") + self.settings
 
     def plan(self, budget: str = "400") -> Plan:
         """Its plan."""
@@ -134,6 +136,17 @@ CASES = {
         ({}, {f"page {n}": 3 * n + 1 for n in range(30)}),
         _histogram_law,
         Cost(Fraction(0), DELTA),
+    ),
+    "running": Case(
+        """\
+    kind: running
+    catalogue: [home, cart, nobody, page 7]
+""",
+        {"home": 3, "cart": 7, "rare": 1},
+        ({}, {f"page {n}": 3 * n + 1 for n in range(30)}),
+        noised(3),
+        Cost.ZERO,
+        window=", pane: 1s",
     ),
     "subset": Case(
         """\

@@ -31,7 +31,8 @@ def visits(case: Case, start: int) -> list[Event | Watermark]:
 
 async def test_a_worker_releases_and_sharpens_what_the_oracle_expects(case: Case, launch: Launch) -> None:
     generous = ('delta: "1/100", period: 366d', 'delta: "1/5", period: 366d')
-    app = await launch(generous, ("    kind: histogram\n", ""), ('    delta: "1e-4"\n', case.settings))
+    window = ("window: {size: 1m", "window: {size: 1m" + case.window.replace("1s", "1m"))
+    app = await launch(generous, window, ("    kind: histogram\n", ""), ('    delta: "1e-4"\n', case.settings))
     for topic, listed in case.lists.items():
         await app.client.create([TopicSpec(topic, 2)])
         await app.client.publish([Outgoing(topic, len(key) % 2, key.encode(), b"1") for key in listed.keys])

@@ -277,14 +277,15 @@ class Desk:
             if not message.topic.startswith("shop.releases."):
                 continue
             (*_, view, audience), what = message.topic.split("."), outline(message.value or b"")
-            question = self.question(view, what.edition)
-            found.setdefault(question.name, []).append(Shown.of(question, audience, what))
+            if (question := self.question(view, what.edition)) is not None:
+                found.setdefault(question.name, []).append(Shown.of(question, audience, what))
         return found
 
-    def question(self, view: str, edition: int) -> ViewPlan:
-        """The question of a view that an edition of it asks."""
+    def question(self, view: str, edition: int) -> ViewPlan | None:
+        """The question of a view that an edition of it asks; None if there is no such view."""
         asked = [one for one in self.plan.views.values() if one.view == view]
-        return next((one for one in asked if edition in [held.number for held in one.editions]), asked[-1])
+        of = (one for one in asked if edition in [held.number for held in one.editions])
+        return next(of, asked[-1] if asked else None)
 
     def give(self, view: str, start: int, counts: Mapping[str, int], closed_ms: int = 0) -> None:
         """Put the exact counts of a window into the topic, and let the engine read them."""
@@ -461,6 +462,7 @@ class Auditor:
         assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
         self.revisions[place] = record.revision
         asked = self.desk.question(record.view, record.edition)
+        assert asked is not None
         assert self.asked.setdefault((record.view, record.window.start_ms), asked).name == asked.name
         reader = ledger_key(asked, record.window.start_ms), record.audience
         self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
@@ -487,7 +489,9 @@ class Auditor:
         if entry.type == "charge":
             same = (message.topic, message.key, 0)
             assert self.bytes_of.setdefault(same, message.value) == message.value, "an entry came with other bytes"
-        key = ledger_key(self.desk.question(entry.view, entry.edition), entry.window.start_ms)
+        asked = self.desk.question(entry.view, entry.edition)
+        assert asked is not None
+        key = ledger_key(asked, entry.window.start_ms)
         charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
         assert charged <= entry.asked.cost
         self.charges.setdefault(key, {})[message.key] = charged

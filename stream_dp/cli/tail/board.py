@@ -59,7 +59,9 @@ class Board:
         rows = max(FEWEST_ROWS, size.height - FRAME_ROWS - min(WINDOW_ROWS, len(windows)))
         head = Text.assemble((self._topic, "bold"), ("    Ctrl-C ends", "dim"))
         body = Text("nothing released of this window", "dim") if chosen is None else _body(chosen, rows)
-        title = f"{moment(start)} to {moment(self._view.window.released.end(start))}"
+        newer = None if chosen is None else chosen.release or chosen.refusal
+        end = self._view.window.released.end(start) if newer is None else newer.window.end_ms
+        title = f"{moment(start)} to {moment(end)}"
         panel = Panel(body, title=title, border_style=STYLE, padding=(0, 1))
         return Group(head, panel, _list(windows, start), _account(newest))
 
@@ -71,7 +73,8 @@ class Board:
 
 def record_line(record: AnyRecord) -> str:
     """A record in one line, for a pipe."""
-    head = f"{moment(record.window.start_ms)} revision {record.revision}"
+    until = "" if record.blocks is None else f" to {moment(record.window.end_ms)}"
+    head = f"{moment(record.window.start_ms)}{until} revision {record.revision}"
     told = f"told {price(record.told)} in the period"
     if isinstance(record, Refusal) and record.reason == "lost":
         return f"{head}: lost before it was released; {told}"

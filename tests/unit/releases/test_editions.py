@@ -94,7 +94,7 @@ def play(order: Sequence[Act], **options: object) -> Desk:
 
 def shown(desk: Desk) -> dict[tuple[str, str, int], tuple[int, str, tuple[ItemCount, ...], Price]]:
     """By view, audience and window what holds: edition, level, items and what the audience was told of it."""
-    found: dict[tuple[str, str, int], tuple[int, str, object, object]] = {}
+    found: dict[tuple[str, str, int], tuple[int, str, tuple[ItemCount, ...], Price]] = {}
     for view in ("pages", "tops"):
         for audience in ("partner", "public", "staff"):
             for record in desk.records(view, audience):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.accounting import Cost
+from stream_dp.records.history import History
 from stream_dp.records.models import Refusal, Release
+from stream_dp.releases import panes
 from stream_dp.releases.rows import WINDOW, read_ledgers
 from stream_dp.windows.keys import text, window_start
 from tests.support.machine import newest
@@ -180,6 +182,12 @@ def test_a_view_goes_on_with_windows_of_another_size_and_step_without_a_charge_o
     assert found(desk, "public") == {window: oracle.window(range(*window, 1000)) for window in expected}
     keys = {message.key for message in desk.published() if message.topic.endswith("public")}
     assert len(keys) == len(expected)
+    history = History()
+    for record in desk.records("pages", "public"):
+        assert history.take(record) is not None
+    assert {
+        start: said(seen.release) for start, seen in history.windows("pages", "public").items() if seen.release
+    } == {start: oracle.window(range(start, end, 1000)) for start, end in sorted(expected)}
     assert spent(desk) == desk.plan.views["pages"].cost(FINE) * 8
 
 
@@ -224,3 +232,27 @@ def test_state_that_was_lost_is_found_by_the_windows_of_panes_and_charged_at_wor
     desk.reader.restart()
     view, intact = desk.plan.views["pages"], max(0, left_over - 2)
     assert spent(desk) == view.cost(view.start_level) * intact + view.cost(FINE) * (8 - intact)
+
+
+def test_a_window_is_as_fine_as_its_coarsest_pane_until_a_grant_makes_that_finer() -> None:
+    """A clearance that is raised in the file holds for panes to come. The windows across get finer with the grant,
+    though their last pane has the level already."""
+    desk = audited(Desk(paned(3, 1), audit=False))
+    give_all(desk, SECONDS[:4])
+    desk.change(paned(3, 1, ("public: coarse", "public: fine")))
+    give_all(desk, SECONDS[4:])
+    view = desk.plan.views["pages"]
+    oracle = PaneOracle(view, {**dict.fromkeys(SECONDS[:4], COARSE), **dict.fromkeys(SECONDS[4:], FINE)}, COUNTED)
+    assert found(desk, "public") == {w: oracle.window(range(*w, 1000)) for w in windows(3, 1)}
+    assert oracle.window(range(3000, 6000, 1000))["level"] == "coarse"
+    desk.grant(1, "public", "fine")
+    oracle = PaneOracle(view, dict.fromkeys(SECONDS, FINE), COUNTED)
+    assert found(desk, "public") == {w: oracle.window(range(*w, 1000)) for w in windows(3, 1)}
+    assert spent(desk) == view.cost(FINE) * 8
+
+
+def test_what_is_remembered_of_panes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panes, "REMEMBERED", 5)
+    desk = play(Desk(AMPLE, audit=False))
+    assert newest(desk.published()) == newest(RUNS["ample"].published())
+    assert desk.machine.rows == RUNS["ample"].machine.rows

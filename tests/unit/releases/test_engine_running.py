@@ -7,12 +7,14 @@ from functools import partial
 
 import pytest
 
+from stream_dp.control.grants import Order
 from stream_dp.records.models import Release
+from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, read_ledgers
+from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, Given, read_ledgers
 from stream_dp.windows.keys import text, window_start
 from tests.support.machine import newest
-from tests.support.releasing import COARSE, FINE, MIDDLE, Desk
+from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, buckets_of
 from tests.support.running import (
     audited_totals,
     first_of,
@@ -150,6 +152,22 @@ def test_a_run_of_totals_that_is_cut_ends_with_the_rows_and_the_records_of_an_un
         assert newest(desk.published()) == newest(whole.published())
         assert desk.machine.unerased(BLOCK) == []
         assert newest_totals(desk, "partner") == newest_totals(whole, "partner")
+
+
+def test_a_pane_that_is_released_while_a_grant_waits_gets_as_fine_as_the_others_of_its_window() -> None:
+    """Releasing goes first, so the pane has the level that its window has, and the grant does not know of it."""
+    desk = audited_totals(Desk(AMPLE, audit=False))
+    give(desk, starts=STARTS[:2])
+    machine, engine = desk.machine, desk.made(ReleaseEngine)
+    buckets = buckets_of(desk.plan.views["pages"], 2000, COUNTS[2000])
+    machine.carry_out(engine.load(machine, now_ms=0))
+    machine.carry_out(engine.buckets([message.value for message in buckets], machine))
+    machine.carry_out(engine.order(Order(1, "public", "fine"), machine, now_ms=0))
+    while engine.waits:
+        machine.carry_out(engine.due(machine))
+    assert [desk.row("pages", start).given["public"] for start in STARTS[:3]] == [Given(2, FINE)] * 3
+    desk.reader.restart()
+    assert newest_totals(desk, "public") == expected(desk, dict.fromkeys(STARTS[:3], FINE))
 
 
 def test_a_window_that_the_ledger_cannot_pay_for_is_refused_at_every_pane() -> None:

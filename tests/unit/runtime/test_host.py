@@ -21,6 +21,7 @@ from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.coalescing import Batch
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import GaveWayError, PartitionLostError
+from stream_dp.runtime.registry import SourceSchemas
 from stream_dp.runtime.host import Chunk, Host
 from stream_dp.runtime.memory import LogRecord
 from stream_dp.runtime.memory_client import MemoryClient
@@ -100,10 +101,13 @@ async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_ask
     """A rebalance and a stop wait for what agents have at hand; a registry may be away for hours."""
     silent = asyncio.Event()
 
-    class Waiting:
-        registry = "the schema registry at http://r"
+    class Waiting(SourceSchemas):
+        registry: Any = "the schema registry at http://r"
 
-        async def of(self, _records: Any) -> dict[bytes, Any]:
+        def __init__(self) -> None:
+            """It asks nobody."""
+
+        async def of(self, records: Any) -> dict[bytes, Any]:
             await silent.wait()
             return {b"known": None}
 

@@ -96,7 +96,7 @@ VIEWS = (
     view("wall", max_ahead_ms=20),
     view("event", clock="event", length_ms=7, first_ms=-7, items_per_user=1),
     view("three", clock="event", length_ms=30, grace_ms=0, items_per_user=3, max_ahead_ms=20),
-    view("running", length_ms=5, bounds=Tiling(30), max_ahead_ms=30),
+    view("running", length_ms=20, bounds=Tiling(60), max_ahead_ms=30),
 )
 LINES = st.lists(
     st.one_of(
