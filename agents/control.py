@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.control.grants import encode_order
+from stream_dp.control.grants import encode_order, grant_key
 from stream_dp.runtime.host import Host
 from stream_dp.windows.effects import Increment
 
@@ -15,5 +15,5 @@ async def control(stream: Any, host: Host) -> None:
         for record in chunk.records:
             order = host.order(record)
             if order is not None:
-                await host.send(host.fan_out(order.audience.encode(), encode_order(order)))
+                await host.send(host.fan_out(grant_key(order.audience, order.id), encode_order(order)))
                 host.counters.add(Increment("grants", 1))

@@ -14,8 +14,8 @@ from stream_dp.version import __version__
 FAILED, WRONG_CONFIGURATION = 1, 2
 
 _COMMANDS = (
-    *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "tail", "ledger"),
-    *("status", "keys", "reset", "kafka", "reproduce"),
+    *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
+    *("ledger", "status", "keys", "reset", "kafka", "reproduce"),
 )
 
 
@@ -47,6 +47,7 @@ def cli() -> None:
     See how it runs:       stream-dp status app.yaml
     Change its settings:   stream-dp apply app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
+    See who was granted:   stream-dp grants app.yaml
     Change the key:        stream-dp keys rotate app.yaml
     Forget everything:     stream-dp reset app.yaml
 

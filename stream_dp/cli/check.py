@@ -16,14 +16,8 @@ from rich.text import Text
 
 from stream_dp.cli.command_line import hush_libraries
 from stream_dp.cli.sampled import sample_page, sampled
-from stream_dp.config.explanation import (
-    LedgerDescription,
-    PartDescription,
-    PlanDescription,
-    ViewDescription,
-    describe,
-    price_words,
-)
+from stream_dp.config.descriptions import LedgerDescription, PartDescription, PlanDescription, ViewDescription
+from stream_dp.config.explanation import describe, price_words
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
@@ -167,6 +161,8 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
         view.protection,
         view.explanation.keys,
         view.coalition,
+        *view.unlocks.values(),
+        *([view.sharpening] if view.sharpening else []),
         f"{computing}.",
     ]
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
@@ -261,7 +257,8 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
         "What is spent is kept under these words for the population, whatever ledger and views are called.",
         f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (but for delta).",
         *map(_part, ledger.parts),
-        f"At the clearances of the start the schedule asks for {price_words(ledger.asked)}: {verdict}.",
+        "At the clearances of the start, and what is unlocked later, the schedule asks for "
+        f"{price_words(ledger.asked)}: {verdict}.",
     ]
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2)))

@@ -15,71 +15,141 @@ from stream_dp.cli.held import held
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.changes import Change, changes_of
-from stream_dp.control.grants import Grant
-from stream_dp.errors import BrokerError
+from stream_dp.control.grants import Grant, Scope
+from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.grants import last_grant, write_grant
+from stream_dp.runtime.grants import known_grants, write_grant
 from stream_dp.runtime.topics import Topics
-from stream_dp.windows.durations import format_duration
+from stream_dp.runtime.worker import wall_clock_ms
+from stream_dp.windows.durations import format_duration, format_time, parse_time
 
 DIGITS = 6
+
+
+class Time(click.ParamType):
+    """A moment as RFC 3339 text."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, if it is one."""
+        try:
+            parse_time(str(value))
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+        return str(value)
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("audience")
 @click.option("--level", required=True, help="A level of the ladder of the views that the audience reads.")
+@click.option("--view", "views", multiple=True, help="Only this view; may be given several times. Without it: all.")
+@click.option(
+    "--windows",
+    type=click.Choice(["all", "retained", "future"]),
+    default="all",
+    show_default=True,
+    help="Which windows: those that were released before and are retained, those to come, or both.",
+)
+@click.option("--from", "start_from", type=Time(), help="Only windows that start at this time or later.")
+@click.option("--until", "start_until", type=Time(), help="Only windows that start before this time.")
+@click.option(
+    "--at",
+    type=Time(),
+    help='When it is carried out, as "2026-01-01T00:00:00Z". Without it: now. Until then `stream-dp grants` lists it, '
+    "and takes it back.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
-def grant(file: Path, audience: str, level: str, *, as_json: bool) -> None:
-    """Let an AUDIENCE of the application that FILE describes see a LEVEL from now on.
+def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
+    """Let an AUDIENCE of the application that FILE describes see a LEVEL, of the windows and views that you name.
 
     A finer level: every retained window is published again, sharper, and the ledger is charged what that tells beyond
-    the finest release that any audience has of the window. A coarser one holds for windows to come.
+    the finest release that any audience has of the window. A coarser one holds for windows to come: what was released
+    is not taken back. Of several grants for a window the newest decides; where there is none, the configuration does.
 
-    Exit codes: 0 written, 1 the broker or the application's topics are not there, 2 no such audience or level.
+    \b
+    stream-dp grant app.yaml partner --level detailed
+    stream-dp grant app.yaml partner --level detailed --view pages --windows retained
+    stream-dp grant app.yaml public --level standard --from 2026-01-01T00:00:00Z --until 2026-02-01T00:00:00Z
+    stream-dp grant app.yaml public --level coarse --windows future --at 2026-07-01T00:00:00Z
+
+    Exit codes: 0 written, 1 the broker or the application's topics are not there, 2 no such audience, view or level, a
+    time that is over, or a coarser level for windows that were released before.
     """
     hush_libraries()
     plan = held(load_plan(file))
-    wanted = Grant(audience=audience, level=level)
-    wanted.check(plan)
-    changes = asyncio.run(_written(plan, wanted))
+    order = Grant.model_validate(wanted)
+    order.check(plan)
+    now_ms = wall_clock_ms()
+    if order.at_ms is not None and order.at_ms <= now_ms:
+        raise ConfigError([Fault("at", f"{order.at} is over; leave --at out to have it carried out now")])
+    changes = asyncio.run(_written(plan, order, now_ms))
     if as_json:
-        topic = Topics.of(plan).control
-        body = {"audience": audience, "level": level, "topic": topic, "views": [asdict(change) for change in changes]}
-        click.echo(json.dumps(body))
+        body = order.model_dump(exclude={"type"}) | {"id": order.id, "topic": Topics.of(plan).control}
+        click.echo(json.dumps(body | {"changes": [asdict(change) for change in changes]}))
         return
     console = Console(highlight=False, markup=False)
-    console.print(f"{audience} may see level {level} from now on.")
+    when = "now" if order.at_ms is None else format_time(order.at_ms)
+    console.print(f"{order.audience} may see level {order.level} from {when} on{scope_words(order.scope)}.")
     for change in changes:
-        console.print(f"  {explained(change, plan.views[change.view])}", soft_wrap=not console.is_terminal)
+        console.print(
+            f"  {explained(change, plan.newest[change.view], order.scope)}", soft_wrap=not console.is_terminal
+        )
+    if order.at_ms is not None:
+        console.print("It waits for its time. Take it back:")
+        console.print("  " + command_line("grants", file, "--withdraw", order.id), soft_wrap=True)
     console.print("Watch it:")
     for change in changes:
-        console.print("  " + command_line("tail", file, change.view, audience), soft_wrap=True)
+        console.print("  " + command_line("tail", file, change.view, order.audience), soft_wrap=True)
 
 
-async def _written(plan: Plan, wanted: Grant) -> list[Change]:
+async def _written(plan: Plan, wanted: Grant, now_ms: int) -> list[Change]:
     async with connect(plan.broker) as client:
-        topic = Topics.of(plan).control
-        if await client.partitions(topic) is None:
-            raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
-        changes = changes_of(plan, wanted, await last_grant(plan, client, wanted.audience))
+        await control_topic(plan, client)
+        changes = changes_of(plan, wanted, await known_grants(plan, client), now_ms)
         await write_grant(plan, client, wanted)
     return changes
 
 
-def explained(change: Change, view: ViewPlan) -> str:
+async def control_topic(plan: Plan, client: Client) -> None:
+    """Refuse to go on where the application has none.
+
+    Raises:
+        BrokerError: it has none.
+    """
+    topic = Topics.of(plan).control
+    if await client.partitions(topic) is None:
+        raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
+
+
+def scope_words(scope: Scope) -> str:
+    """Which windows a grant is about, in words; nothing where it is all of them."""
+    words = "" if scope.windows == "all" else f", of {scope.windows} windows"
+    first = "" if scope.from_ms is None else f" from {format_time(scope.from_ms)} on"
+    until = "" if scope.until_ms is None else f" before {format_time(scope.until_ms)}"
+    return words or (f", of windows that start{first}{until}" if first or until else "")
+
+
+def explained(change: Change, view: ViewPlan, scope: Scope) -> str:
     """A change in words."""
     levels = {level.name: level for level in view.levels}
     before, after = levels[change.before], levels[change.after]
     if change.direction == "same":
-        return f"{change.view}: stays at {after.name}; only windows that have less are published again"
+        again = "" if scope.windows == "future" else "; only windows that have less are published again"
+        return f"{change.view}: stays at {after.name}{again}"
     steps = f"{change.view}: from {before.name} (±{before.noise_interval}) to {after.name} (±{after.noise_interval})"
     if change.direction == "coarser":
         return f"{steps} for windows to come; what was published stays"
     difference = decimal_up(after.epsilon - before.epsilon, DIGITS)
+    if scope.windows == "future":
+        return f"{steps} for windows to come; one costs ledger {view.ledger.name} epsilon {difference} more"
+    some = "" if scope == Scope(scope.views, scope.windows) else ", if they are among those,"
+    kept = format_duration(view.window.retention_ms)
     return (
-        f"{steps}; windows that ended up to {format_duration(view.window.retention_ms)} before the newest one are "
+        f"{steps}; windows that ended up to {kept} before the newest one{some} are "
         f"published again. Ledger {view.ledger.name} pays the difference to the finest release that anyone has of a "
         f"window: epsilon {difference} if that is {before.name}, nothing if it is {after.name}"
     )

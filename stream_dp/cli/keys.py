@@ -27,13 +27,13 @@ _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path
 def keys() -> None:
     """List and change the keys of the application that FILE describes.
 
-    The `key_file` of an application holds the secrets that the noise of coarser levels is derived from: who has them
-    and a coarse release reads the finest level. Every window is sealed with one of them, for ever; windows to come
-    with the newest. The first names the application on its cluster, for ever.
+    The `key_file` of an application holds secrets that the noise of coarser levels is derived from, each together with
+    a secret of the window's own, which workers store. Every window is sealed with one of them, for ever; windows to
+    come with the newest. The first names the application on its cluster, for ever.
 
     \b
     stream-dp keys app.yaml             ids, when they were made, which is in use; never a secret
-    stream-dp keys rotate app.yaml      add a key: a stolen one opens no window to come
+    stream-dp keys rotate app.yaml      add a key: a stolen one is no part of windows to come
     stream-dp keys retire app.yaml ID   delete the secret of a former one: its windows are never sharpened again
 
     Exit codes: 0 done, 1 not agreed to, 2 wrong usage, no key file, or one that cannot be read or changed.
@@ -59,7 +59,7 @@ def rotate(file: Path) -> None:
     """Add a key; workers that are started with it seal windows to come with it.
 
     Windows that were released stay under their own key, which the file keeps for as long as they can be sharpened.
-    Somebody who has that key and a coarse release of such a window still reads its finest level: a rotation protects
+    Somebody who has that key and what workers store of such a window can read every level of it: a rotation protects
     windows to come, no others.
     """
     path = load_plan(file).key_file

@@ -29,7 +29,7 @@ def covered(view: ViewPlan, count: int) -> int:
     """
     windows, periods = view.charged, view.ledger.periods
     first_ms = view.window.first_ms or 0
-    affords = view.ledger.budget.fits(view.cost(max(view.audiences.values())))
+    affords = view.ledger.budget.fits(view.cost(view.planned_level))
     in_first = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))
     each = windows.shape.whole_in(periods.length_ms)
     full, in_last = divmod(count - in_first, each)
@@ -56,7 +56,7 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         count = closed(view, now_ms) if view.name in begin else 0
         if not count:
             continue
-        cost = Price.spent(view.cost(max(view.audiences.values())) * count)
+        cost = Price.spent(view.cost(view.planned_level) * count)
         began = format_time(view.window.first_ms or 0)
         windows = "1 window is" if count == 1 else f"{count:,} windows are"
         windows += " over" if view.window.running is None else " under way or over"

@@ -12,6 +12,7 @@ from stream_dp.config.access import access_faults, registry_faults
 from stream_dp.config.loading import Sections, unknown
 from stream_dp.config.models import LevelConfig, SourceConfig, ViewConfig
 from stream_dp.config.shapes import window_faults
+from stream_dp.config.unlocks import unlock_faults
 from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
 from stream_dp.kinds.settings import check_topic
@@ -58,6 +59,7 @@ def cross_check(sections: Sections) -> list[Fault]:
     for name, view in sections.views.items():
         if view.ledger in sections.ledgers:
             faults += window_faults(join("views", name), view, sections.ledgers[view.ledger])
+        faults += unlock_faults(sections, join("views", name), view, readers(sections, view))
     return faults
 
 
@@ -271,7 +273,7 @@ def _clearances(sections: Sections, path: str, view: Mapping[str, Data]) -> Iter
     if not isinstance(ladder, str) or ladder not in sections.ladders:
         return
     levels = [level.level for level in sections.ladders[ladder]]
-    for audience, clearance in sections.audiences.items():
+    for audience, clearance in ((name, config.level) for name, config in sections.audiences.items()):
         reads = named is None or (isinstance(named, list) and audience in named)
         if reads and clearance not in levels:
             yield Fault(

@@ -7,125 +7,27 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 
-from pydantic import BaseModel, Field
-
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import PART_ENTRIES
-from stream_dp.config.hopping import ModeDescription, hops_words, modes, unit, when_words
+from stream_dp.config.descriptions import (
+    LedgerDescription,
+    LevelDescription,
+    PartDescription,
+    PlanDescription,
+    ShareDescription,
+    ViewDescription,
+)
+from stream_dp.config.hopping import hops_words, modes, unit, when_words
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
+from stream_dp.config.unlocks import sharpening_words, unlocked_words
 from stream_dp.exact.rationals import decimal_up, exact_text
-from stream_dp.kinds.base import Explanation
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.paths import path_of
 from stream_dp.windows.sizes import format_size
 
 DISPLAY_DIGITS = 3
-
-
-class LevelDescription(BaseModel):
-    """One level of a view."""
-
-    name: str
-    epsilon: Amount = Field(description="What the counts of one window or pane cost one user, over all their items.")
-    noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
-    expected_error: str = Field(description="Mean absolute noise of one count of a window, rounded up.")
-    noise_interval_95: int = Field(description="That noise lies in plus or minus this with 95 % at least.")
-    cost: Price = Field(description="What one window or pane costs one user at worst, the keys included.")
-    windows_afforded: int = Field(description="Windows or panes a period's budget pays for, if the view were alone.")
-    audiences: list[str] = Field(description="Who starts at this level.")
-
-
-class ViewDescription(BaseModel):
-    """One view."""
-
-    name: str
-    kind: str
-    topic: str
-    item_field: str = Field(description="A name, or a path that begins with $.")
-    has_lists: bool = Field(description="Whether the field is a list of items, each counted by itself.")
-    window: str
-    step: str = Field(description="From one release to the next: of totals from pane to pane.")
-    when: str = Field(description="Of which time something is released, and how often, in words.")
-    unit: str = Field(description="What is counted, noised and paid for by itself: window, or pane.")
-    hops: str = Field(description="What it means that windows overlap or are made of panes. Empty: they are not.")
-    modes: list[ModeDescription] = Field(description="What they cost and how large their noise is, made in each way.")
-    first_window: str | None = Field(description="Null: the first window is recorded when the worker first runs.")
-    grace: str
-    clock: str
-    retention: str
-    ledger: str
-    population: str
-    protection: str = Field(description="The neighbour relation in words.")
-    items_per_user: int
-    sensitivity: int = Field(description="How many published counts one user can move, each by one.")
-    levels: list[LevelDescription]
-    keys_at_worst: Price = Field(description="What showing the keys of one window costs at worst, whatever the level.")
-    explanation: Explanation = Field(description="What is peculiar to the kind.")
-    coalition: str = Field(description="What somebody learns who reads every audience's topic.")
-    fingerprint: str = Field(description="Changes whenever the view becomes another question for its state.")
-
-
-class PartDescription(BaseModel):
-    """A part of a ledger's budget: what it promises, and how far it reaches."""
-
-    name: str = Field(description="pure: what no other part takes; selection: draws; zcdp: the noise of counts.")
-    epsilon: Amount = Field(description="What the part adds to the promise's epsilon.")
-    delta: Amount = Field(description="What it adds to the promise's delta.")
-    unit: str = Field(description="What is counted in it: epsilon, squares (of epsilon) or rho.")
-    cap: Amount = Field(description="How much of that a period admits.")
-    asked: Amount = Field(description="How much of that all views ask for in one period, at worst.")
-    lasts: str = Field(description="How far into a period the part reaches, if the others did for ever.")
-    windows_afforded: dict[str, int] = Field(description="By view: windows the part pays for, if it were alone.")
-
-
-class ShareDescription(BaseModel):
-    """What one view asks of a ledger."""
-
-    view: str
-    level: str = Field(description="Finest starting clearance among its audiences.")
-    cost: Price = Field(description="Of one window at that level, at worst.")
-    share: str | None = Field(description="What part of the budget it may take. Null: of what others leave.")
-    kept: Price = Field(description="What no other view may take of a period's budget.")
-    windows_asked: int = Field(description="Windows that may fall into one period.")
-    windows_afforded: int = Field(description="Of these, how many are paid for by what is kept.")
-    lasts: str = Field(description="How far into a period that is.")
-
-
-class LedgerDescription(BaseModel):
-    """One ledger and the views that share it."""
-
-    name: str
-    population: str
-    budget: Price
-    period: str
-    parts: list[PartDescription] = Field(description="The parts of the budget; empty where it is one.")
-    asked: Price = Field(description="What all views ask for in one period, at the clearances of the start.")
-    affords_schedule: bool = Field(description="Whether every view has what it asks for.")
-    lasts: str = Field(description="How far into a period the budget reaches.")
-    odds: str = Field(description="Over a period, the odds that one user took part change by this factor at most.")
-    shares: list[ShareDescription]
-    fingerprint: str = Field(description="What was spent is kept under this; it changes with the population's wording.")
-
-
-class PlanDescription(BaseModel):
-    """A whole plan."""
-
-    name: str
-    id: str = Field(description="What it is on its cluster: its group, and the beginning of its topics' names.")
-    broker: str
-    access: str = Field(description="How one gets in: TLS, the login; nothing for plaintext without a login.")
-    partitions: int
-    slot: str = Field(description="Releases leave at multiples of this.")
-    offset: str = Field(description="How long after the close of its window a release leaves at the earliest.")
-    window_memory: str = Field(
-        description="What one open window of one partition takes of a worker's memory at most, about; with more users "
-        "and items it goes on on disk, more slowly and just as exactly."
-    )
-    views: list[ViewDescription]
-    ledgers: list[LedgerDescription]
-    warnings: list[str]
 
 
 def describe(plan: Plan) -> PlanDescription:
@@ -188,6 +90,8 @@ def _view(view: ViewPlan) -> ViewDescription:
         items_per_user=view.items_per_user,
         sensitivity=view.kind.sensitivity,
         levels=[_level(view, index) for index in range(len(view.levels))],
+        unlocks={name: unlocked_words(view, name) for name in view.unlocks},
+        sharpening=sharpening_words(view),
         keys_at_worst=keys,
         explanation=view.kind.explain(price_words(keys)),
         coalition=_coalition(view),
@@ -221,7 +125,7 @@ def _protection(view: ViewPlan) -> str:
 
 
 def _coalition(view: ViewPlan) -> str:
-    finest = view.start_level
+    finest = view.planned_level
     cost = alone(view, finest)
     top, most = view.levels[-1], alone(view, -1)
     grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
@@ -272,7 +176,7 @@ def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], whole: Cost) -> list[P
             windows_afforded={
                 view.name: min(getattr(ledger.budget, entry) // each for entry, each in used)
                 for view in views
-                if (used := [use for use in view.cost(view.start_level).entries() if use[0] in entries])
+                if (used := [use for use in view.cost(view.planned_level).entries() if use[0] in entries])
             },
         )
         for name, epsilon, delta, entries in rows
@@ -284,8 +188,8 @@ def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
     reach = lasts_ms(shares, length, view)
     return ShareDescription(
         view=view.name,
-        level=view.levels[view.start_level].name,
-        cost=Price.spent(view.cost(view.start_level)),
+        level=view.levels[view.planned_level].name,
+        cost=Price.spent(view.cost(view.planned_level)),
         share=None if view.share is None else exact_text(view.share),
         kept=Price.left(shares.kept[view.name]),
         windows_asked=view.charged.shape.whole_in(length),

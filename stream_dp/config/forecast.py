@@ -41,14 +41,14 @@ class Forecast:
 
 
 def present_level(view: ViewPlan, statement: Statement) -> int:
-    """The finest level that an audience's newest window has, or starts with."""
+    """The finest level that an audience's newest window has, starts with or is unlocked."""
     index = {level.name: at for at, level in enumerate(view.levels)}
 
     def of(audience: str) -> int:
         share = statement.shares.get((view.name, audience))
         return view.audiences[audience] if share is None else index.get(share.level, view.audiences[audience])
 
-    return max(map(of, view.audiences))
+    return max(view.planned_level, *map(of, view.audiences)) if view.unlocks else max(map(of, view.audiences))
 
 
 def forecast(

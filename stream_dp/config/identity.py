@@ -17,9 +17,9 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
     The id of its application is in: of two that have one key file and ask the same, each draws noise of its own.
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
-    clearances and audiences, grace, clock, how far ahead, idle time, retention, the ledger's name, its periods, its
-    budget, how that is parted and how it is shared. Which parts a ledger has decides how a window is charged, so it is
-    in. `view.fingerprint` itself is not looked at.
+    clearances, unlocks and audiences, what is done with what is left, grace, clock, how far ahead, idle time,
+    retention, the ledger's name, its periods, its budget, how that is parted and how it is shared. Which parts a ledger
+    has decides how a window is charged, so it is in. `view.fingerprint` itself is not looked at.
     """
     source, ledger = view.source, view.ledger
     identity = [

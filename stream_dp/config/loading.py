@@ -15,11 +15,13 @@ from stream_dp.config.models import (
     ENTRIES,
     MODELS,
     VIEW_MODELS,
+    AudienceConfig,
     Config,
     LedgerConfig,
     LevelConfig,
     SourceConfig,
     TopicsConfig,
+    UnlockConfig,
     ViewConfig,
 )
 from stream_dp.config.plan import application_id
@@ -78,7 +80,7 @@ class Sections:
     sources: dict[str, SourceConfig] = field(default_factory=dict)
     ledgers: dict[str, LedgerConfig] = field(default_factory=dict)
     ladders: dict[str, list[LevelConfig]] = field(default_factory=dict)
-    audiences: dict[str, str] = field(default_factory=dict)
+    audiences: dict[str, AudienceConfig] = field(default_factory=dict)
     views: dict[str, ViewConfig] = field(default_factory=dict)
     topics: TopicsConfig | None = None
     config: Config | None = None
@@ -253,6 +255,8 @@ def _shown(value: object) -> str:
 def _keys_beside(place: tuple[str | int, ...], error: ErrorDetails) -> list[str]:
     """The keys that may stand where an unknown one stands."""
     parent = place[:-1]
+    if "unlock" in parent[2:]:
+        return list(UnlockConfig.model_fields)
     if parent[:1] == ("views",) and len(parent) > 1:
         return list(_section(VIEW_MODELS[str(error["loc"][2])], parent[2:]).model_fields)
     if parent[:1] in {("broker",), ("registry",)}:

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, Field, PlainValidator, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, create_model
 from pydantic.fields import FieldInfo
 
 from stream_dp.config.access import (
@@ -52,6 +52,21 @@ def _share(value: Fraction) -> Fraction:
     if not 0 < value <= 1:
         raise ValueError('must be above 0 and at most 1: the part of the ledger that the view may take, as "1/2"')
     return value
+
+
+def _reserve(value: Fraction) -> Fraction:
+    if value >= 1:
+        raise ValueError('must be below 1: the part of a period\'s budget that is left alone, as "1/4"')
+    return value
+
+
+def _audience(value: object) -> object:
+    """A starting level alone is an audience without a schedule."""
+    if isinstance(value, str):
+        return {"level": check_name(value)}
+    if isinstance(value, dict | BaseModel):
+        return value
+    raise ValueError("must be the level it starts with, or `level` and `unlock`")
 
 
 def _slack(value: Fraction) -> Fraction:
@@ -223,6 +238,32 @@ class LevelConfig(Section):
     epsilon: Epsilon
 
 
+class UnlockConfig(Section):
+    """A level that is unlocked when a window is so old."""
+
+    level: Name
+    after: Lasting
+
+
+class AudienceConfig(Section):
+    """A group of readers: where it starts, and what it sees later."""
+
+    level: Name
+    unlock: Annotated[list[UnlockConfig], Field(default_factory=list)]
+
+
+Audience = Annotated[AudienceConfig, BeforeValidator(_audience)]
+
+
+class SharpenConfig(Section):
+    """What is done with what a ledger has left over."""
+
+    audience: str
+    level: Name
+    reserve: Annotated[Exact, AfterValidator(_reserve)] = Fraction(0)
+    every: Lasting
+
+
 class WindowConfig(Section):
     """A view's windows."""
 
@@ -249,6 +290,8 @@ class ViewConfig(Section):
     ladder: str
     share: Annotated[Exact, AfterValidator(_share)] | None = None
     audiences: Annotated[list[str], Field(min_length=1)] | None = None
+    unlock: Annotated[dict[str, list[UnlockConfig]], Field(default_factory=dict)]
+    sharpen: SharpenConfig | None = None
     retention: Duration = 30 * 86_400_000
     buckets: Annotated[int, Field(ge=1, le=4096)] = 16
     noise: Annotated[str, PlainValidator(_noise)] = RELEASED_NOISE
@@ -292,7 +335,7 @@ class Config(Section):
     sources: Annotated[dict[Name, SourceConfig], Named]
     ledgers: Annotated[dict[Name, LedgerConfig], Named]
     ladders: Annotated[dict[Name, Annotated[list[LevelConfig], Named]], Named]
-    audiences: Annotated[dict[Name, Name], Named]
+    audiences: Annotated[dict[Name, Audience], Named]
     views: Annotated[dict[Name, AnyViewConfig], Named]
 
 
@@ -317,6 +360,7 @@ MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     ("ledgers", "*", "parts", "selection"): PartConfig,
     ("ledgers", "*", "parts", "zcdp"): PartConfig,
     ("ladders", "*", "*"): LevelConfig,
+    ("audiences", "*"): AudienceConfig,
 }
 """Which model stands at a place of the file; `*` is any name or index. Views are in `VIEW_MODELS`."""
 
@@ -324,7 +368,7 @@ ENTRIES: dict[str, Any] = {
     "sources": SourceConfig,
     "ledgers": LedgerConfig,
     "ladders": Annotated[list[LevelConfig], Named],
-    "audiences": Name,
+    "audiences": Audience,
     "views": AnyViewConfig,
 }
 """What an entry of each section is."""

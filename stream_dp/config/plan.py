@@ -123,6 +123,36 @@ class LedgerPlan:
 
 
 @dataclass(frozen=True)
+class Unlock:
+    """A level that an audience sees of a window from some age on.
+
+    Attributes:
+        level: its index.
+        after_ms: how long after the end of the window.
+    """
+
+    level: int
+    after_ms: int
+
+
+@dataclass(frozen=True)
+class SharpenPlan:
+    """That what a ledger has left over is spent on sharper releases of a view (`releases.leftover`).
+
+    Attributes:
+        audience: who sees them.
+        level: index of the level.
+        reserve: the part of the ledger's budget that is left alone.
+        every_ms: it is done at multiples of this.
+    """
+
+    audience: str
+    level: int
+    reserve: Fraction
+    every_ms: int
+
+
+@dataclass(frozen=True)
 class Edition:
     """Settings of a view, by their number, and from which window on they hold.
 
@@ -160,6 +190,8 @@ class ViewPlan:
         has_lists: whether the field is a list of items, each a contribution of its own.
         editions: those that ask this question, in the order in which they were decided; none in the plan of a file.
         until_ms: start of the first window that is not made any more; None: there is no such window.
+        unlocks: by audience, the levels that it sees later, in the order of their times; both rise.
+        sharpen: what is done with what the ledger has left over; None: nothing.
     """
 
     name: str
@@ -176,6 +208,8 @@ class ViewPlan:
     has_lists: bool = False
     editions: tuple[Edition, ...] = ()
     until_ms: int | None = None
+    unlocks: Mapping[str, tuple[Unlock, ...]] = field(default_factory=dict)
+    sharpen: SharpenPlan | None = None
 
     @property
     def item_path(self) -> str:
@@ -237,6 +271,11 @@ class ViewPlan:
     def start_level(self) -> int:
         """The finest level that an audience starts with."""
         return max(self.audiences.values())
+
+    @property
+    def planned_level(self) -> int:
+        """The finest level that an audience starts with or is unlocked: what the schedule makes a window cost."""
+        return max([self.start_level, *(steps[-1].level for steps in self.unlocks.values() if steps)])
 
     @property
     def levels(self) -> tuple[NoiseLevel, ...]:

@@ -27,6 +27,7 @@ from stream_dp.config.models import (
 )
 from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan
 from stream_dp.config.shapes import pane_faults, running_of, shape_of, windows_of_panes
+from stream_dp.config.unlocks import planned_sharpening, planned_unlocks, unlock_faults
 from stream_dp.config.window_plan import WindowPlan
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
@@ -128,9 +129,11 @@ def _planned(
         return None
     index = {level.level: position for position, level in enumerate(ladder)}
     names = readers(sections, view)
-    if any(sections.audiences.get(audience) not in index for audience in names):
+    if any(name not in sections.audiences or sections.audiences[name].level not in index for name in names):
         return None
-    audiences = {audience: index[sections.audiences[audience]] for audience in names}
+    if any(unlock_faults(sections, name, view, names)):
+        return None
+    audiences = {audience: index[sections.audiences[audience].level] for audience in names}
     planned = plan_view(
         name,
         view,
@@ -140,6 +143,9 @@ def _planned(
         ladder=ladder,
         audiences=audiences,
         folder=folder,
+    )
+    planned = replace(
+        planned, unlocks=planned_unlocks(sections, view, names), sharpen=planned_sharpening(sections, view)
     )
     _check_affordable(planned, given_shares(sections, view.ledger))
     return planned
@@ -274,8 +280,8 @@ def _listed(cost: Cost) -> str:
 
 def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
     """The ledger must pay for at least one window at the clearances of the start, out of what the view may take."""
-    cost, budget = view.cost(view.start_level), view.ledger.budget
-    level = view.levels[view.start_level].name
+    cost, budget = view.cost(view.planned_level), view.ledger.budget
+    level = view.levels[view.planned_level].name
     one = f"one costs {_listed(cost)} at level {level!r}, and"
     if not cost <= budget:
         raise ConfigError(

@@ -93,8 +93,8 @@ class Shares:
 
 
 def asked(view: ViewPlan, period_ms: int, time_ms: int | None = None) -> Cost:
-    """What the windows of a view cost at worst that begin before a time of a period, at the clearances of the start."""
-    return view.cost(view.start_level) * view.charged.shape.whole_in(period_ms, time_ms)
+    """What the windows of a view cost at worst that begin before a time of a period, as their schedule ends."""
+    return view.cost(view.planned_level) * view.charged.shape.whole_in(period_ms, time_ms)
 
 
 def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
@@ -108,7 +108,7 @@ def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequ
         views: the views.
         only: names of the entries of the budget that count.
     """
-    costs = [(view.cost(view.start_level), view.charged.shape) for view in views]
+    costs = [(view.cost(view.planned_level), view.charged.shape) for view in views]
 
     def fits(time_ms: int) -> bool:
         whole = sum((cost * shape.whole_in(period_ms, time_ms) for cost, shape in costs), Cost.ZERO)

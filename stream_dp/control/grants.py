@@ -1,30 +1,67 @@
-"""Grants: as operators write them to the control topic, and as the partitions read them."""
+"""Grants: as operators write them to the control topic, and as the partitions read them.
+
+A grant lets an audience see a level: of some views or of all, of the windows of a scope, from now on or from a time on.
+What an audience may see of a window of a view is decided by the newest grant that was carried out and whose scope has
+that window; where there is none, by the configuration. The newest is the one with the latest time, of several with one
+time the one that was written last.
+
+A record's key names the audience and the scope, so compaction takes away a grant only for a later one of the very same
+scope and time, which decides wherever the former would have.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from hashlib import blake2b
+from typing import Annotated, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from stream_dp.config.plan import Plan
+from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.windows.durations import parse_time
 
 GRANT = b"grant/"
 _OFFSET_BITS = 48
+_ID_BYTES = 6
+
+Windows = Literal["all", "retained", "future"]
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A checked grant: an audience may see this level from now on.
+class Scope(msgspec.Struct, array_like=True, frozen=True):
+    """Which windows of which views a grant is about."""
 
-    `number` rises from grant to grant, also where the control topic was deleted and made again in between.
-    """
+    views: tuple[str, ...] = ()
+    """Their names, in order; none: all that the audience reads."""
+    windows: Windows = "all"
+    """`retained`: those whose turn was over when the grant was carried out; `future`: the others."""
+    from_ms: int | None = None
+    """Start of the first window; None: from the beginning."""
+    until_ms: int | None = None
+    """The windows that are in it start before this; None: for ever."""
+
+
+class Order(msgspec.Struct, array_like=True, frozen=True):
+    """A checked grant: an audience may see this level. Or, without a level, a grant that is withdrawn."""
 
     number: int
+    """Rises from record to record, also where the control topic was deleted and made again in between."""
     audience: str
-    level: str
+    level: str | None
+    scope: Scope = Scope()
+    at_ms: int | None = None
+    """The time that it waits for; None: it is carried out at once."""
+    given_ms: int = 0
+    """When it was written, by the clock of who wrote it."""
+    id: str = ""
+    """Names the grant (`grant_id`)."""
+
+    @property
+    def time_ms(self) -> int:
+        """When it is, or was, carried out."""
+        return self.given_ms if self.at_ms is None else self.at_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +78,106 @@ class UnknownGrant:
         return f"control record {self.offset} is not a grant that this configuration knows; it is passed over"
 
 
+def _time(value: str) -> str:
+    parse_time(value)
+    return value
+
+
+Time = Annotated[str, AfterValidator(_time)]
+
+
 class Grant(BaseModel):
-    """A control message: an audience may see a level from now on; its retained windows are sharpened to it."""
+    """A control message: an audience may see a level; its retained windows in the scope are sharpened to it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["grant"] = "grant"
     audience: str = Field(description="The audience, as the configuration names it.")
     level: str = Field(description="The name of the level.")
+    views: tuple[str, ...] = Field((), description="Names of views; empty: all that the audience reads.")
+    windows: Windows = Field("all", description="all; retained: those released before; future: those to come.")
+    start_from: Time | None = Field(None, description="Only windows that start at this time or later.")
+    start_until: Time | None = Field(None, description="Only windows that start before this time.")
+    at: Time | None = Field(None, description="When it is carried out; null: at once.")
+
+    @property
+    def scope(self) -> Scope:
+        """What it is about."""
+        return Scope(tuple(sorted(set(self.views))), self.windows, _ms(self.start_from), _ms(self.start_until))
+
+    @property
+    def at_ms(self) -> int | None:
+        """The time that it waits for, None if it is carried out at once."""
+        return _ms(self.at)
+
+    @property
+    def id(self) -> str:
+        """Names it, by its audience, its scope and its time."""
+        return grant_id(self.audience, self.scope, self.at_ms)
 
     def key(self) -> bytes:
-        """The record's key: of an audience's grants the last one stays."""
-        return GRANT + self.audience.encode()
+        """The record's key: of the grants of an audience with one scope and time the last one stays."""
+        return grant_key(self.audience, self.id)
 
     def check(self, plan: Plan) -> None:
         """Refuse a grant that means nothing to the plan.
 
         Raises:
-            ConfigError: there is no such audience, or none of its views has such a level.
+            ConfigError: there is no such audience or view, none of its views has such a level, or no window can be in
+                its scope.
         """
         if self.audience not in plan.audiences:
             raise ConfigError([Fault("audience", f"no audience {self.audience!r}; there are {_list(plan.audiences)}")])
-        levels = [
-            level.name for view in plan.views.values() if self.audience in view.audiences for level in view.levels
+        read = [name for name, view in plan.newest.items() if self.audience in view.audiences]
+        faults = [
+            Fault("view", f"{self.audience} reads no view {name!r}; it reads {_list(read)}")
+            for name in self.views
+            if name not in read
         ]
-        if self.level not in levels:
-            raise ConfigError(
-                [Fault("level", f"no view of {self.audience} has a level {self.level!r}; there are {_list(levels)}")]
-            )
+        levels = [level.name for view in self.concerned(plan) for level in view.levels]
+        if levels and self.level not in levels:
+            whose = f"no view of {self.audience}" if not self.views else f"none of {_list(self.views)}"
+            faults.append(Fault("level", f"{whose} has a level {self.level!r}; there are {_list(levels)}"))
+        if self.windows != "all" and (self.start_from or self.start_until):
+            faults.append(Fault("windows", f"{self.windows} windows, or those between two starts: give one of the two"))
+        first, until = _ms(self.start_from), _ms(self.start_until)
+        if first is not None and until is not None and until <= first:
+            faults.append(Fault("until", "must be after the start of the first window"))
+        if faults:
+            raise ConfigError(faults)
+
+    def concerned(self, plan: Plan) -> list[ViewPlan]:
+        """The views that it names, or all that its audience reads."""
+        views = [view for view in plan.newest.values() if self.audience in view.audiences]
+        return [view for view in views if not self.views or view.view in self.views]
+
+
+class Withdrawal(BaseModel):
+    """A control message: the grant under this key, if it still waits for its time, is not carried out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["withdrawal"] = "withdrawal"
+
+
+def grant_id(audience: str, scope: Scope, at_ms: int | None) -> str:
+    """What names a grant: another one with this id has the same audience, scope and time."""
+    text = msgspec.msgpack.encode((audience, scope, at_ms))
+    return blake2b(text, digest_size=_ID_BYTES, person=b"stream-dp grant").hexdigest()
+
+
+def grant_key(audience: str, name: str) -> bytes:
+    """The key of a grant's record.
+
+    Args:
+        audience: its audience.
+        name: its id.
+    """
+    return GRANT + f"{audience}/{name}".encode()
 
 
 def check_grant(
-    key: bytes | None, value: bytes | None, offset: int, plan: Plan, life: int = 1
+    key: bytes | None, value: bytes | None, offset: int, plan: Plan, life: int = 1, given_ms: int = 0
 ) -> Order | UnknownGrant | None:
     """What a control record comes to.
 
@@ -82,23 +187,37 @@ def check_grant(
         offset: its offset.
         plan: the application.
         life: which life of the control topic it is, the first being 1; with the offset it numbers the order.
+        given_ms: when it was written.
 
     Returns:
         The order that it gives, or why it gives none; None for a tombstone and for what is about something else.
     """
     if key is None or value is None or not key.startswith(GRANT):
         return None
+    number = (life - 1 << _OFFSET_BITS) + offset
     try:
+        if withdrawn := _withdrawn(key, value):
+            return Order(number, withdrawn[0], None, given_ms=given_ms, id=withdrawn[1])
         grant = Grant.model_validate_json(value)
         grant.check(plan)
     except (ValidationError, ConfigError):
         return UnknownGrant(offset)
-    return Order((life - 1 << _OFFSET_BITS) + offset, grant.audience, grant.level)
+    return Order(number, grant.audience, grant.level, grant.scope, grant.at_ms, given_ms, grant.id)
+
+
+def _withdrawn(key: bytes, value: bytes) -> tuple[str, str] | None:
+    """The audience and the id of a grant that a record withdraws, None if it withdraws none."""
+    try:
+        Withdrawal.model_validate_json(value)
+        audience, _, name = key.removeprefix(GRANT).decode().partition("/")
+    except (ValidationError, UnicodeDecodeError):
+        return None
+    return audience, name
 
 
 def encode_order(order: Order) -> bytes:
     """An order as it travels to the partitions."""
-    return msgspec.msgpack.encode((order.number, order.audience, order.level))
+    return msgspec.msgpack.encode(order)
 
 
 def decode_order(value: bytes) -> Order:
@@ -108,11 +227,14 @@ def decode_order(value: bytes) -> Order:
         StateError: not an order.
     """
     try:
-        number, audience, level = msgspec.msgpack.decode(value, type=tuple[int, str, str])
+        return msgspec.msgpack.decode(value, type=Order)
     except msgspec.DecodeError:
         raise StateError("a record of the orders topic is not an order") from None
-    return Order(number, audience, level)
 
 
-def _list(names: object) -> str:
-    return ", ".join(dict.fromkeys(map(str, names)))  # type: ignore[call-overload]
+def _ms(time: str | None) -> int | None:
+    return None if time is None else parse_time(time)
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))

@@ -283,8 +283,8 @@ def _check_sources(questions: Mapping[str, Sequence[ViewPlan]]) -> None:
                 [
                     Fault(
                         f"sources.{name}",
-                        f"no event can have both of the fields {both[0]!r} and {both[1]!r}, and windows "
-                        "of all settings are read from it; read the other field from a source of another topic and name",
+                        f"no event can have both of the fields {both[0]!r} and {both[1]!r}, and windows of all "
+                        "settings are read from it; read the other field from a source of another topic and name",
                     )
                 ]
             )

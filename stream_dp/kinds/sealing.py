@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import msgspec
 
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.noise import NoiseLevel
+from stream_dp.lossless.prf import KEY_BYTES, joint_key
 from stream_dp.lossless.sealed import SALT_BYTES, read_levels, seal, snapshot_digest
 
 
@@ -32,15 +34,40 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class WindowNoise:
-    """What the noise of one window is made from, for ever.
+    """What the noise of one window is made from, as long as the window is retained.
 
     Attributes:
         name: of the view and the window; no two windows of any questions share one (lossless 6.3).
-        prf_key: the application's secret, from which coarser levels are derived.
+        prf_key: the secret that coarser levels are derived from, the window's own.
     """
 
     name: bytes
     prf_key: bytes
+
+    @classmethod
+    def of(cls, name: bytes, secret: bytes, own: bytes) -> Self:
+        """The noise of a window, from the application's secret and the window's.
+
+        A coarser level is the stored table plus words that `prf_key` fixes (`lossless.sealed.read_levels`). Without the
+        window's secret that key is as good as uniform (`joint_key`), whoever else's secrets and records are known: then
+        no level that was not published can be told, and none that was can be lifted to a finer one (lossless 6.7).
+
+        Args:
+            name: of the view and the window.
+            secret: of the application, in its key file (`releases.keyring`).
+            own: of the window (`own_secret`), stored with it and nowhere else.
+        """
+        return cls(name, joint_key(secret, own, name))
+
+
+def own_secret(name: bytes, entropy: Entropy) -> bytes:
+    """Draw the secret of a window, when it is sealed and never again.
+
+    Args:
+        name: of the view and the window.
+        entropy: where it comes from.
+    """
+    return entropy(b"key" + name).bits(8 * KEY_BYTES).to_bytes(KEY_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from stream_dp.errors import StateError
 from stream_dp.kinds.registry import KINDS
 from stream_dp.records.entries import Entry
-from stream_dp.records.models import SCHEMA_VERSION, Part, Refusal, Release
+from stream_dp.records.models import SCHEMA_VERSION, Interval, Part, Refusal, Release
 from stream_dp.windows.sizes import cut
 
 T = TypeVar("T")
@@ -45,6 +45,7 @@ _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
     "entry": ("What the operators' topic <app>-accounts holds", _ENTRIES),
 }
 SCHEMA_NAMES = tuple(_SCHEMAS)
+_REFUSED = b"/refusal"
 
 
 def encode(record: AnyRecord | Entry) -> bytes:
@@ -161,12 +162,33 @@ def topic_key(record: AnyRecord) -> bytes:
     A refusal has a key of its own: it must not displace the release that readers already have. So has each part of a
     release behind the first. The length of windows that are made of panes may change: their keys name the end as well.
     """
-    key = f"{record.view}/{record.audience}/{record.window.start_ms}"
-    if record.panes is not None or record.blocks is not None:
-        key += f"-{record.window.end_ms}"
+    key = _window_key(
+        record.view, record.audience, record.window, ends=record.panes is not None or record.blocks is not None
+    )
     if isinstance(record, Refusal):
-        return f"{key}/refusal".encode()
-    return part_key(key.encode(), record.part.number if record.part is not None else 1)
+        return key + _REFUSED
+    return part_key(key, record.part.number if record.part is not None else 1)
+
+
+def record_keys(view: str, audience: str, window: Interval, *, ends: bool, parts: int, refused: bool) -> list[bytes]:
+    """The Kafka keys under which records of a window stand, as `topic_key` has them.
+
+    Args:
+        view: the view.
+        audience: the audience.
+        window: the window.
+        ends: whether it is made of panes.
+        parts: of the release in the most parts; 0: there is none.
+        refused: whether there is a refusal.
+    """
+    key = _window_key(view, audience, window, ends=ends)
+    released = [part_key(key, number) for number in range(1, parts + 1)]
+    return [*released, *([key + _REFUSED] if refused else [])]
+
+
+def _window_key(view: str, audience: str, window: Interval, *, ends: bool) -> bytes:
+    key = f"{view}/{audience}/{window.start_ms}"
+    return (f"{key}-{window.end_ms}" if ends else key).encode()
 
 
 def part_key(release: bytes, number: int) -> bytes:

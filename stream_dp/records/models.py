@@ -216,7 +216,8 @@ class Release(Publication):
     """What every release says; a kind adds its own fields, and describes its items."""
 
     type: Literal["release"] = Field(
-        description="A release; of one window, with the same start and end, a higher revision replaces a lower one."
+        description="A release; of one window, with the same start and end, a higher revision replaces a lower one. It "
+        "is finer and tells all that the lower tells: of several use the highest alone, no average of them.",
     )
     kind: str = Field(description="What the view publishes.")
     level: Level = Field(description="The level of the counts' noise.")

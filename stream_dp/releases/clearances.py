@@ -1,4 +1,8 @@
-"""Who may see what: the newest grant of every audience, and the windows that it still has to get or get sharper.
+"""Who may see what: the grants of every audience, and the windows that it still has to get or get sharper.
+
+What an audience may see of a window is decided by the newest of its grants that was carried out, has the window in its
+scope, and has a level of the view's ladder; else by the configuration. Which windows were retained and which were to
+come is noted with the grant when it is carried out. All partitions rank grants alike, by their time and number.
 
 An audience that comes later gets the retained windows at its level by itself where somebody has that level of them or a
 finer one: coarser releases of a window come free (`lossless 3.2`). Where it would cost more, nothing is charged that
@@ -8,126 +12,238 @@ nobody asked for; a grant asks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grants import Order
-from stream_dp.releases.rows import CLEARANCE, WINDOW, ClearanceRow, WindowRow, clearance_audience
+from stream_dp.releases.clearance_rows import ClearanceRow, GrantRow, clearance_audience
+from stream_dp.releases.errands import Errand
+from stream_dp.releases.pieces import Change
+from stream_dp.releases.rows import CLEARANCE, WINDOW, ViewRow, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import after, decode, encode, text, window_start
+from stream_dp.windows.slots import Slots
 
 
 class Clearances:
     """The clearances for the views of one partition.
 
     Attributes:
-        sharpening: by audience, the windows that its newest grant still has to sharpen, or that it came later than,
-            oldest first in every view.
         withheld: by audience that came later, the views with a retained window that would cost something.
     """
 
-    def __init__(self, views: Mapping[str, ViewPlan], readable: Collection[str]) -> None:
+    def __init__(
+        self, views: Mapping[str, ViewPlan], marks: Mapping[str, ViewRow], readable: Collection[str], slots: Slots
+    ) -> None:
         """Set up the clearances; `load` makes them ready.
 
         Args:
             views: the views, by name.
+            marks: by view, how far its releases have come.
             readable: ids of the keys that are not retired: nobody sees a window of another one finer.
+            slots: when records leave.
         """
         self._views = views
+        self._marks = marks
         self._readable = readable
+        self._slots = slots
         self._rows: dict[str, ClearanceRow] = {}
-        self.sharpening: dict[str, deque[tuple[ViewPlan, int]]] = {}
+        self._sharpening: dict[str, deque[tuple[ViewPlan, int]]] = {}
+        """By audience: windows that its grants have to sharpen, or that it came later than, oldest first in a view."""
+        self._changed: set[str] = set()
         self.withheld: dict[str, set[str]] = {}
-        self._later = ClearanceRow(0, [], 0, open=False)
+        self._later_ms = 0
+        """The slot of what audiences came later than."""
 
-    def load(self, rows: Rows, slot_ms: int) -> None:
+    def load(self, rows: Rows, now_ms: int) -> None:
         """Read the grants; go on with those that are not carried out. What audiences came later than leaves at a slot.
 
         `welcome` is told of every window then.
         """
-        self._later = ClearanceRow(0, [], slot_ms, open=False)
+        self._later_ms = self._slots.after(now_ms)
         for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
             self._rows[clearance_audience(key)] = decode(ClearanceRow, value)
         for audience, row in self._rows.items():
-            if row.open:
-                self.sharpening[audience] = self._coarser(audience, rows)
+            if any(grant.open for grant in row.grants):
+                self._sharpening[audience] = self._lacking(audience, rows)
 
     def welcome(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
-        """Look whether a window was released before audiences came that have no grant to carry out."""
+        """Look whether a window was released before audiences came that have no grant of it to carry out."""
         if row.refused or row.key_id not in self._readable:
             return
         for audience in sorted(view.audiences.keys() - row.given.keys()):
-            if not self.of(audience).open:
-                if self.lacks(view, audience, row):
-                    self.sharpening.setdefault(audience, deque()).append((view, start_ms))
+            grant = self._deciding(view, audience, start_ms)
+            if grant is None or not grant.open:
+                if self._errand(view, audience, start_ms, row):
+                    self._sharpening.setdefault(audience, deque()).append((view, start_ms))
                 else:
                     self.withheld.setdefault(audience, set()).add(view.view)
 
     def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
         """Look who is to see a pane finer that was released while earlier ones of its window wait to be sharpened."""
         for audience in sorted(view.audiences):
-            if self.lacks(view, audience, row):
-                self.sharpening.setdefault(audience, deque()).append((view, start_ms))
+            if self._errand(view, audience, start_ms, row):
+                self._sharpening.setdefault(audience, deque()).append((view, start_ms))
 
-    def of(self, audience: str) -> ClearanceRow:
-        """The grant of an audience that is to be carried out; where there is none, what is done without one."""
-        row = self._rows.get(audience)
-        return row if row is not None and row.open else self._later
+    def level(self, view: ViewPlan, audience: str, start_ms: int) -> int:
+        """The level an audience may see of a window, as far as it does not rise by itself with the window's age."""
+        grant = self._deciding(view, audience, start_ms)
+        return view.audiences[audience] if grant is None else _index(view, grant.level)
 
-    def level(self, view: ViewPlan, audience: str) -> int:
-        """The level an audience may see: the last granted one that the view's ladder has, else where it starts."""
-        row = self._rows.get(audience)
-        index = {level.name: at for at, level in enumerate(view.levels)}
-        granted = [index[name] for name in row.levels if name in index] if row is not None else []
-        return granted[0] if granted else view.audiences[audience]
+    def is_lowered(self, view: ViewPlan, audience: str, start_ms: int) -> bool:
+        """Whether a grant gives an audience less of a window than the configuration starts it with."""
+        return self.level(view, audience, start_ms) < view.audiences[audience]
 
-    def lacks(self, view: ViewPlan, audience: str, row: WindowRow) -> bool:
-        """Whether an audience is to see a window finer than it does.
+    def _deciding(self, view: ViewPlan, audience: str, start_ms: int) -> GrantRow | None:
+        """The grant that decides what an audience may see of a window, None if it is the configuration.
+
+        Of panes that are charged together it is the one that decides for their window.
+        """
+        row, start_ms = self._rows.get(audience), view.window.charged(start_ms).start_ms
+        for grant in reversed(row.grants) if row is not None else ():
+            first, until = grant.starts(view.name)
+            begun = grant.slot_ms is not None and (first is None or first <= start_ms)
+            if begun and _concerns(grant, view) and (until is None or start_ms < until):
+                return grant
+        return None
+
+    def _errand(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> Errand | None:
+        """What an audience is to get of a released window beyond what it has.
 
         With a grant to carry out, if that was not turned down there; without one, if it sees nothing and that is free.
-        Never where the key of the window is retired: that is as if it were retained no longer.
+        Nothing where the key of the window is retired: that is as if it were retained no longer.
         """
-        level, grant = self.level(view, audience), self.of(audience)
-        turned_down = grant.open and row.turned_down.get(audience) == grant.number
-        if row.refused or row.key_id not in self._readable or turned_down:
-            return False
-        if not grant.open:
-            return audience not in row.given and level <= row.finest
-        return row.level(audience) < level
-
-    def grant(self, order: Order, slot_ms: int) -> tuple[bytes, bytes] | None:
-        """Take a grant in place of the former one of its audience; the row to store, None if it is not newer."""
-        known = self._rows.get(order.audience)
-        if known is not None and known.number >= order.number:
+        if row.refused or row.key_id not in self._readable:
             return None
-        former = known.levels if known is not None else []
-        levels = [order.level, *(level for level in former if level != order.level)]
-        self._rows[order.audience] = ClearanceRow(order.number, levels, slot_ms, open=True)
-        return self._stored(order.audience)
+        grant = self._deciding(view, audience, start_ms)
+        level = view.audiences[audience] if grant is None else _index(view, grant.level)
+        if grant is None or not grant.open or grant.slot_ms is None:
+            free = audience not in row.given and level <= row.finest
+            return Errand(view, start_ms, audience, level, self._later_ms) if free else None
+        lacks = row.level(audience) < level and row.turned_down.get(audience) != grant.number
+        return Errand(view, start_ms, audience, level, grant.slot_ms, grant.number) if lacks else None
 
-    def begin(self, audience: str, rows: Rows) -> None:
-        """Look which windows the newest grant of an audience has to sharpen."""
-        self.sharpening[audience] = self._coarser(audience, rows)
+    # -- taking grants ----------------------------------------------------------------------------------------
 
-    def finish(self, audience: str) -> list[tuple[bytes, bytes]]:
-        """An audience has all that it was to get; the row to store, if that was by a grant."""
-        del self.sharpening[audience]
-        if not self.of(audience).open:
+    def take(self, order: Order, rows: Rows, now_ms: int) -> list[Change]:
+        """Take a grant, or let one that waits be forgotten; the rows to store, none if the order is known."""
+        row = self._rows.get(order.audience) or ClearanceRow(-1, [])
+        if row.number >= order.number:
             return []
-        self._rows[audience].open = False
-        return [self._stored(audience)]
+        row.number = order.number
+        row.grants = [grant for grant in row.grants if grant.slot_ms is not None or grant.id != order.id]
+        self._rows[order.audience] = row
+        if order.level is not None:
+            done = [grant.time_ms for grant in row.grants if grant.slot_ms is not None]
+            time_ms = max([order.given_ms, *done]) if order.at_ms is None else order.at_ms
+            grant = GrantRow(order.number, order.id, order.level, order.scope, time_ms)
+            row.grants = sorted([*row.grants, grant], key=lambda one: one.rank)
+            if order.at_ms is None:
+                self._carry_out(order.audience, grant, rows, self._slots.after(now_ms))
+        return [self._stored(order.audience)]
 
-    def _coarser(self, audience: str, rows: Rows) -> deque[tuple[ViewPlan, int]]:
+    @property
+    def due_ms(self) -> int | None:
+        """The earliest time that a grant waits for."""
+        waiting = [grant.time_ms for row in self._rows.values() for grant in row.grants if grant.slot_ms is None]
+        return min(waiting, default=None)
+
+    def carry_out(self, rows: Rows, now_ms: int) -> list[Change]:
+        """Let the grants begin whose time has come; the rows to store."""
+        changed = []
+        for audience, row in self._rows.items():
+            due = [grant for grant in row.grants if grant.slot_ms is None and grant.time_ms <= now_ms]
+            for grant in due:
+                self._carry_out(audience, grant, rows, self._slots.after(grant.time_ms))
+            changed += [self._stored(audience)] if due else []
+        return changed
+
+    def _carry_out(self, audience: str, grant: GrantRow, rows: Rows, slot_ms: int) -> None:
+        grant.slot_ms, grant.open = slot_ms, True
+        if grant.scope.windows != "all":
+            grant.turns = {
+                name: self._marks[name].next_ms for name, view in self._views.items() if _concerns(grant, view)
+            }
+        row = self._rows[audience]
+        row.grants = [one for one in row.grants if one.slot_ms is None or one.open or self._decides(one, row)]
+        self._sharpening[audience] = self._lacking(audience, rows)
+
+    def _decides(self, grant: GrantRow, row: ClearanceRow) -> bool:
+        """Whether a grant may still decide something of a window that is retained or to come."""
+        newer = [one for one in row.grants if one.slot_ms is not None and one.rank > grant.rank]
+        for view in self._views.values():
+            if _concerns(grant, view):
+                first, until = grant.starts(view.name)
+                kept = self._marks[view.name].kept_ms
+                over = until is not None and until <= kept
+                covered = any(_covers(one.starts(view.name), (first, until)) for one in newer if _concerns(one, view))
+                if not over and not covered:
+                    return True
+        return False
+
+    # -- carrying them out ------------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        """Whether an audience has to get something."""
+        return bool(self._sharpening)
+
+    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
+        """What the first audience that waits is to get, window by window."""
+        audience, windows = next(iter(self._sharpening.items()))
+        if not windows:
+            self._finish(audience)
+        while windows:
+            view, start = windows.popleft()
+            row = stored_window(view.name, start, rows)
+            errand = None if row is None else self._errand(view, audience, start, row)
+            if not windows:
+                self._finish(audience)
+            if row is not None and errand is not None:  # else it is no longer retained, or there already
+                yield errand, row
+
+    def _finish(self, audience: str) -> None:
+        del self._sharpening[audience]
+        self._changed.add(audience)
+
+    def progress(self) -> list[Change]:
+        """The rows to store behind errands that were run: the grants of an audience that has all it was to get."""
+        changed = []
+        for audience in sorted(self._changed & self._rows.keys()):
+            opened = [grant for grant in self._rows[audience].grants if grant.open]
+            for grant in opened:
+                grant.open = False
+            changed += [self._stored(audience)] if opened else []
+        self._changed.clear()
+        return changed
+
+    def _lacking(self, audience: str, rows: Rows) -> deque[tuple[ViewPlan, int]]:
         found: deque[tuple[ViewPlan, int]] = deque()
         for view in self._views.values():
             if audience in view.audiences:
                 prefix = WINDOW + text(view.name)
-                found += [
-                    (view, window_start(WINDOW, view.name, key))
-                    for key, value in rows.scan(prefix, after(prefix))
-                    if self.lacks(view, audience, decode(WindowRow, value))
-                ]
+                for key, value in rows.scan(prefix, after(prefix)):
+                    start = window_start(WINDOW, view.name, key)
+                    if self._errand(view, audience, start, decode(WindowRow, value)):
+                        found.append((view, start))
         return found
 
-    def _stored(self, audience: str) -> tuple[bytes, bytes]:
+    def _stored(self, audience: str) -> Change:
         return CLEARANCE + text(audience), encode(self._rows[audience])
+
+
+def _index(view: ViewPlan, level: str) -> int:
+    return next(at for at, one in enumerate(view.levels) if one.name == level)
+
+
+def _concerns(grant: GrantRow, view: ViewPlan) -> bool:
+    """Whether a grant that was carried out is about windows of a view, at a level that its ladder has."""
+    named = not grant.scope.views or view.view in grant.scope.views
+    return named and any(one.name == grant.level for one in view.levels)
+
+
+def _covers(wide: tuple[int | None, int | None], narrow: tuple[int | None, int | None]) -> bool:
+    """Whether a stretch of starts has all of another; None is no bound."""
+    (first, until), (other_first, other_until) = wide, narrow
+    begins = first is None or (other_first is not None and first <= other_first)
+    return begins and (until is None or (other_until is not None and other_until <= until))

@@ -29,13 +29,22 @@ from stream_dp.kinds.lists import KeyList
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
+from stream_dp.releases.errands import Errands
+from stream_dp.releases.expiry import Retention
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.releases.losses import UNPUBLISHED, Published, check_unknown, lost_costs, lost_state, lost_windows
+from stream_dp.releases.leftover import Leftover
+from stream_dp.releases.losses import (
+    UNPUBLISHED,
+    Published,
+    check_unknown,
+    expired_windows,
+    lost_state,
+    lost_windows,
+)
 from stream_dp.releases.outboxes import BYTES_AT_ONCE
 from stream_dp.releases.panes import Sums
 from stream_dp.releases.pieces import (
     Change,
-    forgotten_window,
     leftovers,
 )
 from stream_dp.releases.publication import Publisher
@@ -52,11 +61,12 @@ from stream_dp.releases.rows import (
     merged_key,
     sealing_keys,
     stored_view,
-    stored_window,
 )
 from stream_dp.releases.running import leftover_blocks, used_range
 from stream_dp.releases.sharpening import Sharpening
 from stream_dp.releases.totals import Counted, counted, taken_back
+from stream_dp.releases.unlocks import Unlocks
+from stream_dp.releases.writing_off import write_off
 from stream_dp.windows.effects import Ahead, Commit, Effect, Erase, Leave, Message, Rows, Send, Step
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import MergedBucket
@@ -111,20 +121,25 @@ class ReleaseEngine:
             unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
         self._views = {view.name: view for view in views}
-        self._marks = {view.name: ViewRow(view.fingerprint, starts[view.name], starts[view.name]) for view in views}
+        self._marks = {view.name: ViewRow(view.fingerprint, *[starts[view.name]] * 3) for view in views}
         self._slots = slots
         self._keys = keys
         self._withdrawal = withdrawal
-        self._clearances = Clearances(self._views, keys.secrets)
+        self._clearances = Clearances(self._views, self._marks, keys.secrets, slots)
         self._arrivals = Arrivals()
         self._recall = recall
         self._gaps = gaps
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
+        self._unlocks = Unlocks(self._views, self._marks, self._clearances, keys.secrets, slots)
+        self._leftover = Leftover(self._views, self._marks, self._accounts, self._clearances, keys.secrets, slots)
+        self._errands: list[Errands] = [self._clearances, self._unlocks, self._leftover]
         publisher = Publisher(topic, accounts)
         sums = Sums(publisher, keys.secrets)
+        self._retention = Retention(self._marks, topic)
         self._sharpening = Sharpening(self._accounts, publisher, sums, keys.secrets)
         self._releasing = Releasing(
+            self._views,
             self._marks,
             self._accounts,
             self._clearances,
@@ -172,12 +187,14 @@ class ReleaseEngine:
             former = stored_view(name, rows)
             if former is not None:
                 mark.check(name, former)
-                mark.next_ms, mark.kept_ms = former.next_ms, former.kept_ms
+                mark.next_ms, mark.kept_ms, mark.told_ms = former.next_ms, former.kept_ms, former.told_ms
             else:
-                mark.next_ms = mark.kept_ms = self._behind_earlier(self._views[name], mark.next_ms, rows)
+                behind = self._behind_earlier(self._views[name], mark.next_ms, rows)
+                mark.next_ms = mark.kept_ms = mark.told_ms = behind
             self._keys.check(name, sealing_keys(name, rows))
             if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
-                lost[name] = found
+                gone = expired_windows(self._views[name], published.get(name, ()), rows) if accept_loss else []
+                lost[name] = sorted({*found, *gone})
         if lost and not accept_loss:
             raise lost_state(lost)
         yield Commit([self._view_row(name) for name in self._marks if name not in lost])
@@ -185,11 +202,14 @@ class ReleaseEngine:
             yield from drop_except(kind, tuple(kind + text(name) for name in self._views), rows)
         yield from self._accounts.load(rows)
         for name, found in lost.items():
-            yield from self._write_off(self._views[name], found, rows)
-        self._clearances.load(rows, self._slots.after(now_ms))
+            yield from write_off(self._views[name], found, self._marks[name], self._accounts, self._recall, rows)
+        self._clearances.load(rows, now_ms)
+        self._unlocks.load(rows, now_ms)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
             check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
+        if changed := [*self._leftover.load(rows, now_ms), *self._clearances.carry_out(rows, now_ms)]:
+            yield Commit(changed)
         if self._gaps:
             yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
         for kind in (BUCKET, BLOCK):
@@ -208,35 +228,22 @@ class ReleaseEngine:
         of = (one for one in self._views.values() if one.view == view.view)
         return takewhile(lambda one: one.name != view.name, of)
 
-    def _write_off(self, view: ViewPlan, lost: Sequence[int], rows: Rows) -> Iterator[Effect]:
-        """Charge lost windows at worst and step over them. A crash in between charges them again, never too little."""
-        mark, shape = self._marks[view.name], view.window.shape
-        next_ms = shape.next(shape.start_of(lost[-1]))
-        charged = [
-            row
-            for period, cost in lost_costs(view, lost, mark.next_ms, rows).items()
-            for row in self._accounts.charge_lost(view, period, cost)
-        ]
-        half = [start for start in lost if stored_window(view.name, start, rows) is not None]
-        mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
-        forgotten = [row for start in half for row in forgotten_window(view.name, start, rows)]
-        yield Send(self._recall(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
-        those = Counted("windows_lost", view.name, len(lost), lost[-1], 0)
-        yield Commit([counted([those], rows), *charged, *forgotten, self._view_row(view.name)])
-        yield those.increment
-
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
         departures = []
+        oldest: int | None = None
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
             mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
+            mark.told_ms = max(mark.told_ms, start) if row.is_told else mark.told_ms
             self._releasing.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
             self._clearances.welcome(view, start, row)
+            oldest = start if oldest is None and not row.expires else oldest
+        self._retention.begin(view, mark.next_ms if oldest is None else oldest)
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         until = after(buckets) if view.until_ms is None else max(due, window_key(BUCKET, view.name, view.until_ms))
         nobodys = [*rows.scan(buckets, due), *rows.scan(until, after(buckets))]
@@ -280,13 +287,16 @@ class ReleaseEngine:
 
     @property
     def waits(self) -> bool:
-        """Whether a window is complete and its turn has come, or an order is not carried out."""
-        return bool(self._clearances.sharpening) or any(map(self._is_due, self._views.values()))
+        """Whether a window is complete and its turn has come, or one expires, or somebody has to see one finer."""
+        views = self._views.values()
+        asked = any(errands.waits for errands in self._errands)
+        return asked or any(map(self._is_due, views)) or any(map(self._expires, views))
 
     def due(self, rows: Rows) -> Step:
-        """Release windows that are complete and whose turn it is, or sharpen some if there are none.
+        """Release windows that are complete and whose turn it is; or let some expire; or sharpen some.
 
-        It is `RELEASED_AT_ONCE` at most, in the order of their ends whatever view they are of, or `SHARPENED_AT_ONCE`.
+        The first that there is to do of these: it is `RELEASED_AT_ONCE` at most, in the order of their ends whatever
+        view they are of, or `EXPIRED_AT_ONCE` of a view, or `SHARPENED_AT_ONCE`.
         """
         over: list[tuple[ViewPlan, int]] = []
         while len(over) < RELEASED_AT_ONCE and (waiting := [*filter(self._is_due, self._views.values())]):
@@ -294,7 +304,10 @@ class ReleaseEngine:
             start = self._marks[view.name].next_ms
             yield from self._releasing.release(view, start, rows)
             over.append((view, start))
-        if not over:
+        if not over and (past := next(filter(self._expires, self._views.values()), None)) is not None:
+            slot = self._slots.after(self._releasing.last_slot(past) + 1)
+            yield from self._retention.expire(past, slot, rows)
+        elif not over:
             yield from self._sharpen(rows)
         for view, start in over:  # all of them at once: to forget them in the files takes longer than the rest
             prefix = window_key(BUCKET, view.name, start)
@@ -312,6 +325,9 @@ class ReleaseEngine:
         """Whether a question has no window left to release."""
         return view.until_ms is not None and self._marks[view.name].next_ms >= view.until_ms
 
+    def _expires(self, view: ViewPlan) -> bool:
+        return self._retention.is_over(view)
+
     def _turn(self, view: ViewPlan) -> tuple[int, str]:
         return view.window.shape.end(self._marks[view.name].next_ms), view.name
 
@@ -320,45 +336,57 @@ class ReleaseEngine:
     def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
         """Take a grant: windows to come use it; `due` lets retained windows of the audience leave again, sharper.
 
-        A grant below what an audience has lowers it for windows to come; what was published stays. A grant takes the
-        place of an earlier one that is not carried out yet.
+        A grant below what an audience has lowers it for windows to come; what was published stays. One with a time is
+        carried out by `tell`.
 
         Args:
             order: the grant.
             rows: the partition's table.
             now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
-        row = self._clearances.grant(order, self._slots.after(now_ms))
-        if row is not None:
-            yield Commit([row])
-            self._clearances.begin(order.audience, rows)
+        if changed := self._clearances.take(order, rows, now_ms):
+            yield Commit(changed)
+
+    @property
+    def due_ms(self) -> int | None:
+        """The earliest time at which `tell` has something to do, None if there is none."""
+        due = (self._clearances.due_ms, self._unlocks.due_ms, self._leftover.due_ms)
+        return min((time for time in due if time is not None), default=None)
+
+    def tell(self, now_ms: int, rows: Rows) -> Step:
+        """Take note of the time: what waited for it is carried out by `due`, as long as `waits`.
+
+        Args:
+            now_ms: the wall time.
+            rows: the partition's table.
+        """
+        self._unlocks.tell(now_ms)
+        self._leftover.tell(now_ms)
+        if changed := self._clearances.carry_out(rows, now_ms):
+            yield Commit(changed)
 
     def _sharpen(self, rows: Rows) -> Iterator[Effect]:
-        """Sharpen some windows of one audience; behind the last one its grant is carried out."""
-        audience, windows = next(iter(self._clearances.sharpening.items()))
-        clearance = self._clearances.of(audience)
+        """Run some of the errands of the first who asks."""
+        asking = next((errands for errands in self._errands if errands.waits), None)
+        if asking is None:
+            return
         changed: list[Change] = []
         leaving, those = list[Leave](), list[Counted]()
-        left, room = SHARPENED_AT_ONCE, BYTES_AT_ONCE
-        while windows and left and room > 0:
-            view, start = windows.popleft()
+        left, room, ahead = SHARPENED_AT_ONCE, BYTES_AT_ONCE, Ahead(rows)
+        for errand, row in asking.errands(ahead):
             left -= 1
-            row = stored_window(view.name, start, rows)
-            if row is None or not self._clearances.lacks(view, audience, row):
-                continue  # it is no longer retained
-            level, ahead = self._clearances.level(view, audience), Ahead(rows, changed)
-            sharpened = self._sharpening.sharpened(view, audience, level, clearance, start, row, ahead)
-            if not sharpened:
-                continue  # it ends a window of which other panes are not finer yet
-            changed += sharpened
-            room -= sum(len(value or b"") for _, value in sharpened)
-            leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
-            refused = row.turned_down.get(audience) == clearance.number
-            became = "sharpenings_refused" if refused else "windows_sharpened"
-            those.append(Counted(became, view.name, 1, start, row.departures))
-        if not windows:
-            changed += self._clearances.finish(audience)
-        yield Commit([counted(those, rows), *changed])
+            view, start, *_ = errand
+            if sharpened := self._sharpening.sharpened(errand, row, ahead):  # else other panes are not finer yet
+                ahead.change(sharpened)
+                changed += sharpened
+                room -= sum(len(value or b"") for _, value in sharpened)
+                leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
+                refused = row.level(errand.audience) < errand.level and errand.is_refused(row)
+                became = "sharpenings_refused" if refused else "windows_sharpened"
+                those.append(Counted(became, view.name, 1, start, row.departures))
+            if left == 0 or room <= 0:
+                break
+        yield Commit([counted(those, rows), *changed, *asking.progress()])
         yield from leaving
         yield from (one.increment for one in those)
 

@@ -1,8 +1,9 @@
-"""The secrets that the noise of coarser levels is derived from (lossless 6.2): windows to come use the newest.
+"""The application's part of what coarser levels are derived from (lossless 6.2): windows to come use the newest.
 
-Two keys give unrelated streams, so windows of different keys share no noise. Each window is read with the key that it
-was sealed with, for ever: read with another one, a coarser level would be the finest with other noise, and two such
-readings tell more than either.
+The other part is each window's own and goes with it (`sealing.WindowNoise`, `expiry`). Two keys give unrelated streams,
+so windows of different keys share no noise. Each window is read with the key that it was sealed with, as long as it is
+retained: read with another one, a coarser level would be the finest with other noise, and two such readings tell more
+than either.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.codec import Outline
 from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import difference
-from stream_dp.releases.rows import NOTHING, ViewRow, stored_window
+from stream_dp.releases.rows import NOTHING, WINDOW, ViewRow, WindowRow, stored_window
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.effects import Rows
+from stream_dp.windows.keys import after, decode, text, window_start
 
 
 class Shown(NamedTuple):
@@ -61,7 +62,7 @@ def lost_windows(view: ViewPlan, stored: ViewRow | None, shown: Collection[Shown
     lost = [one for one in shown if _is_lost(view, stored, one, rows)]
     panes = {view.window.shape.next(one.start_ms, -back) for one in lost for back in range(1, one.panes)}
     if stored is not None:  # those that are forgotten since were so before what was lost
-        panes = {start for start in panes if start >= stored.kept_ms}
+        panes = {s for s in panes if s >= stored.kept_ms or stored_window(view.name, s, rows) is not None}
     return sorted(panes.union(one.start_ms for one in lost))
 
 
@@ -71,6 +72,35 @@ def _is_lost(view: ViewPlan, stored: ViewRow | None, one: Shown, rows: Rows) -> 
         return stored is None or one.start_ms >= stored.kept_ms
     given = row.given if row.sum is None else row.sum.given
     return given.get(one.audience, NOTHING).revision < one.revision - one.refused
+
+
+def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> list[int]:
+    """Starts of stored windows, or panes, that have expired since they were stored like this, oldest first.
+
+    They were published, and an audience has no record of them any more; which is how much they were sharpened before
+    is forgotten, where state was lost. So may it be of a pane that is in no window that was published.
+
+    Args:
+        view: the view, of which state was lost.
+        shown: all that was found of it in its public topics.
+        rows: the partition's table.
+    """
+    there = {
+        (one.audience, view.window.shape.next(one.start_ms, -back))
+        for one in shown
+        if not one.refused
+        for back in range(one.panes)
+    }
+    prefix = WINDOW + text(view.name)
+    found = (
+        (window_start(WINDOW, view.name, key), decode(WindowRow, row)) for key, row in rows.scan(prefix, after(prefix))
+    )
+    return [
+        start
+        for start, row in found
+        if not (row.refused or row.expires or row.outbox)
+        and any((audience, start) not in there for audience in row.given.keys() & view.audiences.keys())
+    ]
 
 
 def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, Cost]:
@@ -91,7 +121,7 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
     costs: dict[int, Cost] = {}
     for start in {view.window.charged(start).start_ms for start in between.union(lost)}:
         row = stored_window(view.name, start, rows)
-        if row is None or row.refused:
+        if row is None or row.refused or row.expires:
             cost = view.cost(finest)
         else:
             cost = difference(view, stored_table(view.name, start, rows), row.finest, finest)

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
+from msgspec.structs import replace
+
+from stream_dp.releases.expiry import finished
 from stream_dp.releases.pieces import Change, forgotten_records, waiting_records
-from stream_dp.releases.rows import WINDOW, Departure, stored_window
+from stream_dp.releases.rows import WINDOW, Departure, WindowRow, stored_window
 from stream_dp.releases.totals import LATE, Counted, counted
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
 from stream_dp.windows.keys import encode, window_key
@@ -49,7 +52,7 @@ class Outboxes:
         return self._waiting[0][0] if self._waiting else None
 
     def publish(self, slot_ms: int, rows: Rows) -> Step:
-        """Publish what was to leave at a slot or before it, the windows of a view in their order.
+        """Publish what was to leave at a slot or before it, in the order of slots, the windows of a view in theirs.
 
         What is added later leaves later, though the step may not have begun.
 
@@ -57,10 +60,10 @@ class Outboxes:
             slot_ms: the slot that has come.
             rows: the partition's table.
         """
-        due: set[tuple[str, int]] = set()
+        due: dict[tuple[str, int], None] = {}
         while self._waiting and self._waiting[0][0] <= slot_ms:
-            due.add(heappop(self._waiting)[1:])
-        return self._published_at(slot_ms, sorted(due), rows)
+            due.setdefault(heappop(self._waiting)[1:])
+        return self._published_at(slot_ms, list(due), rows)
 
     def _published_at(self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows) -> Step:
         late: Counter[str] = Counter()
@@ -111,22 +114,32 @@ class Outboxes:
         return bool(self._published)
 
     def settle(self, rows: Rows) -> Step:
-        """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most."""
+        """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most.
+
+        Of a window that expires nothing is left behind its last departure.
+        """
         changed: list[Change] = []
         left: list[Change] = []
+        expired: list[tuple[str, int, WindowRow]] = []
         settled = dict(islice(self._published.items(), SETTLED_AT_ONCE))
         for (view, start), number in settled.items():
             row = stored_window(view, start, rows)
             if row is not None:
                 for departure in row.outbox:
                     left += forgotten_records(view, start, departure) if departure.number <= number else []
-                row.outbox = [departure for departure in row.outbox if departure.number > number]
-                changed.append((window_key(WINDOW, view, start), encode(row)))
+                outbox = [departure for departure in row.outbox if departure.number > number]
+                if row.expires and not outbox:
+                    expired.append((view, start, row))
+                    changed.append((window_key(WINDOW, view, start), None))
+                else:
+                    changed.append((window_key(WINDOW, view, start), encode(replace(row, outbox=outbox))))
         late = [
             Counted(LATE, view, 1, start, number)
             for (view, start), number in settled.items()
             if (view, start) in self._late
         ]
+        if expired:
+            yield from finished(expired, rows)
         yield Commit([counted(late, rows), *changed, *left])  # in this order: no outbox stands without its records
         for window, number in settled.items():
             if self._published[window] == number:

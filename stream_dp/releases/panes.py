@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import LedgerPlan, ViewPlan
-from stream_dp.kinds.sealing import SealedTable, WindowNoise
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.records.models import Reason
-from stream_dp.releases.pieces import Addressed, stored_table
+from stream_dp.releases.errands import Errand
+from stream_dp.releases.pieces import Addressed, noise_of, stored_table
 from stream_dp.releases.publication import Publisher, account, coarse_to_fine, refusal_record, release_record
 from stream_dp.releases.rows import NOTHING, Given, PaneSum, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
@@ -101,49 +102,40 @@ class Sums:
             if reason is not None:
                 asked = view.cost(max(levels.values())) * count
                 records += self._refused(window, audience, levels[audience], 1, asked, reason)
+                last.row.sum.refused_to.append(audience)
             elif (level := window.level(audience)) >= 0:
                 last.row.sum.given[audience] = Given(1, level)
                 records += self._release(window, audience, last.row.sum.given[audience], rows)
         return records
 
-    def again(
-        self,
-        view: ViewPlan,
-        last: Pane,
-        audience: str,
-        asked: int,
-        grant: int | None,
-        plan: LedgerPlan,
-        ledger: Ledger,
-        rows: Rows,
-    ) -> list[Addressed]:
+    def again(self, errand: Errand, row: WindowRow, plan: LedgerPlan, ledger: Ledger, rows: Rows) -> list[Addressed]:
         """The next revision of the window that ends with a pane, if the audience has all its panes finer now.
 
+        It is a refusal if the ledger did not pay for one of the panes.
+
         Args:
-            view: the view.
-            last: the pane; its row is told of the revision.
-            audience: who may see more.
-            asked: index of the level that it may see.
-            grant: the number of the grant that is carried out, None where there is none: if the ledger did not pay for
-                one of the panes then, the record is a refusal.
+            errand: the pane, who may see more, and what.
+            row: the row of the pane; it is told of the revision.
             plan: of the ledger that pays for the pane.
             ledger: that ledger, behind what was paid for the pane.
             rows: the partition's table, with what was changed before.
         """
-        released = last.row.sum
+        view, start_ms, audience, asked, *_ = errand
+        released = row.sum
         if released is None or not released.panes or released.refused:
             return []
-        panes = [*self._before(view, last.start_ms, released.panes, rows), last]
+        panes = [*self._before(view, start_ms, released.panes, rows), Pane(start_ms, row)]
         given = released.given.get(audience, NOTHING)
         if len(panes) < released.panes or self._refusal(panes) is not None or given.level >= asked:
             return []
         window = _Window(view, panes, plan, ledger)
         if (level := window.level(audience)) > given.level:
-            released.given[audience] = Given(given.revision + 1, level)
+            released.given[audience] = Given(given.revision + 1, level, given.parts)
             return self._release(window, audience, released.given[audience], rows)
-        if grant is None or all(pane.row.turned_down.get(audience) != grant for pane in panes):
+        if not any(errand.is_refused(pane.row) for pane in panes):
             return []
-        last.row.turned_down[audience] = grant
+        errand.refuse(row)
+        released.refused_to = sorted({*released.refused_to, audience})
         return self._refused(
             window, audience, asked, given.revision + 1, window.counts_beyond(audience, asked), "budget"
         )
@@ -153,7 +145,7 @@ class Sums:
         """The panes of a window before its last, oldest first, as far as they are stored."""
         starts = [view.window.shape.next(start_ms, -back) for back in range(panes - 1, 0, -1)]
         found = [(start, stored_window(view.name, start, rows)) for start in starts]
-        return [Pane(start, row) for start, row in found if row is not None]
+        return [Pane(start, row) for start, row in found if row is not None and not row.expires]
 
     def _refusal(self, panes: Sequence[Pane]) -> Reason | None:
         """Why a window has no release, from its panes; with a key that is retired a pane cannot be read any more."""
@@ -180,12 +172,14 @@ class Sums:
             ledger=account(window.plan, panes[-1].start_ms),
             panes=len(panes),
         )
-        return self._publisher.addressed(record)
+        records = self._publisher.addressed(record)
+        given.parts = max(given.parts, len(records))
+        return records
 
     def _summand(self, view: ViewPlan, pane: Pane, level: int, rows: Rows) -> Sequence[int]:
         """What a pane adds at a level. It is in many windows, one after another: remembered once it is stored."""
         place = view.name, pane.start_ms, level
-        noise = WindowNoise(view.noise_name(pane.start_ms), self._secrets[pane.row.key_id])
+        noise = noise_of(view, pane.start_ms, pane.row, self._secrets)
         if pane.table is not None:
             return view.kind.summand(pane.table, level, noise)
         found = self._read.pop(place, None)

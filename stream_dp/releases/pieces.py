@@ -8,16 +8,16 @@ names the draw all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
-from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, WINDOW, Departure, WindowRow
 from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.keys import after, bucket_number, decode, encode, text, window_key, window_start
+from stream_dp.windows.keys import after, bucket_number, decode, encode, text, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.sizes import MESSAGE_BYTES, cut
 
@@ -32,6 +32,8 @@ _ENTRY_BYTES = 16
 Change = tuple[bytes, bytes | None]
 Addressed = tuple[str, bytes, bytes]
 """Topic, key and bytes of a record or an entry."""
+Removal = tuple[str, bytes, None]
+"""Topic and key of a record that is taken back."""
 
 
 class TableRow(msgspec.Struct, array_like=True):
@@ -48,7 +50,8 @@ class RecordRow(msgspec.Struct, array_like=True):
 
     topic: str
     key: bytes
-    value: bytes
+    value: bytes | None
+    """None: what stands under the key is taken back."""
 
 
 # -- sealed tables ------------------------------------------------------------------------------------------------
@@ -75,6 +78,12 @@ def _with(table: SealedTable, entries: Sequence[tuple[str, int]]) -> SealedTable
     return SealedTable(table.digest, items, values, table.payload)
 
 
+def forgotten_table(view: str, start: int, rows: Rows) -> list[Change]:
+    """What is deleted of a sealed table, as far as it still stands."""
+    prefix = window_key(TABLE, view, start)
+    return [(key, None) for key, _ in rows.scan(prefix, after(prefix))]
+
+
 def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
     """The sealed table of a released window.
 
@@ -89,10 +98,22 @@ def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
     return _with(found[0].table, entries)
 
 
+def noise_of(view: ViewPlan, start: int, row: WindowRow, secrets: Mapping[str, bytes]) -> WindowNoise:
+    """What the noise of a released window is made from.
+
+    Args:
+        view: the view.
+        start: start of the window.
+        row: its row; it does not expire.
+        secrets: by id, those of the application, the one that it was sealed with among them.
+    """
+    return WindowNoise.of(view.noise_name(start), secrets[row.key_id], row.secret)
+
+
 # -- records that are to leave ------------------------------------------------------------------------------------
 
 
-def record_rows(view: str, start: int, departure: Departure, records: Sequence[Addressed]) -> list[Change]:
+def record_rows(view: str, start: int, departure: Departure, records: Sequence[Addressed | Removal]) -> list[Change]:
     """The rows of the records that leave together, in their order."""
     return [
         (key, encode(RecordRow(*record)))
@@ -100,7 +121,9 @@ def record_rows(view: str, start: int, departure: Departure, records: Sequence[A
     ]
 
 
-def leave(view: ViewPlan, start: int, row: WindowRow, slot_ms: int, records: Sequence[Addressed]) -> list[Change]:
+def leave(
+    view: ViewPlan, start: int, row: WindowRow, slot_ms: int, records: Sequence[Addressed | Removal]
+) -> list[Change]:
     """Let records leave at a slot or later: a departure of the window's row, and the rows that go before it."""
     return record_rows(view.name, start, row.add(slot_ms, len(records)), records)
 
@@ -157,17 +180,6 @@ def forgotten_window(view: str, start: int, rows: Rows) -> list[Change]:
         (window_key(WINDOW, view, start), None),
         *((key, None) for prefix in pieces for key, _ in rows.scan(prefix, after(prefix))),
     ]
-
-
-def outdated(view: ViewPlan, start: int, rows: Rows) -> Iterator[Change]:
-    """Windows so old that they are no longer sharpened, but for those that still have to be published."""
-    name, horizon = view.name, start - view.window.kept_ms
-    windows = rows.scan(WINDOW + text(name), window_key(WINDOW, name, horizon))
-    waiting = {window_start(WINDOW, name, key) for key, value in windows if decode(WindowRow, value).outbox}
-    for kind in (WINDOW, TABLE):  # in this order: a window without its table could not be sharpened
-        for key, _ in rows.scan(kind + text(name), window_key(kind, name, horizon)):
-            if window_start(kind, name, key) not in waiting:
-                yield key, None
 
 
 def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:

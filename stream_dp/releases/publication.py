@@ -88,7 +88,7 @@ class Publisher:
             view: the view.
             start_ms: start of the window, or of the pane at whose end a total is told.
             parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
-            given: what every audience has of it now, its revision among it.
+            given: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
             levels: the level to be published to each audience.
             booking: what was charged.
         """
@@ -110,7 +110,9 @@ class Publisher:
                 told=booking.told(audience),
                 ledger=face,
             )
-            records += self.addressed(record)
+            published = self.addressed(record)
+            given[audience].parts = max(given[audience].parts, len(published))
+            records += published
         return records
 
     def charge(
@@ -229,8 +231,14 @@ def _interval(stretch: Stretch) -> Interval:
     return Interval.of(stretch.start_ms, stretch.end_ms)
 
 
-def _extent(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any]:
-    """The fields of a record that say which window it is about."""
+def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any]:
+    """The fields of a record that say which window it is about.
+
+    Args:
+        view: the view.
+        start_ms: start of the window; of a total, of the pane at whose end it is told.
+        panes: of how many panes the window is made; None: of none.
+    """
     running = view.window.running
     if running is not None:
         total = running.total(start_ms)
@@ -310,7 +318,7 @@ def release_record(
         ledger: the account, from `account`.
         panes: of how many panes the window is made; None: of none.
     """
-    at, extent = view.levels[level], _extent(view, start_ms, panes)
+    at, extent = view.levels[level], extent_of(view, start_ms, panes)
     common: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "code_version": __version__,
@@ -367,7 +375,7 @@ def refusal_record(
         view=view.view,
         edition=view.edition(start_ms).number,
         audience=audience,
-        **_extent(view, start_ms, panes),
+        **extent_of(view, start_ms, panes),
         revision=revision,
         level=Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
         reason=reason,

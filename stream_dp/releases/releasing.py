@@ -9,14 +9,14 @@ from stream_dp.accounting import Cost, Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, own_secret
 from stream_dp.records.models import Reason
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.panes import Pane, Sums
-from stream_dp.releases.pieces import Addressed, Change, leave, outdated, stored_buckets, table_rows
+from stream_dp.releases.pieces import Addressed, Change, leave, stored_buckets, table_rows
 from stream_dp.releases.pricing import price
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import BUCKET, VIEW, WINDOW, Call, Given, ViewRow, WindowRow, charged_rows
@@ -45,6 +45,7 @@ class _Sealed(NamedTuple):
     table: SealedTable
     noise: WindowNoise
     key_id: str
+    secret: bytes
     unknown: int | None
     """How many of them have a key that is not on a list that stands in a topic."""
 
@@ -54,6 +55,7 @@ class Releasing:
 
     def __init__(
         self,
+        views: Mapping[str, ViewPlan],
         marks: Mapping[str, ViewRow],
         accounts: Accounts,
         clearances: Clearances,
@@ -70,6 +72,7 @@ class Releasing:
         """Set up the releasing.
 
         Args:
+            views: the views, by name.
             marks: by view, how far its releases have come; it goes on with them.
             accounts: which ledger pays.
             clearances: who may see what.
@@ -82,6 +85,7 @@ class Releasing:
             lists: as `ReleaseEngine` has them.
             unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
+        self._views = views
         self._marks = marks
         self._accounts = accounts
         self._clearances = clearances
@@ -99,6 +103,10 @@ class Releasing:
     def passed(self, view: ViewPlan, row: WindowRow) -> None:
         """Take note of a window that was released before."""
         self._last_slots[view.view] = max(row.slot_ms, self._last_slots.get(view.view, row.slot_ms))
+
+    def last_slot(self, view: ViewPlan) -> int:
+        """The slot of the last window of a view that has one."""
+        return self._last_slots[view.view]
 
     def is_unknown(self, view: ViewPlan, start: int) -> bool:
         """Whether counts of a window were lost with their counters."""
@@ -128,7 +136,7 @@ class Releasing:
         buckets = [bucket for bucket in stored_buckets(view.name, start, rows) if is_lost or not bucket.lost]
         closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
         slot = max(self._slots.after(closed_ms), self._last_slots.get(view.view, 0))  # in order, though clocks go back
-        levels = {audience: self._clearances.level(view, audience) for audience in sorted(view.audiences)}
+        levels = {audience: self._clearances.level(view, audience, start) for audience in sorted(view.audiences)}
         return _Arrived([bucket.counts for bucket in buckets], closed_ms, slot, levels, is_lost)
 
     def _begin(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> Iterator[Effect]:
@@ -145,6 +153,7 @@ class Releasing:
             row = WindowRow(refused=True, slot_ms=slot, lost=arrived.is_lost)
             refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
             if view.window.made_of_panes is None:
+                row.turned_down = dict.fromkeys(levels, 0)
                 leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
             else:
                 leaving = self._sums.first(view, Pane(start, row), levels, refused.plan, ledger, rows)
@@ -155,7 +164,7 @@ class Releasing:
         self._accounts.keep(view, key, reserved)
         sealed = self._sealed(view, start, arrived, rows)
         given = {name: Given(1, level) for name, level in levels.items()}
-        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=sealed.key_id)
+        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=sealed.key_id, secret=sealed.secret)
         cost, shares = price(view, call, sealed.table, row)
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         self._accounts.keep(view, key, paid)
@@ -177,13 +186,15 @@ class Releasing:
         reason: Reason | None = "lost" if arrived.is_lost else window.reason
         if reason is not None:
             asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values()))
-            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost")
+            told = dict.fromkeys(arrived.levels, 0)
+            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", turned_down=told)
             leaving = self._publisher.refusals(view, start, arrived.levels, 1, asked, booking, reason)
             yield from self._refuse(view, start, row, leaving, rows)
             return
         sealed = self._sealed(view, start, arrived, rows)
         given = {name: Given(1, level) for name, level in window.levels.items()}
-        row = WindowRow(refused=False, slot_ms=arrived.slot_ms, given=given, key_id=sealed.key_id)
+        slot, key_id, secret = arrived.slot_ms, sealed.key_id, sealed.secret
+        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=key_id, secret=secret)
         parts = [*window.blocks, (sealed.table, sealed.noise)]
         leaving = self._publisher.releases(view, start, parts, row.given, window.levels, booking)
         yield from self._store_sealed(view, start, row, sealed, leaving, [], rows)
@@ -192,11 +203,12 @@ class Releasing:
     def _sealed(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> _Sealed:
         counts = summed([*arrived.counts, *inner_counts(view, start, rows)])
         key_id, secret = self._keys.newest
-        noise = WindowNoise(view.noise_name(start), secret)
+        own = own_secret(view.noise_name(start), self._entropy)
+        noise = WindowNoise.of(view.noise_name(start), secret, own)
         lists = self._lists(view.name, arrived.closed_ms)
         table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
         domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
-        return _Sealed(counts, table, noise, key_id, None if domain is None else outside(domain, counts))
+        return _Sealed(counts, table, noise, key_id, own, None if domain is None else outside(domain, counts))
 
     def _refuse(
         self, view: ViewPlan, start: int, row: WindowRow, leaving: Sequence[Addressed], rows: Rows
@@ -244,6 +256,7 @@ class Releasing:
         mark = self._marks[view.name]
         mark.next_ms = view.window.shape.next(start)
         mark.kept_ms = max(mark.kept_ms, start - view.window.kept_ms)
+        mark.told_ms = start if row.is_told else mark.told_ms
         self._last_slots[view.view] = row.slot_ms
         self._arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
@@ -255,9 +268,20 @@ class Releasing:
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
                 (VIEW + text(view.name), encode(mark)),
+                *self._let_go(view, start),
                 *((key, None) for prefix in forgotten for key, _ in rows.scan(prefix, after(prefix))),
-                *outdated(view, start, rows),
             ]
         )
         yield Leave(view.name, start, row.slot_ms)
         yield from (one.increment for one in those)
+
+    def _let_go(self, view: ViewPlan, start: int) -> list[Change]:
+        """The marks of earlier questions of a view, which keep their windows no longer than if they went on."""
+        changed: list[Change] = []
+        for one in self._views.values():
+            mark = self._marks[one.name]
+            kept = min(mark.next_ms, start - one.window.kept_ms)
+            if one.view == view.view and one.name != view.name and one.until_ms is not None and kept > mark.kept_ms:
+                mark.kept_ms = kept
+                changed.append((VIEW + text(one.name), encode(mark)))
+        return changed

@@ -11,7 +11,9 @@
 | `p` population, period | `PromiseRow`: the budget that the period began with |
 | `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` population, period, call | what is reserved for a `Call` |
-| `c` audience | `ClearanceRow`: the newest grant of an audience |
+| `c` audience | `ClearanceRow`: the grants of an audience |
+| `u` view | `UnlockRow`: how far its windows were unlocked by their age |
+| `y` view | `LeftoverRow`: how far what its ledger has left was spent on it |
 | `n` | `totals.TotalsRow`: how many windows of each view were released, refused, lost, sharpened and late |
 
 A population stands in keys as its ledger's fingerprint, and a period as its start and its end: what was spent stays
@@ -40,6 +42,7 @@ from stream_dp.windows.shape import Stretch, Tiling
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
+UNLOCK, LEFTOVER = b"u", b"y"
 
 _PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
 _END_AT = _PERIOD_AT + len(moment(0))
@@ -54,6 +57,8 @@ class ViewRow(msgspec.Struct, array_like=True):
     """Start of the next window to release; windows leave in order, empty or not."""
     kept_ms: int
     """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
+    told_ms: int
+    """Start of the newest window that readers were told of, or of the pane that it was released with."""
 
     def check(self, view: str, stored: Self) -> None:
         """Refuse to go on with releases that answer another question.
@@ -73,6 +78,8 @@ class Given(msgspec.Struct, array_like=True):
 
     revision: int
     level: int
+    parts: int = 1
+    """In how many parts the largest revision was published, so under how many keys some revision stands."""
 
 
 NOTHING = Given(0, -1)
@@ -97,6 +104,8 @@ class PaneSum(msgspec.Struct, array_like=True):
     refused: bool = False
     given: dict[str, Given] = msgspec.field(default_factory=dict)
     """Who has what of it."""
+    refused_to: list[str] = msgspec.field(default_factory=list)
+    """Who was told of a refusal."""
 
 
 class WindowRow(msgspec.Struct, array_like=True):
@@ -114,14 +123,26 @@ class WindowRow(msgspec.Struct, array_like=True):
     outbox: list[Departure] = msgspec.field(default_factory=list)
     """Those that still have to be published, in order."""
     turned_down: dict[str, int] = msgspec.field(default_factory=dict)
-    """The last grant of an audience that the ledger could not pay for: carried on, it is not refused anew."""
+    """By audience that was told of a refusal: the last grant that the ledger could not pay for, which is not refused
+    anew when it is carried on; 0 where the window itself is refused."""
     key_id: str = ""
     """The key that its table was sealed with (`keyring`); the table counts only with this row, so it is of the same
-    draw. Empty where there is no table."""
+    draw. Empty where there is no table, or the window expires: nothing more is read of it."""
+    secret: bytes = b""
+    """Of the window alone (`sealing.own_secret`); empty where there is no table."""
+    expires: bool = False
+    """Whether its retention is over (`releases.expiry`): behind its last departure, nothing of it stays."""
     lost: bool = False
     """Whether it was refused because counts of it were lost."""
     sum: PaneSum | None = None
     """Of a pane: the window that ends with it."""
+    declined: dict[str, int] = msgspec.field(default_factory=dict)
+    """The last level that the window's age would have given an audience and the ledger could not pay for."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether readers were told of a window with it: with every one but panes that no window ends with."""
+        return self.sum is None or self.sum.panes > 0
 
     @property
     def finest(self) -> int:
@@ -141,19 +162,6 @@ class WindowRow(msgspec.Struct, array_like=True):
         self.departures += 1
         self.outbox.append(Departure(self.departures, slot, records))
         return self.outbox[-1]
-
-
-class ClearanceRow(msgspec.Struct, array_like=True):
-    """The newest grant of an audience. It names each level of the ladders at most once."""
-
-    number: int
-    """Its place in the control topic (`Order.number`): a grant that is read again is known by it."""
-    levels: list[str]
-    """The granted levels, newest first: a view uses the first that its ladder has."""
-    slot_ms: int
-    """When the sharper revisions leave; later, if they miss it."""
-    open: bool
-    """Whether retained windows may still have to be sharpened."""
 
 
 class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -302,13 +310,6 @@ def repairs(key: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes |
     return [] if rows.get(ended) is None else [(ended, None)]
 
 
-def clearance_audience(key: bytes) -> str:
-    """The audience of a clearance row."""
-    if len(key) != 2 + key[1]:
-        raise StateError("a stored clearance has a damaged key")
-    return key[2:].decode()
-
-
 def stored_view(view: str, rows: Rows) -> ViewRow | None:
     """The row of a view, None before it began."""
     stored = rows.get(VIEW + text(view))
@@ -325,4 +326,4 @@ def sealing_keys(view: str, rows: Rows) -> set[str]:
     """The ids of the keys that the stored windows of a view were sealed with."""
     prefix = WINDOW + text(view)
     windows = (decode(WindowRow, value) for _, value in rows.scan(prefix, after(prefix)))
-    return {window.key_id for window in windows if not window.refused}
+    return {window.key_id for window in windows if not (window.refused or window.expires)}

@@ -21,7 +21,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.records.models import Reason
-from stream_dp.releases.pieces import Change, stored_table
+from stream_dp.releases.pieces import Change, noise_of, stored_table
 from stream_dp.releases.rows import BLOCK, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import after, bucket_number, decode, encode, text, window_key, window_start
@@ -91,7 +91,7 @@ def earlier_blocks(view: ViewPlan, start: int, secrets: Mapping[str, bytes], row
         row = stored_window(view.name, at, rows)
         if row is None or row.key_id not in secrets:
             return None
-        found.append((stored_table(view.name, at, rows), WindowNoise(view.noise_name(at), secrets[row.key_id])))
+        found.append((stored_table(view.name, at, rows), noise_of(view, at, row, secrets)))
     return found
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stream_dp.accounting import Cost, Overdraft, commit, reserve
-from stream_dp.config.plan import ViewPlan
-from stream_dp.kinds.sealing import WindowNoise
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.panes import Pane, Sums
-from stream_dp.releases.pieces import Addressed, Change, leave, stored_table
+from stream_dp.releases.errands import Errand
+from stream_dp.releases.panes import Sums
+from stream_dp.releases.pieces import Addressed, Change, leave, noise_of, stored_table
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.publication import Booking, Publisher
-from stream_dp.releases.rows import NOTHING, WINDOW, Call, ClearanceRow, Given, WindowRow, charged_rows
+from stream_dp.releases.rows import NOTHING, WINDOW, Call, Given, WindowRow, charged_rows
 from stream_dp.releases.running import earlier_blocks, first_row
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import encode, window_key
@@ -35,81 +34,50 @@ class Sharpening:
         self._sums = sums
         self._secrets = secrets
 
-    def sharpened(
-        self,
-        view: ViewPlan,
-        audience: str,
-        level: int,
-        clearance: ClearanceRow,
-        start: int,
-        row: WindowRow,
-        rows: Rows,
-    ) -> list[Change]:
+    def sharpened(self, errand: Errand, row: WindowRow, rows: Rows) -> list[Change]:
         """The rows that give one audience one window at a finer level: reservation, records, window, charge.
 
         Of a pane, what leaves is the window that ends with it, where that got finer. Nothing, if nothing is to leave.
 
         Args:
-            view: the view.
-            audience: the audience.
-            level: index of the level.
-            clearance: the grant that is carried out, or what stands for one.
-            start: start of the window, ms.
+            errand: the window, the audience and the level.
             row: the row of the window, whose key is not retired; changed in place.
             rows: the partition's table, with what was changed before.
         """
-        before, leaving, behind = list[Change](), list[Addressed](), list[Change]()
+        view, start, audience, level, slot, _ = errand
         if not view.window.pays(start):
-            return self._follow(view, audience, level, clearance, start, row, rows)
-        turned_down = clearance.open and row.turned_down.get(audience) == clearance.number
-        if row.given.get(audience, NOTHING).level < level and not turned_down:
-            before, leaving, behind = self._finer(view, audience, level, clearance, start, row, rows)
+            return self._follow(errand, row, rows)
+        before, leaving, behind = list[Change](), list[Addressed](), list[Change]()
+        if row.given.get(audience, NOTHING).level < level:
+            before, leaving, behind = self._finer(errand, row, rows)
         if row.sum is not None:
-            grant = clearance.number if clearance.open else None
             plan, (_, ledger) = self._accounts.plan(view, start), self._accounts.of(view, start)
-            last = Pane(start, row)
-            leaving = [*self._sums.again(view, last, audience, level, grant, plan, ledger, rows), *leaving]
+            leaving = [*self._sums.again(errand, row, plan, ledger, rows), *leaving]
         if not leaving:
             return []
-        left = leave(view, start, row, clearance.slot_ms, leaving)
+        left = leave(view, start, row, slot, leaving)
         return [*before, *left, (window_key(WINDOW, view.name, start), encode(row)), *behind]
 
-    def _follow(
-        self,
-        view: ViewPlan,
-        audience: str,
-        level: int,
-        clearance: ClearanceRow,
-        start: int,
-        row: WindowRow,
-        rows: Rows,
-    ) -> list[Change]:
+    def _follow(self, errand: Errand, row: WindowRow, rows: Rows) -> list[Change]:
         """The same for a later pane of a window that is charged as a whole: as fine as its first pane was paid for."""
+        view, start, audience, level, slot, _ = errand
         first, given = first_row(view, start, rows), row.given.get(audience, NOTHING)
         paid = -1 if first is None else min(level, first.given.get(audience, NOTHING).level)
         blocks = earlier_blocks(view, start, self._secrets, rows)
         if paid <= given.level or blocks is None:
             return []
-        own = stored_table(view.name, start, rows), WindowNoise(view.noise_name(start), self._secrets[row.key_id])
-        row.given[audience] = Given(given.revision + 1, paid)
+        own = stored_table(view.name, start, rows), noise_of(view, start, row, self._secrets)
+        row.given[audience] = Given(given.revision + 1, paid, given.parts)
         _, ledger = self._accounts.of(view, start)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), ledger, left, room, Cost.ZERO)
         leaving = self._publisher.releases(view, start, [*blocks, own], row.given, {audience: paid}, booking)
-        changed = leave(view, start, row, clearance.slot_ms, leaving)
+        changed = leave(view, start, row, slot, leaving)
         return [*changed, (window_key(WINDOW, view.name, start), encode(row))]
 
-    def _finer(
-        self,
-        view: ViewPlan,
-        audience: str,
-        level: int,
-        clearance: ClearanceRow,
-        start: int,
-        row: WindowRow,
-        rows: Rows,
-    ) -> tuple[list[Change], list[Addressed], list[Change]]:
+    def _finer(self, errand: Errand, row: WindowRow, rows: Rows) -> tuple[list[Change], list[Addressed], list[Change]]:
         """What comes before the window's row, what is to leave, of a pane only the entry, and what comes behind."""
+        view, start, audience, level, *_ = errand
         given, finest = row.given.get(audience, NOTHING), row.finest
         call = Call(view.name, start, audience, given.level, level)
         table = stored_table(view.name, start, rows)
@@ -121,19 +89,19 @@ class Sharpening:
         if isinstance(reserved, Overdraft):
             left = self._accounts.left(view, start)
             refused = Booking(self._accounts.plan(view, start), ledger, left, room, cost)
-            row.turned_down[audience] = clearance.number
+            errand.refuse(row)
             if row.sum is not None:
                 return [], [self._publisher.refusal(view, start, levels, revision, refused)], []
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if given.level < 0 else view.counts(level) - view.counts(given.level)
             leaving = self._publisher.refusals(view, start, levels, revision, own, refused)
             return [], [*leaving, self._publisher.refusal(view, start, levels, revision, refused)], []
-        noise = WindowNoise(view.noise_name(start), self._secrets[row.key_id])
+        noise = noise_of(view, start, row, self._secrets)
         shares = {audience: difference(view, table, given.level, level)}
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
-        row.given[audience] = Given(revision, level)
+        row.given[audience] = Given(revision, level, given.parts)
         left, room = self._accounts.left(view, start), self._accounts.room(view, start)
         booking = Booking(self._accounts.plan(view, start), paid, left, room, cost, shares)
         leaving = []

@@ -20,13 +20,11 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Order
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.application import App
-from stream_dp.runtime.balances import Balances
-from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.carrying import Carrier
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import PartitionLostError, Writer
-from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.published import read_published
 from stream_dp.runtime.registry import SourceSchemas, needed
 from stream_dp.runtime.tables import DurableTable, PartitionRows
@@ -34,7 +32,7 @@ from stream_dp.runtime.telling import tell_withheld, telling
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step
+from stream_dp.windows.effects import Message, Step
 from stream_dp.windows.events import Schemas
 from stream_dp.windows.keys import decode, text
 from stream_dp.windows.merge_rows import Named
@@ -71,7 +69,7 @@ class Chunk:
         return [record.value for record in self.records]
 
 
-class Host:
+class Host(Carrier):
     """What the agents of one worker share.
 
     Attributes:
@@ -79,13 +77,8 @@ class Host:
         topics: the topics of its application.
         catch_up: goes by all settings that stand in the control topic, if these are newer (`adoption`).
         tables: the application's tables by name.
-        counters: what was counted since the start of the worker.
-        balances: what its ledgers have left, by what was published.
         clock_ms: the wall clock.
         rekeyed: the sources that are not keyed by user, by topic.
-        outboxes: what waits to be published (`stream_dp.runtime.slots`), by partition and the
-            owner as whom it was loaded.
-        outboxes_changed: set when more waits.
     """
 
     def __init__(
@@ -114,16 +107,11 @@ class Host:
         """
         self.plan = plan
         self.topics = Topics.of(plan)
+        super().__init__(app, client, self.topics.accounts)
         self.tables = tables
-        self.counters = Counters()
-        self.balances = Balances(self.topics.accounts)
         self.clock_ms = clock_ms
         self.catch_up: Callable[[], Awaitable[None]] = _nothing_newer
-        self.outboxes: dict[tuple[int, Writer], Outboxes] = {}
-        self.outboxes_changed = asyncio.Event()
-        self._app = app
         self._factory = factory
-        self._client = client
         self._schemas = schemas
         self._accept_loss = accept_loss
         self._sources = counted_in(plan)
@@ -133,6 +121,8 @@ class Host:
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
         self._mergers: dict[int, BucketMerger] = {}
         self._engines: dict[int, ReleaseEngine] = {}
+        self._told: set[int] = set()
+        """Partitions whose engine is being told the time."""
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._times_forgotten = 0
 
@@ -302,11 +292,41 @@ class Host:
                 await self._load_engine(partition)
             rows = table.rows(partition)
             await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
+        await self._go_on(partition, engine, rows)
+
+    async def _go_on(self, partition: int, engine: ReleaseEngine, rows: PartitionRows) -> None:
+        """Do what a partition's release engine has waiting."""
         while True:
             async with self._engine_locks[partition]:
                 if self._app.rebalancing or self._engines.get(partition) is not engine or not engine.waits:
                     return
-                await self.carry_out(engine.due(rows), table, partition, threaded=True)
+                await self.carry_out(engine.due(rows), self.tables[RELEASES], partition, threaded=True)
+
+    def tell_time(self) -> None:
+        """Let the release engines that wait for a time which has come go on; nothing is waited for."""
+        now_ms = self.clock_ms()
+        for partition, engine in self._engines.items():
+            due_ms = engine.due_ms
+            if due_ms is not None and due_ms <= now_ms and partition not in self._told:
+                self._told.add(partition)
+                self._app.add_future(self._tell(partition, now_ms))
+
+    async def _tell(self, partition: int, now_ms: int) -> None:
+        table, owner = self.tables[RELEASES], None
+        try:
+            owner = table.owner(partition)
+            async with self._engine_locks[partition]:
+                engine = self._engines.get(partition)
+                if engine is None or not self.keeps(partition, owner):
+                    return
+                rows = table.rows(partition)
+                await self.carry_out(engine.tell(now_ms, rows), table, partition, threaded=True)
+            await self._go_on(partition, engine, rows)
+        except PartitionLostError:  # whoever loads it next goes on
+            if owner is not None and self.keeps(partition, owner):
+                raise
+        finally:
+            self._told.discard(partition)
 
     async def _load_engine(self, partition: int) -> None:
         """Load the release engine of a partition, unless it has to be made anew when that is over."""
@@ -342,75 +362,6 @@ class Host:
     def order(self, record: Any) -> Order | None:
         """The order that a record of the control topic gives, None if it gives none."""
         return self._factory.order(record)
-
-    # -- effects ----------------------------------------------------------------------------------------------
-
-    async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
-        """Do what a step asks for, effect by effect; `Erase`s that follow one another are one.
-
-        Args:
-            step: the step.
-            table: the agent's table.
-            partition: the partition that the step is about.
-            threaded: compute the step off the event loop, for steps that may take long.
-
-        Raises:
-            PartitionLostError: the group was rebalanced since the step began, so the partition may have another owner;
-                nothing more of the step is done.
-        """
-        owner = table.owner(partition)
-        erased: list[tuple[bytes, bytes]] = []
-        while True:
-            effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
-            table.check_owner(partition, owner)
-            if erased and not isinstance(effect, Erase):
-                await asyncio.to_thread(table.erase, partition, erased)
-                table.check_owner(partition, owner)
-                erased = []
-            match effect:
-                case None:
-                    return
-                case Commit(rows):
-                    await table.commit(partition, rows, owner)
-                case Leave():
-                    self.outboxes.setdefault((partition, owner), Outboxes()).add(effect)
-                    self.outboxes_changed.set()
-                case Send(messages):
-                    await self.send(messages, owner)
-                case Erase(first, last):
-                    erased.append((first, last))
-                case Increment():
-                    self.counters.add(effect)
-
-    async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> None:
-        """Send messages and wait for every acknowledgement, through any outage of the broker.
-
-        Args:
-            messages: to send, each partition's in order.
-            owner: as whom they were worked out; None: they are nobody's in particular.
-
-        Raises:
-            PartitionLostError: a successor of the owner has sent to one of their topics.
-        """
-        if not messages:
-            return
-        async with self._app.outage.waiting():
-            if owner is not None:
-                await owner.publish(messages)
-            else:
-                await self._client.publish(
-                    Outgoing(m.topic, m.partition, m.key, m.value, list(m.headers.items())) for m in messages
-                )
-
-    async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
-        """Publish records as the owner of the partition that stored them, with the time of their slot.
-
-        Raises:
-            PartitionLostError: a successor has published to one of their topics.
-        """
-        async with self._app.outage.waiting():
-            await owner.publish(messages, slot_ms)
-        self.balances.take(messages)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""

@@ -34,7 +34,7 @@ def beat_seconds(erase_within_ms: int) -> float:
 
 
 class Timers:
-    """The timers of one worker: `tick` for its agents, `beat` for what is erased in time, `renew` for its claims."""
+    """The timers of one worker: `tick` and `tell_time` for what waits for a time, `beat`, `renew` for its claims."""
 
     def __init__(self, app: App, host: Host, client: Client, adoption: Adoption) -> None:
         """Set up the timers; the application has yet to be told to run them.
@@ -87,6 +87,11 @@ class Timers:
         ends = await self._ends(owned)  # after the clock: what stood in the log at that time is before them
         topic, settings = self._host.topics.ticks, self._adoption.plan.settings
         return [Message(topic, None, encode(Tick(now_ms, ends[at], None, settings)), at) for at in owned]
+
+    async def tell_time(self) -> None:
+        """Let release engines go on with what has waited for a time."""
+        if not self._app.rebalancing:
+            self._host.tell_time()
 
     async def beat(self) -> None:
         """Send a heartbeat to every partition of this worker, and write one to the tables that hold its counts.

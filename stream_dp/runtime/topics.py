@@ -21,6 +21,8 @@ SIZE = {"max.message.bytes": str(BROKER_BYTES)}
 """Of every topic that the application writes to; a cluster may have less where nothing is said."""
 AS_WRITTEN = {"compression.type": "producer"}
 """Of the topics that others read: not compressed, whatever the cluster does where nothing is said."""
+EXPIRING = {"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000"}
+"""Of release topics: what was taken back is gone from them a day or two later, not at some later compaction."""
 
 
 AS_THE_CLUSTER_DOES = -1
@@ -176,7 +178,7 @@ class Topics:
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
         specs += [TopicSpec(name, everywhere, AS_WRITTEN) for name in letters]
         released = (self.release(view.view, audience) for view in plan.views.values() for audience in view.readers)
-        specs += [TopicSpec(name, 1, {"cleanup.policy": "compact", **AS_WRITTEN}) for name in dict.fromkeys(released)]
+        specs += [TopicSpec(name, 1, {**EXPIRING, **AS_WRITTEN}) for name in dict.fromkeys(released)]
         return [self._made(spec) for spec in specs]
 
     def _made(self, spec: TopicSpec) -> TopicSpec:

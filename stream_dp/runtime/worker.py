@@ -102,6 +102,7 @@ class Worker:
         self._lists = ListWatch(plan, settled.lists, client, clock_ms)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)
+        self.app.timer(tick_seconds)(self._timers.tell_time)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
         self.app.timer(LOOK_SECONDS)(self._watch.look)

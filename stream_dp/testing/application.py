@@ -144,9 +144,15 @@ class Application:
         """
         await self.client.publish(SourceWriter(self.plan, source).records(script))
 
-    async def grant(self, audience: str, level: str) -> None:
-        """Write a grant to the control topic."""
-        await write_grant(self.plan, self.client, Grant(audience=audience, level=level))
+    async def grant(self, audience: str, level: str, **scope: object) -> None:
+        """Write a grant to the control topic.
+
+        Args:
+            audience: the audience.
+            level: the level.
+            scope: more fields of `Grant`: which views and windows, and when.
+        """
+        await write_grant(self.plan, self.client, Grant.model_validate({"audience": audience, "level": level, **scope}))
 
     async def apply(self, plan: Plan, begins: Mapping[str, int], ends: Mapping[str, int] = NONE) -> None:
         """Post the settings of a plan to the control topic; workers go by them.

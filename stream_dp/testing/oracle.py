@@ -15,7 +15,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, own_secret
 from stream_dp.lossless.factorization import cover
 from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.publication import account, refusal_record, release_record
@@ -148,7 +148,8 @@ def expected_records(
         sealed[start] = None
         pays, first = view.window.pays(start), view.window.charged(start).start_ms
         if view.cost(finest) <= before if pays else sealed.get(first) is not None:
-            noise = WindowNoise(view.noise_name(start), prf_key)
+            name = view.noise_name(start)
+            noise = WindowNoise.of(name, prf_key, own_secret(name, entropy))
             block = summed([counts, *(windows[pane] for pane in panes_before(view, start))])
             table = view.kind.seal(handed_on(view, block), Sealing(noise, entropy, lists))
             sealed[start] = table, noise

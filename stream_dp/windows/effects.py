@@ -6,7 +6,7 @@ step proves that this changes nothing; the tests cut every step at every place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -98,15 +98,18 @@ class Rows(Protocol):
 class Ahead:
     """Rows as they will stand after changes that are still to be committed; a scan passes those over."""
 
-    def __init__(self, rows: Rows, changed: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def __init__(self, rows: Rows) -> None:
         """Set up.
 
         Args:
             rows: the rows as they stand.
-            changed: what changes, in order; of None is deleted.
         """
-        self._changed = dict(changed)
+        self._changed: dict[bytes, bytes | None] = {}
         self._rows = rows
+
+    def change(self, changed: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Change rows, in order; one of None is deleted."""
+        self._changed.update(changed)
 
     def get(self, key: bytes) -> bytes | None:
         """The value that the row will have."""

@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import SourcePlan
+from stream_dp.releases.pieces import TableRow, table_key
+from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application
+from stream_dp.windows.keys import decode, window_key
+from tests.support.losing import publish_minutes
+from tests.support.views import start_of
 
 pytestmark = pytest.mark.broker
 
@@ -148,6 +153,40 @@ async def test_re_keyed_events_are_gone_from_the_topic_and_from_the_broker_once_
             await gone(in_files, FILES_SECONDS)
         await app.publish([Watermark(start + MINUTE + 10_000)])
         await app.wait_for_releases(view.name, 1)
+        assert await asyncio.to_thread(worker.terminate) == 0
+
+
+@pytest.mark.slow
+async def test_what_is_secret_of_an_expired_window_is_gone_from_files_at_once_and_from_topics_within_the_stated_time(
+    kafka: str, kafka_folder: Path, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    """Its own secret and its sealed table, known by the digest that stands in every part of it."""
+    async with application(visits(("retention: 1d", "retention: 1m")), tmp_path / "app", broker=kafka) as app:
+        (view,) = app.plan.views.values()
+        changelog, worker = Topics.of(app.plan).changelog(RELEASES), spawn(app, "state")
+        start = start_of(view)
+        at, table = window_key(WINDOW, view.name, start), table_key(view.name, start, 0)
+        worker.start()
+        await publish_minutes(app, 0)
+        await app.wait_for_releases(view.name, 1)
+        rows = [(key, value) for key, value in await app.read(changelog) if value is not None]
+        secrets = [decode(WindowRow, value).secret for key, value in rows if key == at][-1:]
+        secrets += [decode(TableRow, value).table.digest for key, value in rows if key == table]
+        assert len({*secrets}) == 2
+        for minute in (1, 2):
+            await publish_minutes(app, minute)
+            await app.wait_for_releases(view.name, minute + 1)
+
+        async def over() -> bool:
+            return dict(await app.read(changelog)).get(at, b"") is None
+
+        await app.eventually(over)
+        ended = time.monotonic()
+        await gone(lambda: asyncio.to_thread(files_with, worker.data_dir, secrets), AT_ONCE_SECONDS)
+        within_s = app.plan.erase_within_ms / 1000 - (time.monotonic() - ended)
+        await gone(lambda: topics_with(app, [changelog], secrets), within_s)
+        if localkafka.external_broker() is None:
+            await gone(lambda: asyncio.to_thread(files_with, kafka_folder / "data", secrets), FILES_SECONDS)
         assert await asyncio.to_thread(worker.terminate) == 0
 
 

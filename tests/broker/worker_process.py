@@ -166,8 +166,8 @@ def hurt_before(what: str, number: int, hurt: Callable[[], None]) -> None:
 
     DurableTable.commit = dying_commit  # type: ignore[method-assign]
     DurableTable.erase = dying_erase  # type: ignore[method-assign]
-    Host.send = dying_send  # type: ignore[method-assign]
-    Host.publish = dying_publish  # type: ignore[method-assign]
+    Host.send = dying_send  # type: ignore[method-assign, assignment]
+    Host.publish = dying_publish  # type: ignore[method-assign, assignment]
 
 
 def hang(where: str) -> None:

@@ -33,7 +33,7 @@ from tests.support.chance import pooled_p_value
 from tests.support.machine import Machine
 from tests.support.releasing import KEY, Desk, keyed, plan_of
 from tests.support.schemas import later, mismatch
-from tests.support.sealing import read_window, seal_window
+from tests.support.sealing import read_window, seal_window, window_key_of
 
 LEVELS = (COARSE, MIDDLE, FINE)
 SECOND = 1000
@@ -259,7 +259,7 @@ def test_a_cut_at_any_row_of_a_release_in_parts_changes_nothing_that_was_shown(c
         for start in (0, SECOND):
             table = desk.table(VIEW, start)
             for audience, given in desk.row(VIEW, start).given.items():
-                (reading,) = read_window(desk.plan.views[VIEW], start, table, [given.level], KEY)
+                (reading,) = read_window(desk.plan.views[VIEW], start, table, [given.level], desk.key(VIEW, start))
                 record = desk.record(VIEW, audience, start)
                 assert all(getattr(record, name) == value for name, value in reading.fields.items())
         assert not [key for key in desk.machine.rows if key.startswith(OUTBOX)]
@@ -276,11 +276,13 @@ def test_a_sealed_table_is_read_back_as_it_was_stored(case: Case) -> None:
     desk = desk_of(case)
     desk.give(VIEW, 0, case.counts)
     stored = desk.table(VIEW, 0)
-    fresh = seal_window(desk.plan.views[VIEW], 0, case.counts, prf_key=KEY, entropy=keyed, lists=case.lists)
+    view = desk.plan.views[VIEW]
+    key = window_key_of(view, 0, KEY, keyed)
+    fresh = seal_window(view, 0, case.counts, prf_key=key, entropy=keyed, lists=case.lists)
     assert stored == fresh
     assert len(stored.items) == len(stored.values)
     for counts in (case.counts, *case.others, {f"page {n}": 50 for n in range(3000)}):
-        table = seal_window(desk.plan.views[VIEW], 0, counts, prf_key=KEY, entropy=keyed, lists=case.lists)
+        table = seal_window(view, 0, counts, prf_key=KEY, entropy=keyed, lists=case.lists)
         assert len(table.payload) <= 32, "it is in every row of the table"
 
 
@@ -307,13 +309,28 @@ def test_a_grant_publishes_the_sealed_window_sharper_for_the_difference(case: Ca
     assert isinstance(sharper, Release)
     assert (first.revision, sharper.revision, sharper.level.name) == (1, 2, "fine")
     table = desk.table(VIEW, 0)
-    (reading,) = read_window(view, 0, table, [FINE], KEY)
+    (reading,) = read_window(view, 0, table, [FINE], window_key_of(view, 0, KEY, keyed))
     assert all(getattr(sharper, name) == value for name, value in reading.fields.items())
     assert desk.charged(VIEW, "public", 0) == view.counts(FINE) - view.counts(MIDDLE)
     assert sharper.held.cost == sharper.told.cost == view.spent(table, FINE)
     assert desk.ledger(view=VIEW).spent == view.spent(table, FINE)
     desk.grant(2, "partner", "middle")  # what staff have had from the start
     assert desk.charged(VIEW, "partner", 0) == Cost.ZERO
+
+
+def test_an_unlock_publishes_what_a_grant_would_when_the_window_is_so_old(case: Case) -> None:
+    granted = desk_of(case)
+    granted.give(VIEW, 0, case.counts)
+    granted.grant(1, "public", "fine")
+    later = "public: {level: coarse, unlock: [{level: fine, after: 5s}]}"
+    desk = Desk(plan_of(case.text().replace("public: coarse", later)), lists=case.lists)
+    desk.give(VIEW, 0, case.counts)
+    desk.tell(5999)
+    assert len(desk.records(VIEW, "public")) == 1
+    desk.tell(6000)
+    assert desk.records(VIEW, "public") == granted.records(VIEW, "public")
+    assert desk.ledger(view=VIEW).spent == granted.ledger(view=VIEW).spent
+    desk.auditor.settled()
 
 
 def test_a_window_that_cannot_be_paid_for_is_refused_and_nothing_is_drawn(case: Case) -> None:

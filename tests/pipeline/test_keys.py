@@ -10,7 +10,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.runtime.keys import load_keys, retire, rotate
 from stream_dp.testing import Application
 from tests.support.losing import MINUTE, publish_minutes
-from tests.support.sealing import read_window, seal_window
+from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -31,9 +31,9 @@ async def assert_readings(app: Application, secrets: Mapping[int, bytes]) -> Non
     for records in (await app.releases(view.name)).values():
         for record in released(records):
             at = record.window.start_ms
-            secret = secrets[(at - start_of(view)) // MINUTE]
-            table = seal_window(view, at, COUNTS, prf_key=secret, entropy=app.entropy)
-            (reading,) = read_window(view, at, table, [levels.index(record.level.name)], secret)
+            key = window_key_of(view, at, secrets[(at - start_of(view)) // MINUTE], app.entropy)
+            table = seal_window(view, at, COUNTS, prf_key=key, entropy=app.entropy)
+            (reading,) = read_window(view, at, table, [levels.index(record.level.name)], key)
             assert {name: getattr(record, name) for name in reading.fields} == reading.fields
 
 

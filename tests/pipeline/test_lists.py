@@ -14,7 +14,7 @@ from stream_dp.records.codec import encode
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
-from tests.support.sealing import read_window, seal_window
+from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -69,15 +69,10 @@ class Listed:
             for audience, record in zip(records, together, strict=True):
                 assert isinstance(record, CatalogueRelease)
                 listed = KeyList.of(entry.item for entry in record.items)
-                table = seal_window(
-                    self.view,
-                    start,
-                    counts,
-                    prf_key=self.app.prf_key,
-                    entropy=self.app.entropy,
-                    lists={self.topic: listed},
-                )
-                (reading,) = read_window(self.view, start, table, [self.view.audiences[audience]], self.app.prf_key)
+                lists, entropy = {self.topic: listed}, self.app.entropy
+                key = window_key_of(self.view, start, self.app.prf_key, entropy)
+                table = seal_window(self.view, start, counts, prf_key=key, entropy=entropy, lists=lists)
+                (reading,) = read_window(self.view, start, table, [self.view.audiences[audience]], key)
                 assert (record.catalogue, record.items) == (reading.fields["catalogue"], reading.fields["items"])
             (version,) = {record.catalogue.version for record in together if isinstance(record, CatalogueRelease)}
             found.append(version)

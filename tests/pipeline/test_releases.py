@@ -9,7 +9,7 @@ from fractions import Fraction
 from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.releases.rows import ledger_key
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
-from tests.support.sealing import read_window, seal_window
+from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import CHOOSERS, TOPK, only_view, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -165,8 +165,9 @@ async def test_grant_publishes_every_window_sharper_for_the_difference(launch: L
     counts = count_script(view, start, script).counts
     for index, record in enumerate(partner[3:]):
         at = start + index * MINUTE
-        table = seal_window(view, at, counts[at], prf_key=app.prf_key, entropy=app.entropy)
-        (reading,) = read_window(view, at, table, [2], app.prf_key)
+        key = window_key_of(view, at, app.prf_key, app.entropy)
+        table = seal_window(view, at, counts[at], prf_key=key, entropy=app.entropy)
+        (reading,) = read_window(view, at, table, [2], key)
         assert record.type == "release"
         assert (record.window.start_ms, record.revision, record.level.name) == (at, 2, "detailed")
         assert {row.item: row.count for row in record.items} == dict(reading.items)

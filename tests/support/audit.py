@@ -21,13 +21,16 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.kinds.topk import TopKRelease
+from stream_dp.lossless.prf import KEY_BYTES
 from stream_dp.records.codec import AnyRecord, decode, encode, topic_key
 from stream_dp.records.models import Release
 from stream_dp.records.parts import Joiner
 from stream_dp.releases.pieces import stored_table, table_key
-from stream_dp.releases.rows import LEDGER, RESERVATION, ledger_key, read_ledgers
+from stream_dp.releases.rows import LEDGER, RESERVATION, WINDOW, WindowRow, ledger_key, read_ledgers
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.testing import Application
+from stream_dp.windows.keys import decode as decode_row
+from stream_dp.windows.keys import window_key
 from tests.support.machine import Machine
 from tests.support.releasing import shown_cost
 
@@ -69,6 +72,11 @@ class Evidence:
             return stored_table(view, start, Machine(found))
         except StateError:
             return None
+
+    def secret(self, view: str, start: int) -> bytes:
+        """The window's own secret, zeros if none is stored."""
+        row = self.rows.get(window_key(WINDOW, view, start))
+        return (decode_row(WindowRow, row).secret if row is not None else b"") or bytes(KEY_BYTES)
 
 
 @dataclass(frozen=True)
@@ -220,7 +228,7 @@ def _check_window(
         return Cost.ZERO
     names = [level.name for level in view.levels]
     table = evidence.table(view.name, start)
-    noise = WindowNoise(view.noise_name(start), evidence.prf_key)
+    noise = WindowNoise.of(view.noise_name(start), evidence.prf_key, evidence.secret(view.name, start))
     contents: defaultdict[tuple[str, int], set[bytes]] = defaultdict(set)
     costs = []
     exact = expected.exact.get(view.name)

@@ -31,6 +31,8 @@ class Machine:
     counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=Counter)
     in_files: set[bytes] = field(default_factory=set)
     """Keys that were deleted and whose former rows no `Erase` has yet removed from the files."""
+    outdated: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Rows that were deleted or replaced, and that no `Erase` has yet removed from the files."""
     points: int = 0
     """Points passed so far."""
     scanned: int = 0
@@ -73,6 +75,7 @@ class Machine:
                 case Erase(first, last):
                     assert first < last
                     self.in_files = {key for key in self.in_files if not first <= key < last}
+                    self.outdated = [row for row in self.outdated if not first <= row[0] < last]
                 case Leave():
                     self.leaving.append(effect)
                 case Increment(name, amount, labels):
@@ -81,6 +84,8 @@ class Machine:
 
     def _write(self, key: bytes, value: bytes | None) -> None:
         self.changelog.append((key, value))
+        if key in self.rows:
+            self.outdated.append((key, self.rows[key]))
         if value is None:
             self.in_files.update({key} & self.rows.keys())
             self.rows.pop(key, None)

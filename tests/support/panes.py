@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.kinds.sealing import Sealing, WindowNoise, read_counts
+from stream_dp.kinds.sealing import Sealing, WindowNoise, own_secret, read_counts
 from stream_dp.records.codec import AnyRecord, topic_key
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.models import Refusal
 from stream_dp.releases.rows import ledger_key, read_ledgers
-from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
+from tests.support.releasing import KEY, ONLY_PAGES, Desk, Standing, keyed, plan
 
 LIST = ["cart", "help", "home", "rare"]
 CATALOGUE = (
@@ -39,7 +39,8 @@ def paned(size: int, step: int, *changes: tuple[str, str]) -> Plan:
 
 def counts_at(view: ViewPlan, start: int, level: int, counts: Mapping[str, int]) -> list[int]:
     """What a pane shows of every listed key at a level, from its exact counts and the keyed entropy."""
-    noise = WindowNoise(view.noise_name(start), KEY)
+    name = view.noise_name(start)
+    noise = WindowNoise.of(name, KEY, own_secret(name, keyed))
     table = view.kind.seal({key: count for key, count in counts.items() if key in LIST}, Sealing(noise, keyed, {}))
     return read_counts(table, view.levels, [level], noise)[0]
 
@@ -103,6 +104,7 @@ class PaneAuditor:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._seen = 0
+        self._standing = Standing(desk)
         self._bytes: dict[tuple[str, bytes | None, int, str, object], bytes] = {}
         self._revisions: dict[tuple[str, str, int, int], int] = {}
         self.finest: dict[int, int] = {}
@@ -116,16 +118,20 @@ class PaneAuditor:
         for message in sent:
             if not message.topic.startswith("shop.releases."):
                 continue
-            record = decode_record(message.value or b"")
+            self._standing.take(message)
+            if message.value is None:
+                continue
+            record = decode_record(message.value)
             assert message.key == topic_key(record)
             same = message.topic, message.key, record.revision, record.level.name, record.told
-            assert self._bytes.setdefault(same, message.value or b"") == message.value, "a record came with other bytes"
+            assert self._bytes.setdefault(same, message.value) == message.value, "a record came with other bytes"
             window = record.window.start_ms, record.window.end_ms
             assert record.revision >= self._revisions.get((message.topic, record.type, *window), 0)
             self._revisions[message.topic, record.type, *window] = record.revision
             if not isinstance(record, Refusal):
                 for start in range(*window, view.window.shape.length_ms):
                     self.finest[start] = max(names.index(record.level.name), self.finest.get(start, -1))
+        self._standing.check()
         shown: dict[bytes, Cost] = {}
         for start, level in self.finest.items():
             key = ledger_key(view, start)

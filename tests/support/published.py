@@ -156,6 +156,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
         "feed",
         "grant",
         "held",
+        "grants",
         "tail",
         "ledger",
         "status",

@@ -12,10 +12,10 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.loading import read_config
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import build_plan
-from stream_dp.control.grants import Order
+from stream_dp.control.grants import Order, Scope, grant_id
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
 from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.kinds.topk import TopKPlan, TopKRelease
 from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline, topic_key
 from stream_dp.records.codec import decode as decode_record
@@ -46,13 +46,15 @@ from stream_dp.windows.keys import bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 from stream_dp.windows.sizes import MESSAGE_BYTES
 from stream_dp.windows.views import view_of
-from tests.support.machine import Machine
+from tests.support.machine import Machine, newest
 from tests.support.topics import TopicReader
 
 MERGED, ACCOUNTS, RECALLS = "merged", "shop-accounts", "recalls"
 KEY = bytes(range(32))
 KEYS = KeyRing.of(KEY)
 SECOND = 1000
+
+EVERYTHING = Scope()
 
 E = TypeVar("E", bound=ReleaseEngine)
 
@@ -163,12 +165,15 @@ class WholeEngine(ReleaseEngine):
     """The slot that has come: what waits for a later one is left. None: the clock goes on until nothing waits."""
     found: Callable[[], Published] = dict
     accepts_loss = False
+    begun_ms = 0
+    """The time at which it is loaded."""
 
     def load(
         self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False, now_ms: int = 0
     ) -> Step:
         found = {**self.found(), **published}
-        loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss, now_ms=now_ms)
+        begun_ms = max(now_ms, self.begun_ms)
+        loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss, now_ms=begun_ms)
         yield from self._whole(loaded, rows)
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
@@ -176,6 +181,9 @@ class WholeEngine(ReleaseEngine):
 
     def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
         yield from self._whole(super().order(order, rows, now_ms=now_ms), rows)
+
+    def tell(self, now_ms: int, rows: Rows) -> Step:
+        yield from self._whole(super().tell(now_ms, rows), rows)
 
     def publish(self, rows: Rows) -> Step:
         """Let leave what waits for the slots that have come."""
@@ -223,6 +231,8 @@ class Desk:
     gaps: bool = False
     """Whether counts may have been lost on their way to the engine."""
     unknown_before: Mapping[str, int] = field(default_factory=dict)
+    told_ms: int = 0
+    """The time that was told last."""
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
@@ -263,6 +273,7 @@ class Desk:
         if isinstance(engine, WholeEngine):
             engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
             engine.found, engine.accepts_loss = self.found, self.accepts_loss
+            engine.begun_ms = self.told_ms
         return engine
 
     @staticmethod
@@ -271,12 +282,12 @@ class Desk:
         return [Message(RECALLS, view.encode(), str(from_ms).encode())]
 
     def found(self) -> dict[str, list[Shown]]:
-        """What stands in the public topics."""
+        """What stands in the public topics, once they are compacted."""
         found: dict[str, list[Shown]] = {}
-        for message in self.published():
-            if not message.topic.startswith("shop.releases."):
+        for (topic, _, _), value in newest(self.published()).items():
+            if value is None:
                 continue
-            (*_, view, audience), what = message.topic.split("."), outline(message.value or b"")
+            (*_, view, audience), what = topic.split("."), outline(value)
             if (question := self.question(view, what.edition)) is not None:
                 found.setdefault(question.name, []).append(Shown.of(question, audience, what))
         return found
@@ -291,9 +302,23 @@ class Desk:
         """Put the exact counts of a window into the topic, and let the engine read them."""
         self.reader.write(buckets_of(self.plan.views[view], start, counts, closed_ms))
 
-    def grant(self, number: int, audience: str, level: str, now_ms: int = 0) -> None:
-        order = Order(number, audience, level)
+    def grant(
+        self,
+        number: int,
+        audience: str,
+        level: str | None,
+        now_ms: int = 0,
+        scope: Scope = EVERYTHING,
+        at_ms: int | None = None,
+    ) -> None:
+        """Give an order; without a level, withdraw the grant of this scope and time."""
+        order = Order(number, audience, level, scope, at_ms, now_ms, grant_id(audience, scope, at_ms))
         self.reader.run(lambda engine: engine.order(order, self.machine, now_ms=now_ms))
+
+    def tell(self, now_ms: int) -> None:
+        """Tell the time."""
+        self.reader.run(lambda engine: engine.tell(now_ms, self.machine))
+        self.told_ms = now_ms
 
     def slot(self, slot_ms: int) -> None:
         """Let a slot come."""
@@ -315,7 +340,7 @@ class Desk:
     def records(self, view: str, audience: str) -> list[AnyRecord]:
         """Everything published, in order; releases in parts put together."""
         topic, joiner = release_topic(view, audience), Joiner()
-        sent = [decode_record(message.value or b"") for message in self.machine.sent if message.topic == topic]
+        sent = [decode_record(one.value) for one in self.machine.sent if one.topic == topic and one.value is not None]
         return [whole for record in sent if (whole := joiner.take(record)) is not None]
 
     def record(self, view: str, audience: str, start: int) -> Release:
@@ -350,6 +375,11 @@ class Desk:
     def table(self, view: str, start: int) -> SealedTable:
         """What is stored of a released window."""
         return stored_table(view, start, self.machine)
+
+    def key(self, view: str, start: int) -> bytes:
+        """What the noise of a released window's coarser levels is derived from."""
+        row, name = self.row(view, start), self.plan.views[view].noise_name(start)
+        return WindowNoise.of(name, self.keys.secrets[row.key_id], row.secret).prf_key
 
     def row(self, view: str, start: int) -> WindowRow:
         return decode(WindowRow, self.machine.rows[window_key(WINDOW, view, start)])
@@ -387,6 +417,50 @@ def shown_cost(view: ViewPlan, level: int, draws: int) -> Cost:
     return cost + Cost(draws * (epsilon + delta), Fraction(0))
 
 
+class Standing:
+    """Checks at every point that what readers have can be taken back, and that what was taken back is over."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._standing: dict[tuple[str, bytes], tuple[str, int]] = {}
+        """By topic and key of what was published and not taken back: view, and window or the pane that it ends with."""
+        self._taken: dict[tuple[str, bytes], int] = {}
+        """By topic and key of what was taken back: the same."""
+        self._views = dict(desk.plan.views)
+        self._newest: dict[str, int] = {}
+        """By topic: the newest of which something was published."""
+
+    def take(self, message: Message) -> None:
+        """A record: its window has a secret, or is refused. Or a tombstone: of a window that a later one stands before
+        in this topic; no record of it comes behind."""
+        assert message.key is not None
+        place = message.topic, message.key
+        if message.value is not None:
+            *_, view, audience = message.topic.split(".")
+            what = outline(message.value)
+            asked = self._desk.question(view, what.edition) or self._views[view]
+            self._views[view] = asked
+            shown = Shown.of(asked, audience, what)
+            assert place not in self._taken, "a record was published behind its tombstone"
+            self._standing[place] = asked.name, shown.start_ms
+            self._newest[message.topic] = max(shown.start_ms, self._newest.get(message.topic, shown.start_ms))
+            row = self._desk.row(asked.name, shown.start_ms)
+            assert row.secret or shown.refused, "a record was published when its window had no secret"
+            return
+        start = self._standing.pop(place)[1] if place in self._standing else self._taken.get(place)
+        assert start is not None, "what was never published is taken back"
+        assert start < self._newest[message.topic], "the newest window is taken back"
+        self._taken[place] = start
+
+    def check(self) -> None:
+        """Every record that stands has a row that will take it back, but for who is no longer configured."""
+        rows, views = self._desk.machine.rows, self._desk.plan.views
+        for (topic, _), (view, start) in self._standing.items():
+            audience = topic.rpartition(".")[2]
+            if view in views and audience in views[view].readers:
+                assert window_key(WINDOW, view, start) in rows, "a record stands without a row that takes it back"
+
+
 @dataclass
 class Auditor:
     """Checks at every point that what readers have is paid for, and that a record never changes.
@@ -419,20 +493,28 @@ class Auditor:
     """By ledger and audience: the most that a record says the audience was told in the period."""
     left: dict[bytes, Cost] = field(default_factory=dict)
     """By ledger: what the newest entry says is left."""
+    standing: Standing = field(init=False)
     checked: dict[bytes, bytes] = field(default_factory=dict)
     """The rows of the ledgers at the last point; nothing is to be checked anew until they or the records change."""
+
+    def __post_init__(self) -> None:
+        self.standing = Standing(self.desk)
 
     def __call__(self) -> None:
         machine = self.desk.machine
         sent = machine.sent[self.seen :]
-        news = [message for message in sent if message.topic.startswith("shop.releases.")]
+        public = [message for message in sent if message.topic.startswith("shop.releases.")]
+        news = [message for message in public if message.value is not None]
         self.seen = len(machine.sent)
-        for message in news:
-            self._take(message)
+        for message in public:
+            self.standing.take(message)
+            if message.value is not None:
+                self._take(message)
         for message in sent:
             if message.topic == ACCOUNTS:
                 self._take_entry(message)
         rows = {key: value for key, value in machine.rows.items() if key.startswith((PROMISE, LEDGER, RESERVATION))}
+        self.standing.check()
         if rows == self.checked and not news:
             return
         self.checked = rows
@@ -495,7 +577,7 @@ class Auditor:
         charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
         assert charged <= entry.asked.cost
         self.charges.setdefault(key, {})[message.key] = charged
-        self.left[key] = entry.left.cost
+        self.left[key] = entry.left.cost.least(self.left.get(key, entry.left.cost))  # entries of one slot: by window
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""

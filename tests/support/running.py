@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.kinds.sealing import Sealing, WindowNoise, read_counts
+from stream_dp.kinds.sealing import Sealing, WindowNoise, own_secret, read_counts
 from stream_dp.lossless.factorization import cover
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.codec import topic_key
@@ -19,7 +19,7 @@ from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.rows import BLOCK, ledger_key, read_ledgers
 from stream_dp.windows.keys import window_start
 from tests.support.panes import LIST
-from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
+from tests.support.releasing import KEY, ONLY_PAGES, Desk, Standing, keyed, plan
 
 SECOND = 1000
 PANES = 6
@@ -50,7 +50,8 @@ def total(view: ViewPlan, start: int, level: int, counts: Mapping[int, Mapping[s
         exact: Counter[str] = Counter()
         for pane in range(begin, end):
             exact.update({key: n for key, n in counts[first + pane * SECOND].items() if key in LIST})
-        noise = WindowNoise(view.noise_name(first + (end - 1) * SECOND), KEY)
+        name = view.noise_name(first + (end - 1) * SECOND)
+        noise = WindowNoise.of(name, KEY, own_secret(name, keyed))
         table = view.kind.seal(exact, Sealing(noise, keyed, {}))
         for key, count in zip(LIST, read_counts(table, view.levels, [level], noise)[0], strict=True):
             found[key] += count
@@ -95,6 +96,7 @@ class TotalsAuditor:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._seen = 0
+        self._standing = Standing(desk)
         self._bytes: dict[tuple[str, bytes | None, int, str, object], bytes] = {}
         self._revisions: dict[tuple[str, str, int], int] = {}
         self._finest: dict[int, int] = {}
@@ -108,10 +110,13 @@ class TotalsAuditor:
         for message in sent:
             if not message.topic.startswith("shop.releases."):
                 continue
-            record = decode_record(message.value or b"")
+            self._standing.take(message)
+            if message.value is None:
+                continue
+            record = decode_record(message.value)
             assert message.key == topic_key(record)
             same = message.topic, message.key, record.revision, record.level.name, record.told
-            assert self._bytes.setdefault(same, message.value or b"") == message.value, "a record came with other bytes"
+            assert self._bytes.setdefault(same, message.value) == message.value, "a record came with other bytes"
             place = message.topic, record.type, record.window.end_ms
             assert record.revision >= self._revisions.get(place, 0), "an older revision came behind a newer one"
             self._revisions[place] = record.revision
@@ -119,6 +124,7 @@ class TotalsAuditor:
                 start = record.window.start_ms
                 assert start == first_of(start)
                 self._finest[start] = max(names.index(record.level.name), self._finest.get(start, -1))
+        self._standing.check()
         shown: dict[bytes, Cost] = {}
         for start, level in self._finest.items():
             key = ledger_key(view, start)

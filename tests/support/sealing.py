@@ -14,7 +14,7 @@ from stream_dp.kinds.gap import GapPlan
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.kinds.listing import ListedIn
 from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
+from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, own_secret
 from stream_dp.kinds.selection import Selection
 from stream_dp.kinds.topk import RankedCount, TopKPlan
 from stream_dp.records.models import ItemCount
@@ -32,6 +32,12 @@ class Reading:
         return [(entry.item, entry.count) for entry in self.fields["items"]]
 
 
+def window_key_of(view: ViewPlan, start_ms: int, secret: bytes, entropy: Entropy) -> bytes:
+    """The key of a window that an engine seals with a secret of the ring and this entropy."""
+    name = view.noise_name(start_ms)
+    return WindowNoise.of(name, secret, own_secret(name, entropy)).prf_key
+
+
 def seal_window(
     view: ViewPlan,
     start_ms: int,
@@ -41,7 +47,7 @@ def seal_window(
     entropy: Entropy,
     lists: Mapping[str, KeyList] | None = None,
 ) -> SealedTable:
-    """Seal the exact counts of a window of a view."""
+    """Seal the exact counts of a window of a view, under the key of the window."""
     noise = WindowNoise(view.noise_name(start_ms), prf_key)
     return view.kind.seal(counts, Sealing(noise, entropy, lists or {}))
 
@@ -49,7 +55,7 @@ def seal_window(
 def read_window(
     view: ViewPlan, start_ms: int, table: SealedTable, levels: Sequence[int], prf_key: bytes
 ) -> list[Reading]:
-    """Read a sealed table at several levels."""
+    """Read a sealed table at several levels, under the key of its window."""
     noise = WindowNoise(view.noise_name(start_ms), prf_key)
     return [Reading(fields) for fields in view.kind.read(table, levels, noise)]
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from stream_dp.config.access import check_broker
 from stream_dp.config.explanation import describe
-from stream_dp.config.models import MODELS, VIEW_MODELS, Config, WindowConfig
+from stream_dp.config.models import MODELS, VIEW_MODELS, Config, SharpenConfig, UnlockConfig, WindowConfig
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.config.yaml_data import parse_yaml
@@ -136,7 +136,7 @@ def test_example_of_the_documentation_is_right_and_affords_its_schedule(tmp_path
 def test_documentation_has_every_key_and_no_other() -> None:
     views: list[type[BaseModel]] = [*VIEW_MODELS.values(), WindowConfig, SelectionSettings]
     views += [GapSelectionSettings, SubsetSelectionSettings]
-    views += [FileSettings, TopicSettings, NumberSettings]
+    views += [FileSettings, TopicSettings, NumberSettings, UnlockConfig, SharpenConfig]
     keys = {key for model in [*MODELS.values(), *views] for key in model.model_fields}
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
@@ -385,7 +385,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (
             ("kind: topk", "kind: topk\n    filter: a"),
             "views.busiest.filter: unknown key; known: audiences, buckets, catalogue, item, items, items_per_user, k, "
-            "kbar, kind, ladder, ledger, noise, retention, selection, share, source, window",
+            "kbar, kind, ladder, ledger, noise, retention, selection, share, sharpen, source, unlock, window",
         ),
         (
             ("kind: topk", "kind: top"),

@@ -9,7 +9,8 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.changes import Change, changes_of
-from stream_dp.control.grants import Grant
+from stream_dp.control.grants import Grant, Order, Scope
+from stream_dp.errors import ConfigError
 from stream_dp.testing import plan_from
 
 SHORT_LADDER = (
@@ -28,10 +29,15 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
     return plan_from(visits(*SHORT_LADDER), tmp_path)
 
 
+def orders(audience: str, last: str | None) -> list[Order]:
+    """The grants before: none, or one of this level."""
+    return [] if last is None else [Order(1, audience, last)]
+
+
 def changes(plan: Plan, audience: str, level: str, last: str | None) -> dict[str, Change]:
     return {
         change.view.removeprefix(f"{plan.name}-"): change
-        for change in changes_of(plan, Grant(audience=audience, level=level), last)
+        for change in changes_of(plan, Grant(audience=audience, level=level), orders(audience, last))
     }
 
 
@@ -53,7 +59,7 @@ def test_the_last_grant_is_what_a_new_one_starts_from(plan: Plan) -> None:
 
 
 def test_each_view_is_told_by_its_own_ladder(plan: Plan) -> None:
-    """A level that a ladder does not have leaves the audience where the configuration starts it."""
+    """A level that a ladder does not have leaves the audience what it had."""
     found = changes(plan, "public", "standard", None)
     assert {view: change.difference for view, change in found.items()} == {"pages": "1", "clicks": "2/3"}
 
@@ -61,6 +67,36 @@ def test_each_view_is_told_by_its_own_ladder(plan: Plan) -> None:
     assert (found["pages"].before, found["pages"].after, found["pages"].difference) == ("standard", "detailed", "4")
     assert (found["clicks"].before, found["clicks"].after, found["clicks"].direction) == (
         "standard",
-        "overview",
-        "coarser",
+        "standard",
+        "same",
     )
+
+
+def direction(plan: Plan, wanted: Grant, *known: Order) -> str:
+    (change,) = [one for one in changes_of(plan, wanted, known, now_ms=100) if one.view.endswith("pages")]
+    return f"{change.before} to {change.after}"
+
+
+def test_what_was_before_is_what_the_newest_grant_of_such_windows_says(plan: Plan) -> None:
+    pages = f"{plan.name}-pages"
+    wanted = Grant(audience="partner", level="standard")
+    assert direction(plan, wanted, Order(1, "partner", "detailed", Scope(windows="future"))) == "detailed to standard"
+    assert direction(plan, wanted, Order(1, "partner", "detailed", Scope(("other",)))) == "standard to standard"
+    assert direction(plan, wanted, Order(1, "partner", "detailed", Scope((pages,)))) == "detailed to standard"
+    assert direction(plan, wanted, Order(1, "partner", "detailed", Scope(windows="retained"))) == "standard to standard"
+    assert direction(plan, wanted, Order(1, "partner", "detailed", Scope(), 101)) == "standard to standard"
+    newer, older = Order(2, "partner", "overview", Scope(), 50), Order(3, "partner", "detailed", Scope(), None, 60)
+    assert direction(plan, wanted, newer, older) == "detailed to standard"
+    some = Order(1, "partner", "detailed", Scope((), "all", 1000, 5000))
+    assert direction(plan, wanted, some) == "standard to standard"
+    within = wanted.model_copy(update={"start_from": "1970-01-01T00:00:02Z", "start_until": "1970-01-01T00:00:05Z"})
+    assert direction(plan, within, some) == "detailed to standard"
+
+
+def test_a_coarser_level_for_windows_that_were_released_is_a_fault_that_says_what_can_be_had(plan: Plan) -> None:
+    lower = Grant(audience="partner", level="overview", windows="retained")
+    with pytest.raises(
+        ConfigError, match=r"partner sees standard of .*-pages, which is finer than overview; .* future"
+    ):
+        changes_of(plan, lower)
+    assert changes_of(plan, lower.model_copy(update={"windows": "future"}))[0].direction == "coarser"

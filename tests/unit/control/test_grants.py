@@ -29,9 +29,8 @@ def test_grant_becomes_an_order_numbered_by_its_offset(plan: Plan) -> None:
     assert isinstance(order, Order)
     assert later.number > order.number, "the first grant of a control topic that was made again is newer"
 
-    assert grant.key() == b"grant/partner"
-    assert isinstance(order, Order)
-    assert order == Order(17, "partner", "detailed")
+    assert grant.key() == b"grant/partner/" + grant.id.encode()
+    assert order == Order(17, "partner", "detailed", id=grant.id)
     assert decode_order(encode_order(order)) == order
 
 

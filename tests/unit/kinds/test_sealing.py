@@ -14,7 +14,7 @@ from stream_dp.accounting import Cost, Ledger, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.releases.pricing import difference, price
 from stream_dp.releases.rows import Call, Given, WindowRow
@@ -271,3 +271,32 @@ def test_a_topk_read_at_a_level_has_the_noise_of_the_plan(level: int) -> None:
     assert fit(noise, epsilon, REACH[level]) > FALSE_ALARM
     for off in (Fraction(4, 5), Fraction(5, 4)):
         assert fit(noise, epsilon * off, REACH[level]) < FALSE_ALARM
+
+
+# -- the secret of a window -------------------------------------------------------------------------------------------
+
+
+def test_with_the_ring_and_all_that_is_stored_but_not_the_secret_of_the_window_no_coarser_level_can_be_told() -> None:
+    """Each secret reads the same finest level and coarser ones of its own, as far from it as the law says; so who lacks
+    it is left with the law, though the key file and the table are known. (The secrets are fixed: no false alarm.)"""
+    name, thousand = PAGES.noise_name(0), {f"page {n}": 1000 for n in range(1000)}
+    table = seal(PAGES, thousand)
+    readings = [
+        [
+            dict(reading.items)
+            for reading in read_window(PAGES, 0, table, LEVELS, WindowNoise.of(name, KEY, own).prf_key)
+        ]
+        for own in (bytes([number]) * 32 for number in range(6))
+    ]
+    assert all(reading[FINE] == readings[0][FINE] for reading in readings)
+    for level, reach in ((COARSE, 4), (MIDDLE, 2)):
+        assert len({tuple(sorted(reading[level].items())) for reading in readings}) == len(readings)
+        moved = [reading[level][item] - reading[FINE][item] for reading in readings for item in thousand]
+        assert p_value(moved, bridge(level, reach)) > 1e-4
+
+
+def bridge(level: int, reach: int) -> dict[int, Fraction]:
+    """How far a level lies from the finest one, whatever that is (lossless 7.1)."""
+    fine, coarse = (Fraction(PAGES.levels[at].threshold, WORD) for at in (FINE, level))
+    same = fine * (1 - coarse) ** 2 / (coarse * (1 - fine) ** 2)
+    return {z: (1 - same) * p + same * (z == 0) for z, p in laplace_cells(coarse, reach).items()}

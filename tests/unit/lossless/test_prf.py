@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from stream_dp.errors import ParameterError
 from stream_dp.lossless.families.discrete_laplace import variance
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.prf import words
+from stream_dp.lossless.prf import joint_key, words
 from stream_dp.lossless.threshold_process import clocks
 
 
@@ -80,3 +81,38 @@ def test_a_stream_repeats_for_the_same_key_only() -> None:
 
     assert list(islice(words(bytes(32), b"field"), 9)) == first
     assert list(islice(words(b"\x01" * 32, b"field"), 9)) != first
+
+
+# -- keys of two secrets ----------------------------------------------------------------------------------------------
+
+LASTING, PASSING, NAME = bytes(range(32)), bytes(range(32, 64)), b"view and window"
+
+
+def term(secret: bytes, number: int, name: bytes = NAME) -> bytes:
+    """HMAC-SHA256 as RFC 2104 has it, written anew."""
+    pads = [bytes(byte ^ pad for byte in secret.ljust(64, b"\0")) for pad in (0x36, 0x5C)]
+    message = b"stream-dp joint key" + len(name).to_bytes(8, "big") + name + bytes([number])
+    return sha256(pads[1] + sha256(pads[0] + message).digest()).digest()
+
+
+def test_a_joint_key_is_the_sum_of_what_each_secret_gives_alone() -> None:
+    key = joint_key(LASTING, PASSING, NAME)
+    assert key == bytes(a ^ b for a, b in zip(term(LASTING, 0), term(PASSING, 1), strict=True))
+    assert joint_key(LASTING, LASTING, NAME) != bytes(32), "the terms of one secret are different ones"
+
+
+def test_without_one_of_the_secrets_every_joint_key_is_as_likely_as_any_other() -> None:
+    """Whatever is known of one term, the other is a one-time pad on it: another secret moves every other key alike."""
+    others = [bytes([number]) * 32 for number in range(50)]
+    for secret in others:
+        moved = int.from_bytes(joint_key(LASTING, secret, NAME)) ^ int.from_bytes(term(secret, 1))
+        assert moved.to_bytes(32) == term(LASTING, 0)
+    assert len({joint_key(LASTING, secret, NAME) for secret in others}) == len(others)
+    assert len({joint_key(secret, PASSING, NAME) for secret in others}) == len(others)
+    assert len({joint_key(LASTING, PASSING, b"%d" % number) for number in range(50)}) == len(others)
+
+
+@pytest.mark.parametrize(("lasting", "passing"), [(b"short", PASSING), (LASTING, b""), (LASTING, bytes(33))])
+def test_a_secret_of_another_length_is_refused(lasting: bytes, passing: bytes) -> None:
+    with pytest.raises(ParameterError, match="32 bytes"):
+        joint_key(lasting, passing, NAME)

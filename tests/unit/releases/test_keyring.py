@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import ConfigError
+from stream_dp.kinds.sealing import WindowNoise
+from stream_dp.releases.clearance_rows import ClearanceRow
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.releases.rows import CLEARANCE, OUTBOX, TABLE, WINDOW, ClearanceRow
+from stream_dp.releases.rows import CLEARANCE, OUTBOX, TABLE, WINDOW
 from stream_dp.windows.keys import decode, text, window_key
 from tests.support.releasing import KEY, KEYS, ONLY_PAGES, Desk, plan
 from tests.support.sealing import read_window
@@ -44,8 +46,9 @@ def assert_read_with_their_own_keys(desk: Desk, secrets: KeyRing) -> None:
     for audience in view.audiences:
         for record in desk.records("pages", audience):
             start, level = record.window.start_ms, levels.index(record.level.name)
-            secret = secrets.secrets[desk.row("pages", start).key_id]
-            (reading,) = read_window(view, start, desk.table("pages", start), [level], secret)
+            row = desk.row("pages", start)
+            key = WindowNoise.of(view.noise_name(start), secrets.secrets[row.key_id], row.secret).prf_key
+            (reading,) = read_window(view, start, desk.table("pages", start), [level], key)
             assert {name: getattr(record, name) for name in reading.fields} == reading.fields
 
 
@@ -206,11 +209,11 @@ def test_a_grant_that_was_not_carried_out_when_the_key_was_retired_is_over() -> 
     desk.machine.watch = end
     with pytest.raises(ProcessEndedError):
         desk.grant(1, "partner", "fine")
-    assert decode(ClearanceRow, desk.machine.rows[clearance]).open
+    assert [grant.open for grant in decode(ClearanceRow, desk.machine.rows[clearance]).grants] == [True]
     desk.machine.watch, desk.keys = desk.auditor, RETIRED
     desk.reader.restart()
     assert revisions(desk, "partner") == [(0, 1, "coarse"), (1000, 1, "coarse")]
-    assert not decode(ClearanceRow, desk.machine.rows[clearance]).open
+    assert [grant.open for grant in decode(ClearanceRow, desk.machine.rows[clearance]).grants] == [False]
     desk.auditor.settled()
 
 

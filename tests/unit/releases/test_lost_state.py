@@ -75,7 +75,7 @@ class FreshDesk(Desk):
         """
         found: dict[tuple[str, bytes | None], set[bytes | None]] = {}
         for message in self.published():
-            if message.key is not None and not message.key.endswith(b"/refusal"):
+            if message.key is not None and message.value is not None and not message.key.endswith(b"/refusal"):
                 found.setdefault((message.topic, message.key), set()).add(message.value)
         return found
 
@@ -322,6 +322,43 @@ def test_counts_that_wait_for_a_lost_window_are_erased() -> None:
     assert desk.machine.unerased(BUCKET) == []
 
 
+# -- behind windows that expired ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retention", ["1ms", "2s"])
+def test_lost_state_is_noticed_by_what_never_expires_and_expired_windows_are_charged_too(retention: str) -> None:
+    desk = released(*range(0, 6000, 1000), planned=retained(retention))
+    before = desk.versions()
+    left = {one.start_ms for one in desk.found()["pages"]}
+    assert left == ({5000} if retention == "1ms" else {3000, 4000, 5000})
+    desk.lose()
+    assert refusal(desk)
+    desk.accept()
+    assert desk.ledger(0).spent == WORST * 4
+    assert desk.ledger(4000).spent == WORST * 2
+    for start in range(0, 8000, 1000):
+        desk.give("pages", start, HOME)
+    assert desk.versions().items() >= before.items()
+    assert desk.versions().keys() - before.keys() == {
+        (f"shop.releases.pages.{audience}", b"pages/%s/%d" % (audience.encode(), start))
+        for audience in desk.plan.audiences
+        for start in (6000, 7000)
+    }
+
+
+def test_a_window_that_was_sharpened_and_expired_since_what_is_left_is_charged_at_worst() -> None:
+    """Nobody can tell any more how sharp it was: its records were taken back."""
+    desk = released(0, 1000, 2000, planned=retained("2s"))
+    kept = len(desk.machine.changelog)
+    desk.grant(1, "public", "fine")
+    desk.give("pages", 3000, HOME)
+    spent = desk.ledger().spent
+    assert 0 not in {one.start_ms for one in desk.found()["pages"]}
+    desk.lose(kept)
+    desk.accept()
+    assert desk.ledger().spent == spent == WORST * 4
+
+
 # -- wherever the changelog ends, and wherever a crash cuts ---------------------------------------------------------
 
 
@@ -384,10 +421,13 @@ def test_a_crash_while_a_loss_is_accepted_charges_too_much_or_exactly_never_too_
 
 
 def only_window(desk: Desk, start: int) -> Callable[[], dict[str, list[Shown]]]:
-    """What was found, of one window."""
+    """What was found, the sharper revisions of one window alone."""
     found = desk.found
 
     def some() -> dict[str, list[Shown]]:
-        return {view: [one for one in shown if one.start_ms == start] for view, shown in found().items()}
+        return {
+            view: [one if one.start_ms == start else one._replace(revision=1) for one in shown]
+            for view, shown in found().items()
+        }
 
     return some

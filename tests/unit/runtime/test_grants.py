@@ -10,8 +10,8 @@ import pytest
 from faust.types import TP
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Grant, Order
-from stream_dp.runtime.grants import last_grant, read_order, write_grant
+from stream_dp.control.grants import Grant
+from stream_dp.runtime.grants import known_grants, read_order, withdraw_grant, write_grant
 from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.topics import Topics
@@ -33,22 +33,55 @@ def log(plan: Plan) -> MemoryLog:
     return made
 
 
-async def test_grant_is_read_back_as_an_order_and_as_the_last_level(plan: Plan, log: MemoryLog) -> None:
+async def levels(plan: Plan, client: MemoryClient, audience: str) -> list[str | None]:
+    return [order.level for order in await known_grants(plan, client) if order.audience == audience]
+
+
+async def test_grant_is_read_back_as_an_order_and_as_the_last_of_its_scope(plan: Plan, log: MemoryLog) -> None:
     client = MemoryClient(log)
-    assert await last_grant(plan, client, "partner") is None
+    assert await known_grants(plan, client) == []
 
     for audience, level in (("partner", "detailed"), ("public", "standard"), ("partner", "overview")):
         await write_grant(plan, client, Grant(audience=audience, level=level))
 
     records = log.records[TP(Topics.of(plan).control, 0)]
-    assert [read_order(record, plan) for record in records] == [
-        Order(0, "partner", "detailed"),
-        Order(1, "public", "standard"),
-        Order(2, "partner", "overview"),
+    orders = [order for record in records if (order := read_order(record, plan)) is not None]
+    assert [(order.number, order.audience, order.level) for order in orders] == [
+        (0, "partner", "detailed"),
+        (1, "public", "standard"),
+        (2, "partner", "overview"),
     ]
-    assert await last_grant(plan, client, "partner") == "overview"
-    assert await last_grant(plan, client, "public") == "standard"
-    assert await last_grant(plan, client, "internal") is None
+    assert [order.given_ms for order in orders] == [record.timestamp for record in records]
+    assert await levels(plan, client, "partner") == ["overview"]
+    assert await levels(plan, client, "public") == ["standard"]
+    assert await levels(plan, client, "internal") == []
+
+
+async def test_grants_of_other_scopes_and_times_have_keys_of_their_own_and_one_can_be_withdrawn(
+    plan: Plan, log: MemoryLog
+) -> None:
+    client = MemoryClient(log)
+    waits = Grant(audience="partner", level="overview", at="2100-01-01T00:00:00Z")
+    given = [
+        Grant(audience="partner", level="detailed"),
+        Grant(audience="partner", level="detailed", views=tuple(plan.views)),
+        Grant(audience="partner", level="detailed", windows="future"),
+        Grant(audience="partner", level="detailed", start_from="2026-01-01T00:00:00Z"),
+        waits,
+        Grant(audience="public", level="overview", at="2100-01-01T00:00:00Z"),
+    ]
+    for grant in given:
+        await write_grant(plan, client, grant)
+    assert len({grant.key() for grant in given}) == len({grant.id for grant in given}) == len(given)
+    known = await known_grants(plan, client)
+    assert [(order.scope, order.at_ms) for order in known] == [(grant.scope, grant.at_ms) for grant in given]
+
+    (order,) = [order for order in known if order.id == waits.id]
+    await withdraw_grant(plan, client, order)
+    assert await known_grants(plan, client) == [one for one in known if one is not order]
+    last = read_order(log.records[TP(Topics.of(plan).control, 0)][-1], plan)
+    assert last is not None
+    assert (last.number, last.audience, last.level, last.id) == (len(given), "partner", None, waits.id)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +103,7 @@ async def test_what_is_no_grant_of_this_plan_is_passed_over_with_a_line_that_doe
     assert "control record 1" in caplog.text
     assert "finest" not in caplog.text
     assert "nobody" not in caplog.text
-    assert await last_grant(plan, MemoryClient(log), "partner") == "detailed"
+    assert await levels(plan, MemoryClient(log), "partner") == ["detailed"]
 
 
 @pytest.mark.parametrize(

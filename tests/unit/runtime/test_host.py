@@ -21,10 +21,10 @@ from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.coalescing import Batch
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import GaveWayError, PartitionLostError
-from stream_dp.runtime.registry import SourceSchemas
 from stream_dp.runtime.host import Chunk, Host
 from stream_dp.runtime.memory import LogRecord
 from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.registry import SourceSchemas
 from stream_dp.runtime.tables import PartitionRows
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.worker import Worker

@@ -52,14 +52,29 @@ async def test_releases_and_refusals_are_told_apart(desk: Desk) -> None:
 async def test_the_newest_records_are_read_unless_all_are_needed(desk: Desk, whole: bool) -> None:
     log, topic = log_of(desk), release_topic("pages", "staff")
     (first, *_, newest) = desk.records("pages", "staff")
-    for _ in range(NEWEST - 1):
-        log.append(topic, 0, topic_key(newest), encode(newest))
     log.append(topic, 0, b"withdrawn", None)
+    for _ in range(NEWEST):
+        log.append(topic, 0, topic_key(newest), encode(newest))
     found = await read_published(MemoryClient(log), release_topic, [PAGES], whole=whole)
     staff = {one.start_ms for one in found["pages"] if one.audience == "staff"}
     assert staff == ({*range(0, 5000, 1000)} if whole else {newest.window.start_ms})
     assert {one.start_ms for one in found["pages"] if one.audience == "public"} == {*range(0, 5000, 1000)}
     assert first.window.start_ms == 0
+
+
+@pytest.mark.parametrize("tombstones", [1, NEWEST, 5 * NEWEST])
+@pytest.mark.parametrize("whole", [False, True])
+async def test_tombstones_neither_stand_for_records_nor_take_their_place(
+    desk: Desk, tombstones: int, whole: bool
+) -> None:
+    """However many were written last, the newest records are found, and what was taken back is not."""
+    log, topic = log_of(desk), release_topic("pages", "staff")
+    expired = desk.records("pages", "staff")[:2]
+    for at in range(tombstones):
+        log.append(topic, 0, topic_key(expired[at]) if at < len(expired) else b"pages/staff/0/%d" % at, None)
+    found = await read_published(MemoryClient(log), release_topic, [PAGES], whole=whole)
+    staff = {one.start_ms for one in found["pages"] if one.audience == "staff"}
+    assert staff == {*range(0, 5000, 1000)} - {record.window.start_ms for record in expired[:tombstones]}
 
 
 async def test_nothing_is_asked_for_where_no_ledger_lives() -> None:

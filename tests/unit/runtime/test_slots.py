@@ -165,7 +165,7 @@ async def test_records_leave_at_their_slot_and_bear_its_time_and_their_outboxes_
 async def test_records_that_were_stored_behind_their_slot_leave_at_the_next_one_and_are_counted(worker: Worker) -> None:
     stand = Stand.at(worker, ManualClock(NOON + 40))
     async with stand.publishing():
-        await stand.store((NOON, "late"), (NOON - 700, "later"))
+        await stand.store((NOON - 700, "late"), (NOON, "later"))
         await until(lambda: stand.host.counters.total("releases_late", view="stored") == 2)
     assert stand.sent() == [(NOON + 100, "late"), (NOON + 100, "later")]
 

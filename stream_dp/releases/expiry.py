@@ -1,0 +1,149 @@
+"""The end of a window's retention: its records, its sealed table and its secret go together, and nothing of it stays.
+
+A window expires when a window of its view is stored that starts more than the retention behind it: by the schedule of
+the view, whatever is counted, and whether windows are released or refused. Then, oldest first,
+
+1. its row is marked and its last departure added, one tombstone for every key of its records (`Retention.expire`).
+   From here on nothing is read of it: the row names no key any more;
+2. behind what still waits in its outbox the tombstones leave, at a slot like all that readers see, later than that of
+   the newest window (`releases.outboxes`);
+3. when they have left, its table is deleted and its secret taken out of the row, both vanish from the files, and only
+   then the row is deleted (`finished`).
+
+What a crash leaves behind, at each cut. Before the mark, tombstones without a departure, which `pieces.leftovers`
+finds. Between mark and end, a row whose last departure stands in its outbox: `ReleaseEngine.load` lets it leave again,
+and tombstones that come twice say the same; then step 3 is done from its start. So no record stays without a row that
+will take it back, no row stays without its tombstones having left, no record leaves when the secret is gone, and what
+was deleted is not left in a file. Behind the last row nothing is left to do.
+
+Of a window of panes, and of a total, all that is said here of a window holds for the pane that it ends with: with that
+its records are taken back. A pane stays with its table and its secret as long as a retained window is made of it.
+
+The newest window that readers were told of never expires, and its records stand in front of the tombstones of older
+ones in every topic: their slot is earlier, and what waits leaves in the order of slots. So whatever is taken back, the
+public topics tell up to where windows were released (`releases.losses`), and none is ever drawn again.
+
+What a ledger has paid for the window stays in the ledger, and its entries in the operators' topic: what was told stays
+told, and statements are made of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from stream_dp.config.plan import ViewPlan
+from stream_dp.records.codec import record_keys
+from stream_dp.releases.pieces import Change, Removal, forgotten_table, leave
+from stream_dp.releases.publication import extent_of
+from stream_dp.releases.rows import TABLE, WINDOW, ViewRow, WindowRow
+from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Step
+from stream_dp.windows.keys import after, decode, encode, window_key, window_start
+
+EXPIRED_AT_ONCE = 8
+"""Windows that one step marks, in one commit."""
+
+
+class Retention:
+    """Which windows of one partition are past their retention."""
+
+    def __init__(self, marks: Mapping[str, ViewRow], topic: Callable[[str, str], str]) -> None:
+        """Set up the retention; it knows of the windows of a view behind `begin`.
+
+        Args:
+            marks: by view, how far its releases have come.
+            topic: the public topic of a view and an audience.
+        """
+        self._marks = marks
+        self._topic = topic
+        self._oldest: dict[str, int] = {}
+        """By view: no window before this one has still to be marked."""
+
+    def begin(self, view: ViewPlan, oldest_ms: int) -> None:
+        """Take note of the first stored window of a view that is not marked, the next one if there is none."""
+        self._oldest[view.name] = oldest_ms
+
+    def is_over(self, view: ViewPlan) -> bool:
+        """Whether a window of the view may have to be marked."""
+        return self._oldest[view.name] < self._horizon(view)
+
+    def _horizon(self, view: ViewPlan) -> int:
+        """Windows that start earlier expire. Never the newest that was told of; and `losses` must not miss their rows.
+
+        A pane stays as long as a retained window needs it. A question that is over goes by the windows of the one that
+        took its place (`Releasing`).
+        """
+        mark = self._marks[view.name]
+        newest = view.window.shape.next(mark.next_ms, -1)
+        is_over = view.until_ms is not None and mark.next_ms >= view.until_ms
+        return min(mark.kept_ms, mark.told_ms, mark.kept_ms if is_over else newest - view.window.kept_ms)
+
+    def expire(self, view: ViewPlan, slot_ms: int, rows: Rows) -> Step:
+        """Mark the oldest windows that are past their retention, `EXPIRED_AT_ONCE` at most.
+
+        Args:
+            view: the view.
+            slot_ms: when their records are taken back, later than the slot of the newest window.
+            rows: the partition's table.
+        """
+        name, horizon = view.name, self._horizon(view)
+        changed: list[Change] = []
+        leaving: list[Effect] = []
+        found = rows.scan(window_key(WINDOW, name, self._oldest[name]), window_key(WINDOW, name, horizon))
+        self._oldest[name] = horizon
+        for key, value in islice(found, EXPIRED_AT_ONCE):
+            start, row = window_start(WINDOW, name, key), decode(WindowRow, value)
+            tombstones = self._tombstones(view, start, row)
+            row.expires, row.key_id = True, ""
+            changed += leave(view, start, row, slot_ms, tombstones)
+            changed.append((key, encode(row)))
+            leaving.append(Leave(name, start, row.outbox[-1].slot_ms))
+            self._oldest[name] = view.window.shape.next(start) if len(leaving) == EXPIRED_AT_ONCE else horizon
+        if changed:
+            yield Commit(changed)
+            yield from leaving
+
+    def _tombstones(self, view: ViewPlan, start_ms: int, row: WindowRow) -> list[Removal]:
+        """What takes back every record of a window that an audience of the view has: its keys, without values.
+
+        Nothing is sent to an audience that is no longer configured, since its topic may be gone.
+        """
+        if not row.is_told:
+            return []
+        given, refused = (row.given, row.turned_down) if row.sum is None else (row.sum.given, row.sum.refused_to)
+        panes = None if row.sum is None else row.sum.panes
+        extent = extent_of(view, view.window.shape.next(start_ms, 1 - (panes or 1)), panes)
+        return [
+            (self._topic(view.view, audience), key, None)
+            for audience in sorted(view.readers)
+            for key in record_keys(
+                view.view,
+                audience,
+                extent["window"],
+                ends=panes is not None or extent["blocks"] is not None,
+                parts=given[audience].parts if audience in given else 0,
+                refused=audience in refused,
+            )
+        ]
+
+
+def finished(windows: Sequence[tuple[str, int, WindowRow]], rows: Rows) -> Step:
+    """Delete what is secret of windows whose tombstones have left; their rows, which go last, tell that of until then.
+
+    Args:
+        windows: by view and start, with their rows.
+        rows: the partition's table.
+    """
+    changed: list[Change] = []
+    ranges: dict[str, tuple[int, int]] = {}
+    for view, start, row in windows:
+        changed += forgotten_table(view, start, rows)
+        changed.append((window_key(WINDOW, view, start), encode(replace(row, secret=b""))))
+        first, last = ranges.get(view, (start, start))
+        ranges[view] = min(first, start), max(last, start)
+    yield Commit(changed)
+    for view, (first, last) in ranges.items():  # windows of a view expire one behind the other
+        for kind in (TABLE, WINDOW):
+            yield Erase(window_key(kind, view, first), after(window_key(kind, view, last)))

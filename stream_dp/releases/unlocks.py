@@ -1,0 +1,150 @@
+"""Unlocks: an audience sees a window at a finer level when the window is so old, as the configuration says.
+
+When a window is unlocked follows from its end and the configuration alone, so it tells nothing. It is charged then what
+it adds to the finest that anyone has of it; what a ledger keeps for the view covers that (`config.shares`).
+
+Windows of a view age in order, so one mark tells how far an unlock has come: all windows before it have been unlocked,
+or were not to be. After a downtime all that is overdue is carried out, the finest unlock of a view first: what an
+audience has at that level is no errand of a coarser one. An unlock that the ledger cannot pay for gives one refusal;
+the window's row notes that, and every other unlock asks anew.
+
+A grant that gives an audience less than it starts with holds the schedule back for its windows: what an operator
+lowered does not come back by itself. One that gives more leaves the schedule as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from stream_dp.config.plan import ViewPlan
+from stream_dp.releases.clearance_rows import UnlockRow
+from stream_dp.releases.clearances import Clearances
+from stream_dp.releases.errands import LOOKED_AT_ONCE, Errand
+from stream_dp.releases.pieces import Change
+from stream_dp.releases.rows import UNLOCK, WINDOW, ViewRow, WindowRow
+from stream_dp.windows.effects import Rows
+from stream_dp.windows.keys import decode, encode, text, window_key, window_start
+from stream_dp.windows.slots import Slots
+
+
+@dataclass(slots=True)
+class _Step:
+    """One unlock of one audience of one view, and how far it has come."""
+
+    view: ViewPlan
+    audience: str
+    level: int
+    after_ms: int
+    mark_ms: int
+    """Start of the first window that is still to be looked at."""
+
+    @property
+    def name(self) -> str:
+        """What its mark stands under: another unlock looks at all retained windows again."""
+        return f"{self.audience} {self.after_ms} {self.view.levels[self.level].name}"
+
+    def due_ms(self, start_ms: int) -> int:
+        """When it unlocks a window; a pane with the window that ends with it, panes that are paid as one at once."""
+        return self.view.window.charged(start_ms).end_ms + self.after_ms
+
+
+class Unlocks:
+    """The unlocks of the views of one partition; they are `errands.Errands`."""
+
+    def __init__(
+        self,
+        views: Mapping[str, ViewPlan],
+        marks: Mapping[str, ViewRow],
+        clearances: Clearances,
+        readable: Collection[str],
+        slots: Slots,
+    ) -> None:
+        """Set up the unlocks; `load` makes them ready.
+
+        Args:
+            views: the views, by name.
+            marks: by view, how far its releases have come.
+            clearances: what grants say.
+            readable: ids of the keys that are not retired: nobody sees a window of another one finer.
+            slots: when records leave.
+        """
+        self._views = views
+        self._marks = marks
+        self._clearances = clearances
+        self._readable = readable
+        self._slots = slots
+        self._steps: list[_Step] = []
+        self._changed: set[str] = set()
+        self._now_ms = 0
+
+    def load(self, rows: Rows, now_ms: int) -> None:
+        """Read how far they have come."""
+        self._now_ms = now_ms
+        for view in self._views.values():
+            stored = rows.get(UNLOCK + text(view.name))
+            marks = {} if stored is None else decode(UnlockRow, stored).marks
+            steps = [
+                _Step(view, audience, unlock.level, unlock.after_ms, self._marks[view.name].kept_ms)
+                for audience, unlocks in sorted(view.unlocks.items())
+                for unlock in unlocks
+            ]
+            for step in sorted(steps, key=lambda one: -one.level):
+                step.mark_ms = max(step.mark_ms, marks.get(step.name, step.mark_ms))
+                self._steps.append(step)
+
+    def tell(self, now_ms: int) -> None:
+        """Take note of the time."""
+        self._now_ms = max(self._now_ms, now_ms)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next window is unlocked, None if none is that was released."""
+        due = (step.due_ms(step.mark_ms) for step in self._steps if step.mark_ms < self._marks[step.view.name].next_ms)
+        return min(due, default=None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a window is to be unlocked by now."""
+        return any(map(self._is_due, self._steps))
+
+    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
+        """Windows of one unlock that are old enough, the oldest first: no window is there twice."""
+        step = next(filter(self._is_due, self._steps))
+        view, until = step.view, self._marks[step.view.name].next_ms
+        self._changed.add(view.name)
+        windows = rows.scan(window_key(WINDOW, view.name, step.mark_ms), window_key(WINDOW, view.name, until))
+        for key, value in islice(windows, LOOKED_AT_ONCE):
+            start, row = window_start(WINDOW, view.name, key), decode(WindowRow, value)
+            step.mark_ms = start
+            if not self._is_due(step):
+                return
+            step.mark_ms = view.window.shape.next(start)
+            if self._is_to_be_unlocked(step, start, row):
+                slot = max(self._slots.after(step.due_ms(start)), self._slots.first(self._now_ms))
+                yield Errand(view, start, step.audience, step.level, slot), row
+        if next(windows, None) is None:
+            step.mark_ms = until
+
+    def _is_due(self, step: _Step) -> bool:
+        """Whether the next window of an unlock was released and is old enough."""
+        return step.mark_ms < self._marks[step.view.name].next_ms and step.due_ms(step.mark_ms) <= self._now_ms
+
+    def _is_to_be_unlocked(self, step: _Step, start: int, row: WindowRow) -> bool:
+        if row.refused or row.key_id not in self._readable:
+            return False
+        if row.declined.get(step.audience) == step.level:  # it stands there, and a crash left out the mark
+            return False
+        return row.level(step.audience) < step.level and not self._clearances.is_lowered(
+            step.view, step.audience, start
+        )
+
+    def progress(self) -> list[Change]:
+        """The marks to store behind errands that were run."""
+        changed: list[Change] = [
+            (UNLOCK + text(name), encode(UnlockRow({s.name: s.mark_ms for s in self._steps if s.view.name == name})))
+            for name in sorted(self._changed)
+        ]
+        self._changed.clear()
+        return changed
