@@ -27,6 +27,7 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.ages import Ages
 from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.errands import Errands
@@ -131,9 +132,6 @@ class ReleaseEngine:
         self._gaps = gaps
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
-        self._unlocks = Unlocks(self._views, self._marks, self._clearances, keys.secrets, slots)
-        self._leftover = Leftover(self._views, self._marks, self._accounts, self._clearances, keys.secrets, slots)
-        self._errands: list[Errands] = [self._clearances, self._unlocks, self._leftover]
         publisher = Publisher(topic, accounts)
         sums = Sums(publisher, keys.secrets)
         self._retention = Retention(self._marks, topic)
@@ -152,6 +150,10 @@ class ReleaseEngine:
             lists=lists,
             unknown_before=unknown_before,
         )
+        self._ages = ages = Ages(self._views, self._marks, slots, self._releasing.last_slot)
+        self._unlocks = Unlocks(self._views, self._marks, self._clearances, keys.secrets, ages)
+        self._leftover = Leftover(self._views, self._marks, self._accounts, self._clearances, keys.secrets, ages)
+        self._errands: list[Errands] = [self._clearances, self._unlocks, self._leftover]
 
     @property
     def views(self) -> Collection[ViewPlan]:
@@ -204,11 +206,12 @@ class ReleaseEngine:
         for name, found in lost.items():
             yield from write_off(self._views[name], found, self._marks[name], self._accounts, self._recall, rows)
         self._clearances.load(rows, now_ms)
-        self._unlocks.load(rows, now_ms)
+        self._ages.tell(now_ms)
+        self._unlocks.load(rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
             check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
-        if changed := [*self._leftover.load(rows, now_ms), *self._clearances.carry_out(rows, now_ms)]:
+        if changed := [*self._leftover.load(rows), *self._clearances.carry_out(rows, now_ms)]:
             yield Commit(changed)
         if self._gaps:
             yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
@@ -319,7 +322,13 @@ class ReleaseEngine:
         start = self._marks[view.name].next_ms
         if self._is_over(view) or not all(map(self._is_over, self._earlier(view))):
             return False
-        return self._releasing.is_unknown(view, start) or self._arrivals.complete(view.name, start) == view.buckets
+        complete = self._arrivals.complete(view.name, start) == view.buckets or self._releasing.is_unknown(view, start)
+        return complete and not self._is_held(view)
+
+    def _is_held(self, view: ViewPlan) -> bool:
+        """Whether the time of a view stands still until all that is due by then is carried out."""
+        held = not self._ages.goes_by_the_wall(view)
+        return held and (self._unlocks.holds(view) or self._leftover.holds(view))
 
     def _is_over(self, view: ViewPlan) -> bool:
         """Whether a question has no window left to release."""
@@ -360,8 +369,7 @@ class ReleaseEngine:
             now_ms: the wall time.
             rows: the partition's table.
         """
-        self._unlocks.tell(now_ms)
-        self._leftover.tell(now_ms)
+        self._ages.tell(now_ms)
         if changed := self._clearances.carry_out(rows, now_ms):
             yield Commit(changed)
 

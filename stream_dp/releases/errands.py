@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.rows import NOTHING, WindowRow
+from stream_dp.releases.rows import WindowRow
 from stream_dp.windows.effects import Rows
 
 LOOKED_AT_ONCE = 500
@@ -36,14 +36,14 @@ class Errand(NamedTuple):
         """Whether a ledger could not pay for it, by the row of the window, or of a pane of it."""
         if self.grant is not None:
             return row.turned_down.get(self.audience) == self.grant
-        return row.declined.get(self.audience, NOTHING.level) >= self.level
+        return self.level in row.declined.get(self.audience, ())
 
     def refuse(self, row: WindowRow) -> None:
         """Note that."""
         if self.grant is not None:
             row.turned_down[self.audience] = self.grant
         else:
-            row.declined[self.audience] = self.level
+            row.declined[self.audience] = sorted({*row.declined.get(self.audience, ()), self.level})
 
 
 class Errands(Protocol):

@@ -29,7 +29,7 @@ told, and statements are made of entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -38,7 +38,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.records.codec import record_keys
 from stream_dp.releases.pieces import Change, Removal, forgotten_table, leave
 from stream_dp.releases.publication import extent_of
-from stream_dp.releases.rows import TABLE, WINDOW, ViewRow, WindowRow
+from stream_dp.releases.rows import TABLE, WINDOW, Given, ViewRow, WindowRow
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Step
 from stream_dp.windows.keys import after, decode, encode, window_key, window_start
 
@@ -112,8 +112,11 @@ class Retention:
         """
         if not row.is_told:
             return []
-        given, refused = (row.given, row.turned_down) if row.sum is None else (row.sum.given, row.sum.refused_to)
-        panes = None if row.sum is None else row.sum.panes
+        given: Mapping[str, Given] = row.given
+        refused: Collection[str] = row.turned_down.keys() | row.declined.keys()
+        panes = None
+        if row.sum is not None:
+            given, refused, panes = row.sum.given, row.sum.refused_to, row.sum.panes
         extent = extent_of(view, view.window.shape.next(start_ms, 1 - (panes or 1)), panes)
         return [
             (self._topic(view.view, audience), key, None)

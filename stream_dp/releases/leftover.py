@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import SharpenPlan, ViewPlan
 from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.ages import Ages
 from stream_dp.releases.clearance_rows import LeftoverRow
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.errands import LOOKED_AT_ONCE, Errand
@@ -34,7 +35,6 @@ from stream_dp.releases.rows import LEFTOVER, NOTHING, WINDOW, ViewRow, WindowRo
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import decode, encode, text, window_key, window_start
 from stream_dp.windows.shape import Stretch, Tiling
-from stream_dp.windows.slots import Slots
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Leftover:
         accounts: Accounts,
         clearances: Clearances,
         readable: Collection[str],
-        slots: Slots,
+        ages: Ages,
     ) -> None:
         """Set it up; `load` makes it ready.
 
@@ -71,45 +71,46 @@ class Leftover:
             accounts: what the ledgers have left.
             clearances: what grants say.
             readable: ids of the keys that are not retired: nobody sees a window of another one finer.
-            slots: when records leave.
+            ages: what time it is for a view.
         """
         self._views = views
         self._marks = marks
         self._accounts = accounts
         self._clearances = clearances
         self._readable = readable
-        self._slots = slots
+        self._ages = ages
         self._runs: list[_Run] = []
         self._changed: set[str] = set()
-        self._now_ms = 0
 
-    def load(self, rows: Rows, now_ms: int) -> list[Change]:
+    def load(self, rows: Rows) -> list[Change]:
         """Read how far it has come; the rows to store. A view that is new to it runs at the next time of its grid."""
-        self._now_ms = now_ms
         new: list[Change] = []
         for name, view in sorted(self._views.items()):
             if view.sharpen is not None:
                 stored = rows.get(LEFTOVER + text(name))
-                first = LeftoverRow(Tiling(view.sharpen.every_ms).start_of(now_ms))
+                first = LeftoverRow(Tiling(view.sharpen.every_ms).start_of(self._ages.now_ms(view)))
                 run = _Run(view, view.sharpen, first if stored is None else decode(LeftoverRow, stored))
                 self._runs.append(run)
                 new += [] if stored is not None else [self._stored(run)]
         return new
 
-    def tell(self, now_ms: int) -> None:
-        """Take note of the time."""
-        self._now_ms = max(self._now_ms, now_ms)
-
     @property
     def due_ms(self) -> int | None:
-        """The next time at which a view sharpens; 0 if it is at it."""
-        return min((self._due_ms(run) for run in self._runs), default=None)
+        """The next time at which a view sharpens by the wall clock; 0 if it is at it."""
+        due = (self._due_ms(run) for run in self._runs if self._ages.goes_by_the_wall(run.view))
+        return min(due, default=None)
 
     @property
     def waits(self) -> bool:
         """Whether a view is to sharpen by now."""
-        due_ms = self.due_ms
-        return due_ms is not None and due_ms <= self._now_ms
+        return any(map(self._is_due, self._runs))
+
+    def holds(self, view: ViewPlan) -> bool:
+        """Whether a view is to sharpen by now."""
+        return any(run.view.view == view.view and self._is_due(run) for run in self._runs)
+
+    def _is_due(self, run: _Run) -> bool:
+        return self._due_ms(run) <= self._ages.now_ms(run.view)
 
     def _due_ms(self, run: _Run) -> int:
         """When a view sharpens next; its grid may be another one than it was."""
@@ -117,11 +118,11 @@ class Leftover:
 
     def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
         """Windows of the first view that sharpens by now, the newest first, as long as what is left pays for them."""
-        run = min(self._runs, key=self._due_ms)
+        run = min(filter(self._is_due, self._runs), key=self._due_ms)
         row, view, shape = run.row, run.view, run.view.window.shape
         self._changed.add(view.name)
         if row.at_ms is None:
-            row.at_ms = run.grid.start_of(self._now_ms)
+            row.at_ms = run.grid.start_of(self._ages.now_ms(view))
             row.before_ms = self._marks[view.name].next_ms
         first = max(view.ledger.periods.start_of(row.done_ms), self._marks[view.name].kept_ms)
         pending: dict[Stretch, dict[tuple[str, int], Cost]] = {}
@@ -141,7 +142,7 @@ class Leftover:
                     pending[period].pop((view.name, start), None)
                     if (later := self._unlock_to_come(view, max(stored.finest, run.plan.level))) != Cost.ZERO:
                         pending[period][view.name, start] = later
-                    slot = max(self._slots.after(row.at_ms), self._slots.first(self._now_ms))
+                    slot = self._ages.slot(view, row.at_ms)
                     yield Errand(view, start, run.plan.audience, run.plan.level, slot), stored
                 else:
                     row.before_ms = start = min(start, self._first_in(view, period))

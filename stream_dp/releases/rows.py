@@ -136,8 +136,8 @@ class WindowRow(msgspec.Struct, array_like=True):
     """Whether it was refused because counts of it were lost."""
     sum: PaneSum | None = None
     """Of a pane: the window that ends with it."""
-    declined: dict[str, int] = msgspec.field(default_factory=dict)
-    """The last level that the window's age would have given an audience and the ledger could not pay for."""
+    declined: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """The levels that the window's age would have given an audience and the ledger could not pay for."""
 
     @property
     def is_told(self) -> bool:

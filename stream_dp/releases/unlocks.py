@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from stream_dp.config.plan import ViewPlan
+from stream_dp.releases.ages import Ages
 from stream_dp.releases.clearance_rows import UnlockRow
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.errands import LOOKED_AT_ONCE, Errand
@@ -26,7 +27,6 @@ from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import UNLOCK, WINDOW, ViewRow, WindowRow
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import decode, encode, text, window_key, window_start
-from stream_dp.windows.slots import Slots
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Unlocks:
         marks: Mapping[str, ViewRow],
         clearances: Clearances,
         readable: Collection[str],
-        slots: Slots,
+        ages: Ages,
     ) -> None:
         """Set up the unlocks; `load` makes them ready.
 
@@ -68,20 +68,18 @@ class Unlocks:
             marks: by view, how far its releases have come.
             clearances: what grants say.
             readable: ids of the keys that are not retired: nobody sees a window of another one finer.
-            slots: when records leave.
+            ages: how old windows are.
         """
         self._views = views
         self._marks = marks
         self._clearances = clearances
         self._readable = readable
-        self._slots = slots
+        self._ages = ages
         self._steps: list[_Step] = []
         self._changed: set[str] = set()
-        self._now_ms = 0
 
-    def load(self, rows: Rows, now_ms: int) -> None:
+    def load(self, rows: Rows) -> None:
         """Read how far they have come."""
-        self._now_ms = now_ms
         for view in self._views.values():
             stored = rows.get(UNLOCK + text(view.name))
             marks = {} if stored is None else decode(UnlockRow, stored).marks
@@ -94,20 +92,21 @@ class Unlocks:
                 step.mark_ms = max(step.mark_ms, marks.get(step.name, step.mark_ms))
                 self._steps.append(step)
 
-    def tell(self, now_ms: int) -> None:
-        """Take note of the time."""
-        self._now_ms = max(self._now_ms, now_ms)
-
     @property
     def due_ms(self) -> int | None:
-        """When the next window is unlocked, None if none is that was released."""
-        due = (step.due_ms(step.mark_ms) for step in self._steps if step.mark_ms < self._marks[step.view.name].next_ms)
+        """When the next window is unlocked by the wall clock, None if none is that was released."""
+        by_wall = (step for step in self._steps if self._ages.goes_by_the_wall(step.view))
+        due = (step.due_ms(step.mark_ms) for step in by_wall if step.mark_ms < self._marks[step.view.name].next_ms)
         return min(due, default=None)
 
     @property
     def waits(self) -> bool:
         """Whether a window is to be unlocked by now."""
         return any(map(self._is_due, self._steps))
+
+    def holds(self, view: ViewPlan) -> bool:
+        """Whether a window of a view is to be unlocked by now."""
+        return any(step.view.view == view.view and self._is_due(step) for step in self._steps)
 
     def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
         """Windows of one unlock that are old enough, the oldest first: no window is there twice."""
@@ -122,19 +121,20 @@ class Unlocks:
                 return
             step.mark_ms = view.window.shape.next(start)
             if self._is_to_be_unlocked(step, start, row):
-                slot = max(self._slots.after(step.due_ms(start)), self._slots.first(self._now_ms))
+                slot = self._ages.slot(view, step.due_ms(start))
                 yield Errand(view, start, step.audience, step.level, slot), row
         if next(windows, None) is None:
             step.mark_ms = until
 
     def _is_due(self, step: _Step) -> bool:
         """Whether the next window of an unlock was released and is old enough."""
-        return step.mark_ms < self._marks[step.view.name].next_ms and step.due_ms(step.mark_ms) <= self._now_ms
+        released = step.mark_ms < self._marks[step.view.name].next_ms
+        return released and step.due_ms(step.mark_ms) <= self._ages.now_ms(step.view)
 
     def _is_to_be_unlocked(self, step: _Step, start: int, row: WindowRow) -> bool:
         if row.refused or row.key_id not in self._readable:
             return False
-        if row.declined.get(step.audience) == step.level:  # it stands there, and a crash left out the mark
+        if step.level in row.declined.get(step.audience, ()):  # it stands there, and a crash left out the mark
             return False
         return row.level(step.audience) < step.level and not self._clearances.is_lowered(
             step.view, step.audience, start

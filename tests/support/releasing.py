@@ -577,7 +577,8 @@ class Auditor:
         charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
         assert charged <= entry.asked.cost
         self.charges.setdefault(key, {})[message.key] = charged
-        self.left[key] = entry.left.cost.least(self.left.get(key, entry.left.cost))  # entries of one slot: by window
+        if entry.type == "charge":  # those of one slot come by window; a refusal may stand before the period begins
+            self.left[key] = entry.left.cost.least(self.left.get(key, entry.left.cost))
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""

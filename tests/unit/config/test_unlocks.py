@@ -14,6 +14,7 @@ from stream_dp.config.plan import SharpenPlan, Unlock
 from stream_dp.config.planning import load_plan
 from stream_dp.config.shares import Shares, asked
 from stream_dp.errors import ConfigError
+from tests.support.panes import CATALOGUE
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, SHOP, plan
 
 PUBLIC = "public: coarse"
@@ -136,3 +137,9 @@ def test_every_fault_of_what_is_done_with_what_is_left_is_listed(faults: Callabl
         "views.pages.sharpen.every: is required",
         "views.pages.sharpen.evry: unknown key; did you mean 'every'?",
     ]
+
+
+def test_what_is_left_is_not_spent_on_windows_with_panes(faults: Callable[..., list[str]]) -> None:
+    sharpen = f"{RETENTION}\n    sharpen: {{audience: staff, level: fine, every: 1m}}"
+    (fault,) = faults(*CATALOGUE[1:], ("{size: 1s,", "{size: 2s, pane: 1s,"), (RETENTION, sharpen))
+    assert fault.startswith("views.pages.sharpen: is for views without `window.pane`")
