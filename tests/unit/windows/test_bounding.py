@@ -125,9 +125,9 @@ def check_sensitivity(views: Sequence[CountedView], lines: list[Line], acts: lis
     for one in views:
         moved: Counter[tuple[int, str]] = Counter()
         for start, counts in more[one.name].items():
-            fewer = less[one.name][start]
+            fewer, stretch = less[one.name][start], start if one.bounds is None else one.bounds.start_of(start)
             for item in counts.keys() | fewer.keys():
-                moved[one.bounded_in(start), item] += (by := counts.get(item, 0) - fewer.get(item, 0))
+                moved[stretch, item] += (by := counts.get(item, 0) - fewer.get(item, 0))
                 assert by in (0, 1)
         assert set(moved.values()) <= {0, 1}
         together = Counter(start for start, _ in moved.elements())
