@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from stream_dp.lossless.factorization import cover
-from stream_dp.windows.blocks import Running, blocks_of, height, inner_blocks, is_needed_later
+from stream_dp.windows.blocks import Running, blocks_of, height, inner_blocks, is_needed_later, most_blocks
 from stream_dp.windows.shape import Stretch, Tiling
 
 WINDOWS = range(1, 130)
@@ -49,6 +52,15 @@ def test_exact_counts_of_few_blocks_are_kept_each_until_its_only_use(panes: int)
         assert len(kept) <= (pane + 1).bit_count()
         assert len(kept) < height(panes)
     assert kept == set()
+
+
+def test_the_table_in_the_document_is_what_the_code_computes() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "kinds.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (\d+)[^|]*\| (\d+)[^|]*\|$", text, re.MULTILINE)
+    assert len(rows) == 7
+    for panes, blocks, most in rows:
+        assert (int(blocks), int(most)) == (height(int(panes)), most_blocks(int(panes)))
+        assert int(most) == max(len(blocks_of(pane)) for pane in range(int(panes)))
 
 
 def test_blocks_of_panes_in_time_begin_anew_with_every_window() -> None:
