@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from itertools import pairwise
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.statement import Statement
 from stream_dp.windows.durations import format_time
-from stream_dp.windows.shape import Tiling
 
 TICK_MS = 1000
 LEAD_MS = 10_000 + TICK_MS
@@ -84,7 +82,7 @@ def boundary(
         assert at_ms is not None  # noqa: S101 - the last one is the end of a pair
         former = _in_force(asked, at_ms)
         own = latter.window.whole.grid
-        grid = own if former is None else common_starts(former.window.whole.grid, own)
+        grid = own if former is None else former.window.whole.grid.common(own)
         if grid is not None and (until_ms is None or grid.first_from(at_ms) < until_ms):
             return grid.first_from(at_ms)
     raise ConfigError(
@@ -96,17 +94,6 @@ def boundary(
             )
         ]
     )
-
-
-def common_starts(one: Tiling, other: Tiling) -> Tiling | None:
-    """The starts that both have; None if they have none in common."""
-    ratio = Fraction(one.length_ms, other.length_ms)
-    unit = one.length_ms // ratio.numerator  # the greatest common divisor
-    apart, rest = divmod(other.origin_ms - one.origin_ms, unit)
-    if rest:
-        return None
-    steps = apart * pow(ratio.numerator, -1, ratio.denominator) % ratio.denominator
-    return Tiling(one.length_ms * ratio.denominator, one.next(one.origin_ms, steps))
 
 
 def _in_force(asked: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:

@@ -219,10 +219,7 @@ class ReleaseEngine:
             yield Erase(kind, after(kind))
 
     def _behind_earlier(self, view: ViewPlan, first_ms: int, rows: Rows) -> int:
-        """The first window of a question, behind what was released by earlier ones of the view.
-
-        Where a window from its beginning on was released before anybody here knew of it, that window is the earlier's.
-        """
+        """The first window of a question: none that an earlier one has released by then."""
         stored = [stored_view(one.name, rows) for one in self._earlier(view)]
         return view.window.shape.first_from(max([first_ms, *(row.next_ms for row in stored if row is not None)]))
 

@@ -128,6 +128,16 @@ class Tiling:
         start = grid.start_of(self.origin_ms)
         return Tiling(length, grid.next(start) if start < self.origin_ms < 0 else start)
 
+    def common(self, other: Tiling) -> Tiling | None:
+        """The starts that both have, as those of longer stretches; None if they have none in common."""
+        ratio = Fraction(self.length_ms, other.length_ms)
+        unit = self.length_ms // ratio.numerator  # the greatest common divisor
+        apart, rest = divmod(other.origin_ms - self.origin_ms, unit)
+        if rest:
+            return None
+        steps = apart * pow(ratio.numerator, -1, ratio.denominator) % ratio.denominator
+        return Tiling(self.length_ms * ratio.denominator, self.next(self.origin_ms, steps))
+
     def to_be_tiled(self, others: Tiling) -> list[Tiling]:
         """Stretches like these, but shorter, longer or moved where they have to be for the others to tile them."""
         counts = {self.length_ms // others.length_ms, -(-self.length_ms // others.length_ms)} - {0}

@@ -89,7 +89,7 @@ def test_a_record_follows_the_law_of_its_level_and_no_other(case: Case, kind: st
 
     each = view.levels[level].epsilon / view.kind.sensitivity
     assert fit(Fraction(view.levels[level].threshold, WORD)) > FALSE_ALARM
-    for off in (Fraction(4, 5), Fraction(5, 4)):
+    for off in (Fraction(3, 4), Fraction(4, 3)):
         assert fit(Fraction(threshold_for(each * off), WORD)) < FALSE_ALARM
 
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from stream_dp.records.codec import AnyRecord
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script
 from stream_dp.windows.durations import format_time
-from tests.support.sealing import read_window, seal_window
+from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
-WINDOWS = 4
+WINDOWS = 30
 UNLOCK = ("public: overview", "public: {level: overview, unlock: [{level: standard, after: 10m}]}")
 SPEND = (
     "    retention: 1d\n",
@@ -25,53 +25,61 @@ SHORT = ("period: 366d", "period: 30m")
 async def test_a_window_rises_by_age_by_a_grant_and_by_what_is_left_and_costs_what_its_finest_release_costs(
     launch: Launch,
 ) -> None:
+    """The windows get older with their stream, and a grant comes with a time of the wall clock."""
     app = await launch(UNLOCK, SPEND, SHORT)
     view = only_view(app)
     start, chance = start_of(view), random.Random(7)
-    script: list[Event | Watermark] = [
-        Event(f"user {user}", f"/{chance.randrange(5)}", start + chance.randrange(WINDOWS * MINUTE))
-        for user in range(400)
+    events: list[Event | Watermark] = [
+        Event(f"user {user}", f"/{chance.randrange(2)}", start + chance.randrange(WINDOWS * MINUTE))
+        for user in range(100 * WINDOWS)
     ]
-    script.append(Watermark(start + (WINDOWS + 1) * MINUTE))
-    clock = ManualClock(start + 6 * MINUTE)
+    clock = ManualClock(start + 40 * MINUTE)
     await app.start(clock_ms=clock)
-    await app.publish(script)
-    await app.wait_for_releases(view.name, WINDOWS)
+    await app.publish(events)
+
+    async def stream_to(minute: int) -> None:
+        await app.publish([Watermark(start + minute * MINUTE + 10_000)])
+        await app.wait_for_releases(view.name, minute)
 
     async def has(audience: str, windows: list[tuple[int, str]]) -> bool:
-        records = (await app.releases(view.name))[audience][WINDOWS:]
+        records = [record for record in (await app.releases(view.name))[audience] if record.revision > 1]
         assert all(record.type == "release" and record.revision == 2 for record in records)
         return sorted(((r.window.start_ms - start) // MINUTE, r.level.name) for r in records) == windows
 
-    at = format_time(start + 20 * MINUTE)
+    at = format_time(start + 45 * MINUTE)
     second = {"start_from": format_time(start + MINUTE), "start_until": format_time(start + 2 * MINUTE)}
     await app.grant("partner", "detailed", at=at, **second)
-    clock.now_ms = start + 12 * MINUTE + 1000
+    await stream_to(10)
+    assert await has("public", [])
+    await stream_to(12)
     await app.eventually(lambda: has("public", [(0, "standard"), (1, "standard")]))
     await app.stop()
-    clock.now_ms = start + 15 * MINUTE
     await app.start(clock_ms=clock)
-    await app.eventually(lambda: has("public", [(n, "standard") for n in range(WINDOWS)]))
+    await stream_to(15)
+    await app.eventually(lambda: has("public", [(n, "standard") for n in range(5)]))
     assert await has("partner", [])
-    clock.now_ms = start + 20 * MINUTE + 1000
+    clock.now_ms = start + 45 * MINUTE + 1000
     await app.eventually(lambda: has("partner", [(1, "detailed")]))
     assert await has("internal", [])
-    clock.now_ms = start + 30 * MINUTE + 1000
-    # Of 100, 12 are spent, 25 held back and 52 kept for windows to come: two windows more, and one is paid for already.
-    await app.eventually(lambda: has("internal", [(n, "detailed") for n in (1, 2, 3)]))
+    await stream_to(WINDOWS)
+    # Of 100, 64 are spent and 25 held back: two windows more.
+    await app.eventually(lambda: has("internal", [(n, "detailed") for n in (28, 29)]))
+    await app.eventually(lambda: has("public", [(n, "standard") for n in range(20)]))
 
-    counts, final = count_script(view, start, script).counts, await app.releases(view.name)
+    counts, final = count_script(view, start, events).counts, await app.releases(view.name)
     for number in range(WINDOWS):
         window = start + number * MINUTE
-        table = seal_window(view, window, counts[window], prf_key=app.prf_key, entropy=app.entropy)
-        for audience, level in (("public", 1), ("partner", 2 if number == 1 else 1), ("internal", 2 if number else 1)):
-            (reading,) = read_window(view, window, table, [level], app.prf_key)
-            assert shown(newest(final[audience], window)) == dict(reading.items)
+        levels = {"public": int(number < 20), "partner": 2 if number == 1 else 1, "internal": 2 if number > 27 else 1}
+        key = window_key_of(view, window, app.prf_key, app.entropy)
+        table = seal_window(view, window, counts[window], prf_key=key, entropy=app.entropy)
+        for audience, level in levels.items():
+            (reading,) = read_window(view, window, table, [level], key)
+            assert shown(newest(final[audience], window)) == dict(reading.items) != {}
     (ledger,) = (await app.ledgers()).values()
-    assert ledger.spent.epsilon == 3 * 6 + 2
+    assert ledger.spent.epsilon == 3 * 6 + 27 * 2
     assert ledger.spent.delta == WINDOWS * view.keys_at_worst.delta
     told = {audience: ledger.readers[audience].epsilon for audience in view.audiences}
-    assert told == {"public": WINDOWS * 2, "partner": 3 * 2 + 6, "internal": 3 * 6 + 2}
+    assert told == {"public": 20 * 2 + 10 * view.levels[0].epsilon, "partner": 29 * 2 + 6, "internal": 28 * 2 + 2 * 6}
 
 
 def newest(records: list[AnyRecord], start: int) -> AnyRecord:

@@ -428,7 +428,7 @@ def test_the_history_has_what_changed_why_and_which_edition_holds_from_when_on(
 def test_settings_that_held_are_printed_as_a_file_whose_application_goes_back(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call("tune", visits_file, "searches", "k=4", "item=${query}", "--yes")
+    call("tune", visits_file, "searches", "k=4", 'item=$["${query}"]', "--yes")
     secret = visits_file.read_text().replace("./visits.key", "${KEYS}/visits.key")
     visits_file.write_text(secret)
     monkeypatch.setenv("KEYS", str(visits_file.parent))
@@ -440,7 +440,7 @@ def test_settings_that_held_are_printed_as_a_file_whose_application_goes_back(
     assert call("apply", former, "--yes").code == 0
     assert known(visits, started)[2].sections == known(visits, started)[0].sections
     former.write_text(call("settings", visits_file, "--show", "2").out)
-    assert load_plan(former).views["searches"].item_field == "${query}", "no variable is meant there"
+    assert load_plan(former).views["searches"].item_field == '$["${query}"]', "no variable is meant there"
 
 
 def test_there_is_no_such_number(call: Make, visits_file: Path, started: MemoryLog) -> None:

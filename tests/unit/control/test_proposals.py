@@ -11,7 +11,7 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.control.boundaries import LEAD_MS, Situation, boundary, common_starts
+from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
 from stream_dp.control.editions import editions
 from stream_dp.control.outlook import Lasting
 from stream_dp.control.proposals import Proposal, propose
@@ -100,7 +100,7 @@ def test_another_size_begins_where_a_former_window_ends_and_cuts_none(planner: P
 @pytest.mark.parametrize("other", [Tiling(9, 4), Tiling(6, 5), Tiling(4), Tiling(35, 2), Tiling(1)])
 def test_common_starts_are_those_that_both_have_and_no_others(one: Tiling, other: Tiling) -> None:
     both = [at for at in range(-500, 500) if one.start_of(at) == at == other.start_of(at)]
-    found = common_starts(one, other)
+    found = one.common(other)
     assert ([] if found is None else [at for at in range(-500, 500) if found.start_of(at) == at]) == both
 
 

@@ -75,7 +75,7 @@ def left_by(desk: Desk) -> Evidence:
     return Evidence(shown, dict(desk.machine.rows), KEY)
 
 
-RIGHT, OTHER = run(), run(b"other noise 1")
+RIGHT, OTHER = run(), run(b"other noise 2")
 
 
 def with_log(evidence: Evidence, topic: str, log: Sequence[Shown]) -> Evidence:
