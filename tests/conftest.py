@@ -51,12 +51,15 @@ def broker(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the tests of a file that start workers on both logs one does on Kafka ordinarily, the others are slow."""
+    """Of the tests of a file that start workers on both logs one does on Kafka ordinarily, the others are slow.
+
+    Where what is tested does not touch the log, as the file says by `SLOW_ON_KAFKA`, all are.
+    """
     seen: set[Path] = set()
     for item in items:
         spec = getattr(item, "callspec", None)
         if spec is not None and spec.params.get("broker") == "kafka" and "launch" in getattr(item, "fixturenames", ()):
-            if item.path in seen:
+            if item.path in seen or getattr(item.module, "SLOW_ON_KAFKA", False):  # type: ignore[attr-defined]
                 item.add_marker(pytest.mark.slow)
             seen.add(item.path)
 

@@ -106,6 +106,7 @@ async def equal_the_oracle(app: Application, script: list[Event | Watermark], wi
     assert published == {audience: [encode(record) for record in rows] for audience, rows in expected.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 async def test_releases_of_avro_with_a_real_registry_equal_the_oracle(launch: Launch, real: RealRegistry) -> None:
     app = await launch(*changes(real.url))

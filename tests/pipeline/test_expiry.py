@@ -19,6 +19,8 @@ from stream_dp.windows.keys import decode, text, window_start
 from tests.support.losing import MINUTE, empty, publish_minutes
 from tests.support.views import only_view, start_of
 
+SLOW_ON_KAFKA = True
+
 Launch = Callable[..., Awaitable[Application]]
 SHORT = ("retention: 1d", "retention: 1m")
 mostly_in_memory = pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 from tests.support.views import start_of
 
+SLOW_ON_KAFKA = True
+
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 HOPS = ("window: {size: 1m,", "window: {size: 3m, step: 1m,")

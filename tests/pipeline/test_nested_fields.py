@@ -10,6 +10,8 @@ from stream_dp.records.codec import encode
 from stream_dp.testing import Event, Raw, SourceWriter, Watermark, application, count_script, expected_records
 from tests.support.views import only_view, start_of
 
+SLOW_ON_KAFKA = True
+
 MINUTE = 60_000
 NESTED = (
     ("user: user, time: {field: at}", "user: $.who.id, time: {field: '$.when[\"the time\"]'}"),

@@ -11,6 +11,8 @@ from stream_dp.windows.durations import format_time
 from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, start_of
 
+SLOW_ON_KAFKA = True
+
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 WINDOWS = 30

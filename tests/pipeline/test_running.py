@@ -9,6 +9,8 @@ from stream_dp.testing import Application, Event, Watermark, count_script, expec
 from tests.pipeline.test_hopping import MINUTE, crowd, encoded
 from tests.support.views import only_view, start_of
 
+SLOW_ON_KAFKA = True
+
 Launch = Callable[..., Awaitable[Application]]
 RUNNING = (
     ("    kind: histogram\n", "    kind: running\n    catalogue: [/page/0, /page/1, /page/2, /page/3, /none]\n"),

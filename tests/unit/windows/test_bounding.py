@@ -371,3 +371,13 @@ def test_a_record_has_one_dead_letter_for_each_reason_which_names_the_views_that
         (3, "future", "a+b+c"),
         (1, "before_start", "c"),
     ]
+
+
+def test_items_of_one_event_are_judged_one_by_one_where_windows_overlap() -> None:
+    """A contribution is refused if none of its windows takes it, whatever became of the others of its event."""
+    hops = view(length_ms=10, step_ms=5, first_ms=0, items_per_user=2)
+    windows: dict[int, OpenWindow] = {}
+    column = Column([7] * 4, [b"u"] * 4, [12] * 4, ["a", "b", "a", "c"])
+    bound = bound_chunk(hops, windows, Decoded([7], [b"u"], [12], [column], [], []), 0, 0, 100, (), 0, None)
+    assert bound.refused == [(7, "duplicate"), (7, "clipped")]
+    assert {start: row.items for start, row in bound.added.items()} == {5: ["a", "b"], 10: ["a", "b"]}
