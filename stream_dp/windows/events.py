@@ -157,7 +157,8 @@ class EventDecoder:
         event, places = _struct(kinds)
         self._values = values(event)
         self._read = self._values.read
-        self._items = attrgetter(*(places[names_of(name)] for name in form.items))
+        found = [places[names_of(name)] for name in form.items]
+        self._items: Callable[[Any], Any] = attrgetter(*found) if found else lambda _event: ()
         self._lists = [name in form.lists for name in form.items]
         self._user = None if form.user is None else attrgetter(places[names_of(form.user)])
         self._time = _time_reader(form, places)

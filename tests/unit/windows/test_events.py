@@ -286,3 +286,9 @@ def test_every_record_is_an_event_a_watermark_or_refused_once(
     found = [*out.offsets, *(offset for offset, _ in out.watermarks), *(offset for offset, _ in out.refused)]
     assert sorted(found) == list(range(len(entries)))
     assert len(out.users) == len(out.times) == len(out.columns[0].items) == len(out.offsets)
+
+
+def test_where_no_view_counts_any_more_records_are_still_judged() -> None:
+    records = [Entry(0, b"5", b'{"at":5}'), Entry(1, b"5", b"{")]
+    out = EventDecoder(EventFormat((), None, "at", "ms")).decode(records)
+    assert (out.offsets, out.times, out.columns, out.refused) == ([0], [5], [], [(1, "malformed_json")])
