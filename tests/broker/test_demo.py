@@ -126,7 +126,7 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
 
     view = next(iter(told["topics"]))
     granted = program("grant", told["configuration"], "public", "--level", "standard", "--json")
-    assert json.loads(granted.stdout)["views"][0]["direction"] == "finer"
+    assert json.loads(granted.stdout)["changes"][0]["direction"] == "finer"
     until = time.monotonic() + 30
     while Counter(r.revision for r in read(program, told["configuration"], view, "public"))[2] < WINDOWS:
         assert time.monotonic() < until, "the grant was not carried out"
