@@ -10,6 +10,8 @@ from stream_dp.records.codec import encode
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 from tests.support.views import TOPK
 
+SLOW_ON_KAFKA = True
+
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 CHOOSERS = """ledgers:

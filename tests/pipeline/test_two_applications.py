@@ -9,6 +9,8 @@ from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, Watermark, plan_from
 from tests.support.views import only_view, start_of
 
+SLOW_ON_KAFKA = True
+
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 

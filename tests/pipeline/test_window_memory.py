@@ -9,6 +9,8 @@ from stream_dp.records.codec import encode
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 from tests.support.views import only_view, start_of
 
+SLOW_ON_KAFKA = True
+
 MINUTE = 60_000
 
 
