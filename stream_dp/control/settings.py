@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from stream_dp.config.differences import differences
 from stream_dp.config.models import ENTRIES
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.planning import build_plan
@@ -187,21 +188,7 @@ def presented(plan: Plan) -> Plan:
 
 def differing(file: Plan, holding: Plan) -> list[str]:
     """Where a file's settings are not those that hold: paths of the file, in its order; none if it means the same."""
-    held = presented(holding)
-    views = {name: replace(view, editions=()) for name, view in held.views.items()}
-    if (file.views, file.ledgers, file.audiences) == (views, held.ledgers, held.audiences):
-        return []
-    return [path for name in ENTRIES for path in _differing(name, file.raw.get(name), held.raw.get(name))]
-
-
-def _differing(path: str, one: object, other: object) -> list[str]:
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return [] if one == other else [path]
-    return [
-        found
-        for key in dict.fromkeys([*one, *other])
-        for found in _differing(join(path, key), one.get(key), other.get(key))
-    ]
+    return [setting.path for setting in differences(holding.raw, file.raw)]
 
 
 def beginnings(known: Iterable[Posted]) -> Mapping[str, int]:
