@@ -232,7 +232,7 @@ def _interval(stretch: Stretch) -> Interval:
 
 
 def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any]:
-    """The fields of a record that say which window it is about.
+    """The fields of a record that say which window it is about, and of which edition: of panes, that of the last.
 
     Args:
         view: the view.
@@ -242,9 +242,11 @@ def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any
     running = view.window.running
     if running is not None:
         total = running.total(start_ms)
-        return {"window": _interval(total), "blocks": len(running.blocks(start_ms))}
-    end_ms = view.window.shape.end(view.window.shape.next(start_ms, (panes or 1) - 1))
-    return {"window": Interval.of(start_ms, end_ms), "panes": panes, "blocks": None}
+        edition = view.edition(start_ms).number
+        return {"edition": edition, "window": _interval(total), "blocks": len(running.blocks(start_ms))}
+    last_ms = view.window.shape.next(start_ms, (panes or 1) - 1)
+    window = Interval.of(start_ms, view.window.shape.end(last_ms))
+    return {"edition": view.edition(last_ms).number, "window": window, "panes": panes, "blocks": None}
 
 
 def _parts(ledger: LedgerPlan) -> AccountParts | None:
@@ -325,7 +327,6 @@ def release_record(
         "type": "release",
         "kind": view.kind.name,
         "view": view.view,
-        "edition": view.edition(start_ms).number,
         "audience": audience,
         **extent,
         "revision": revision,
@@ -373,7 +374,6 @@ def refusal_record(
         type="refusal",
         kind=view.kind.name,
         view=view.view,
-        edition=view.edition(start_ms).number,
         audience=audience,
         **extent_of(view, start_ms, panes),
         revision=revision,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.records.history import History
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases import panes
+from stream_dp.releases.publication import extent_of
 from stream_dp.releases.rows import WINDOW, read_ledgers
 from stream_dp.windows.keys import text, window_start
 from tests.support.machine import newest
@@ -256,3 +259,13 @@ def test_what_is_remembered_of_panes_changes_nothing(monkeypatch: pytest.MonkeyP
     desk = play(Desk(AMPLE, audit=False))
     assert newest(desk.published()) == newest(RUNS["ample"].published())
     assert desk.machine.rows == RUNS["ample"].machine.rows
+
+
+def test_a_window_is_of_the_edition_that_holds_for_its_last_pane() -> None:
+    """Where the size changes, the first window of the new size reaches back over panes of the edition before."""
+    view = paned(3, 1).views["pages"].begun(0)
+    view = replace(view, editions=(*view.editions, view.as_edition(2, 4000)))
+    found = [
+        (extent_of(view, start, 3)["edition"], extent_of(view, start, 3)["window"].end_ms) for start in SECONDS[:4]
+    ]
+    assert found == [(1, 3000), (1, 4000), (2, 5000), (2, 6000)]
