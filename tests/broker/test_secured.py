@@ -28,6 +28,7 @@ from stream_dp.runtime.rights import Right, worker_rights
 from stream_dp.runtime.topics import COUNTS, Topics, sources_of
 from stream_dp.testing import Application, Event, application
 from stream_dp.testing.scripts import SourceWriter
+from stream_dp.windows.durations import format_time
 from tests.support.processes import WorkerProcess
 from tests.support.releasing import plan_of
 from tests.support.secured import Secured, password_of, revoke, token_of
@@ -192,14 +193,19 @@ async def check_reader(here: Site, call: Call, groups: str) -> None:
 
 
 async def check_operator(here: Site, call: Call, stream: Stream) -> None:
-    """An operator grants and reads the ledger; what workers hold is not theirs, and they give nobody rights."""
+    """An operator grants, tunes and reads the ledger; what workers hold is not theirs, and they give nobody rights."""
     file = here.file("operator")
     said = await asyncio.to_thread(call, "grant", file, "partner", "--level", "detailed")
     assert (said.code, said.err) == (0, "")
     await stream.wait_until_sharpened({"partner": "detailed"})
-    said = await asyncio.to_thread(call, "ledger", file)
+    view, later = f"{here.admin.plan.name}-pages", format_time(stream.start + 3_600_000)
+    said = await asyncio.to_thread(call, "tune", file, view, "items_per_user=1", "--from", later, "--yes", "--json")
     assert (said.code, said.err) == (0, "")
-    said = await asyncio.to_thread(call, "tail", file, f"{here.admin.plan.name}-pages", "partner", "--until-end")
+    assert json.loads(said.out)["settings"] == 2
+    for command in ("settings", "ledger"):
+        said = await asyncio.to_thread(call, command, file)
+        assert (said.code, said.err) == (0, "")
+    said = await asyncio.to_thread(call, "tail", file, view, "partner", "--until-end")
     assert (said.code, said.err) == (0, "")
     async with here.connected("operator") as operator:
         assert await refused(first_record(operator, Topics.of(here.admin.plan).changelog(COUNTS)))
