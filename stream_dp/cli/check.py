@@ -172,16 +172,18 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
 
 def _modes(view: ViewDescription) -> Table:
     """What windows that overlap cost and how noisy they are, made in each way."""
-    names = [f"{'this: ' if mode.configured else ''}{mode.mode}" for mode in view.modes]
-    heads = [f"{name}\n{head}" for name in names for head in ("a day costs", "mean error", "95 % within")]
-    table = _table(["level", *heads], left={"level"})
-    for at, level in enumerate(view.levels):
-        cells = [
-            [_short(cost.rho or cost.epsilon), mode.expected_errors[at], f"±{mode.noise_intervals_95[at]}"]
-            for mode in view.modes
-            for cost in [mode.day_costs[at]]
-        ]
-        table.add_row(level.name, *(cell for of_one in cells for cell in of_one))
+    table = _table(["made", "level", "a day\ncosts", "mean\nerror", "95 %\nwithin"], left={"made", "level"})
+    for mode in view.modes:
+        made = f"{mode.mode} (this)" if mode.configured else mode.mode
+        for at, level in enumerate(view.levels):
+            cost = mode.day_costs[at]
+            table.add_row(
+                "" if at else made,
+                level.name,
+                _short(cost.rho or cost.epsilon),
+                mode.expected_errors[at],
+                f"±{mode.noise_intervals_95[at]}",
+            )
     return table
 
 

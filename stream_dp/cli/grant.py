@@ -137,10 +137,11 @@ def explained(change: Change, view: ViewPlan, scope: Scope) -> str:
     """A change in words."""
     levels = {level.name: level for level in view.levels}
     before, after = levels[change.before], levels[change.after]
+    coarse, fine = (level.interval_of(view.window.summands) for level in (before, after))
     if change.direction == "same":
         again = "" if scope.windows == "future" else "; only windows that have less are published again"
         return f"{change.view}: stays at {after.name}{again}"
-    steps = f"{change.view}: from {before.name} (±{before.noise_interval}) to {after.name} (±{after.noise_interval})"
+    steps = f"{change.view}: from {before.name} (±{coarse}) to {after.name} (±{fine})"
     if change.direction == "coarser":
         return f"{steps} for windows to come; what was published stays"
     difference = decimal_up(after.epsilon - before.epsilon, DIGITS)

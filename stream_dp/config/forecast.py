@@ -106,4 +106,6 @@ def _next_start(view: ViewPlan, statement: Statement) -> int:
     """Start of the first window of a view that no entry tells of yet."""
     newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
     last = max((start for start in newest if start is not None), default=None)
-    return statement.account.period.start_ms if last is None else view.charged.shape.next(last)
+    if last is not None:
+        return view.charged.shape.next(last)
+    return max([statement.account.period.start_ms, *(one.first_ms for one in view.editions[:1])])

@@ -27,7 +27,7 @@ BACKFILL = "apply it with --backfill; what workers have read of the topic alread
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """The noise of one count at a level: half the width of its 95 % interval, None where there is no such level."""
+    """The noise of a count at a level: half the width of its 95 % interval, None where there is no such level."""
 
     level: str
     before: int | None
@@ -189,7 +189,8 @@ def _own(name: str, both: Sequence[Sections], settings: Sequence[Setting]) -> li
 
 def _levels(former: ViewPlan | None, latter: ViewPlan | None) -> Iterator[LevelChange]:
     before, after = (
-        {} if view is None else {level.name: level.noise_interval for level in view.levels} for view in (former, latter)
+        {} if view is None else {level.name: level.interval_of(view.window.summands) for level in view.levels}
+        for view in (former, latter)
     )
     for name in dict.fromkeys([*after, *before]):
         yield LevelChange(name, before.get(name), after.get(name))

@@ -18,6 +18,7 @@ from stream_dp.windows.durations import parse_time
 
 Make = Callable[..., Any]
 CONTROL = "visits-control"
+PANES = "kind: catalogue, catalogue: [a, b], items_per_user: 1"
 
 
 @pytest.fixture
@@ -41,6 +42,13 @@ def test_grant_stands_in_the_control_topic_as_the_control_agent_reads_it(
     assert "epsilon 0.666667 if that is coarse, nothing if it is fine" in said.out
     assert f"tail {visits_file} pages public" in said.out
     assert f"tail {visits_file} searches public" in said.out
+
+
+def test_the_noise_of_a_window_of_panes_is_that_of_their_sum(call: Make, visits_file: Path, control: MemoryLog) -> None:
+    text = visits_file.read_text().replace('kind: histogram, items_per_user: 1, delta: "1e-6"', PANES)
+    visits_file.write_text(text.replace("window: {size: 1d},\n", "window: {size: 6h, pane: 1h},\n"))
+    said = call("grant", visits_file, "public", "--level", "fine")
+    assert "pages: from coarse (±21) to fine (±7); windows" in said.out
 
 
 def test_machine_reads_what_every_view_will_do(call: Make, visits_file: Path, control: MemoryLog) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,17 @@ def test_forecast_says_so_where_the_next_windows_are_not_paid_for(visits_file: P
     page = shown(plan, statement)
     assert "Charged at worst, what is left does not pay for the next windows of all views." in " ".join(page.split())
     assert "begin before" not in page
+
+
+def test_a_view_of_which_nothing_is_charged_begins_with_its_first_window_not_with_the_period(
+    visits: Plan,
+) -> None:
+    office = Office(visits)
+    for day in range(6, 9):
+        office.release("pages", day)
+    began = {**visits.views, "searches": visits.views["searches"].begun(8 * DAY_MS)}
+    assert forecast(visits, office.statement())[0]["searches"].to_come == 10
+    assert forecast(replace(visits, views=began), office.statement())[0]["searches"].to_come == 2
 
 
 def test_a_grant_makes_the_windows_to_come_dearer_and_counts_its_window_once(visits: Plan) -> None:

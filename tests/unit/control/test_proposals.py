@@ -255,6 +255,23 @@ def test_a_week_long_window_has_a_seventh_of_its_price_a_day(planner: Planner) -
     assert pages.day_after == Cost(Fraction(1, 7), Fraction(1, 7 * 10**6))
 
 
+def test_a_longer_window_of_the_same_panes_costs_the_same_and_its_counts_are_noisier(planner: Planner) -> None:
+    """By convolution, 95 % of the noise of 6 and of 24 panes lies within these."""
+    kind = (
+        'kind: histogram, items_per_user: 1, delta: "1e-6"',
+        "kind: catalogue, catalogue: [a, b], items_per_user: 1",
+    )
+    short, long = (PAGES.replace("{size: 1d}", f"{{size: {size}, pane: 1h}}") for size in ("6h", "24h"))
+    (pages,) = Desk(planner(kind, (PAGES, short))).asks(planner(kind, (PAGES, long))).views
+    assert pages.goes_on
+    assert pages.day_before == pages.day_after == Cost(Fraction(24), Fraction(0))
+    assert [(one.level, one.before, one.after) for one in pages.levels] == [
+        ("coarse", 21, 41),
+        ("fine", 7, 13),
+        ("finest", 3, 6),
+    ]
+
+
 def test_what_the_ledger_says_is_left_is_what_lasts(planner: Planner) -> None:
     plan = planner()
     office = Office(plan)
