@@ -151,6 +151,15 @@ class SharpenPlan:
     reserve: Fraction
     every_ms: int
 
+    @property
+    def times(self) -> Tiling:
+        """The times at which it is done, as starts."""
+        return Tiling(self.every_ms)
+
+    def next_ms(self, now_ms: int) -> int:
+        """The first of them behind a time."""
+        return self.times.end(self.times.start_of(now_ms))
+
 
 @dataclass(frozen=True)
 class Edition:

@@ -79,3 +79,11 @@ class WindowPlan:
     def charged(self, start_ms: int) -> Stretch:
         """What is paid for together: the window, or all panes of the one that a pane is in."""
         return self.whole.stretch(start_ms)
+
+    def at_age(self, start_ms: int, age_ms: int) -> int:
+        """When a window is so old, which is told from its end; a pane is with all that is paid for together with it."""
+        return self.charged(start_ms).end_ms + age_ms
+
+    def first_younger(self, age_ms: int, now_ms: int) -> int:
+        """Start of the first window, or of what is paid for together, for which `at_age` is still to come."""
+        return self.whole.first_open(now_ms - age_ms)

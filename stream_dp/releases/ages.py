@@ -8,11 +8,28 @@ years later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.rows import ViewRow
+from stream_dp.windows.shape import Shape
 from stream_dp.windows.slots import Slots
+
+
+def stream_ms(questions: Sequence[tuple[ViewPlan, int]]) -> int:
+    """The time of the stream of a view: the end of the newest window whose turn is over.
+
+    A question that begins with a later window, however far ahead, says nothing of it yet.
+
+    Args:
+        questions: those of the view, the first one first, each with the start of the next window that has its turn.
+    """
+    begun = [(view, next_ms) for view, next_ms in questions if not view.editions or view.begins_ms < next_ms]
+    return max(_over_to(view.window.shape, next_ms) for view, next_ms in begun or questions[:1])
+
+
+def _over_to(shape: Shape, next_ms: int) -> int:
+    return shape.end(shape.next(next_ms, -1))
 
 
 class Ages:
@@ -53,11 +70,7 @@ class Ages:
         if self.goes_by_the_wall(view):
             return self._wall_ms
         questions = [one for one in self._views.values() if one.view == view.view]
-        return max(self._over_to(one) for one in questions)
-
-    def _over_to(self, view: ViewPlan) -> int:
-        shape = view.window.shape
-        return shape.end(shape.next(self._marks[view.name].next_ms, -1))
+        return stream_ms([(one, self._marks[one.name].next_ms) for one in questions])
 
     def slot(self, view: ViewPlan, due_ms: int) -> int:
         """The slot of what was due at a time of a view, with a window that it has; by the stream with its newest."""

@@ -34,7 +34,7 @@ from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import LEFTOVER, NOTHING, WINDOW, ViewRow, WindowRow, period_of, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import decode, encode, text, window_key, window_start
-from stream_dp.windows.shape import Stretch, Tiling
+from stream_dp.windows.shape import Stretch
 
 
 @dataclass(slots=True)
@@ -44,11 +44,6 @@ class _Run:
     view: ViewPlan
     plan: SharpenPlan
     row: LeftoverRow
-
-    @property
-    def grid(self) -> Tiling:
-        """The times at which it runs."""
-        return Tiling(self.plan.every_ms)
 
 
 class Leftover:
@@ -88,7 +83,7 @@ class Leftover:
         for name, view in sorted(self._views.items()):
             if view.sharpen is not None:
                 stored = rows.get(LEFTOVER + text(name))
-                first = LeftoverRow(Tiling(view.sharpen.every_ms).start_of(self._ages.now_ms(view)))
+                first = LeftoverRow(view.sharpen.times.start_of(self._ages.now_ms(view)))
                 run = _Run(view, view.sharpen, first if stored is None else decode(LeftoverRow, stored))
                 self._runs.append(run)
                 new += [] if stored is not None else [self._stored(run)]
@@ -114,7 +109,7 @@ class Leftover:
 
     def _due_ms(self, run: _Run) -> int:
         """When a view sharpens next; its grid may be another one than it was."""
-        return 0 if run.row.at_ms is not None else run.grid.end(run.grid.start_of(run.row.done_ms))
+        return 0 if run.row.at_ms is not None else run.plan.next_ms(run.row.done_ms)
 
     def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
         """Windows of the first view that sharpens by now, the newest first, as long as what is left pays for them."""
@@ -122,7 +117,7 @@ class Leftover:
         row, view, shape = run.row, run.view, run.view.window.shape
         self._changed.add(view.name)
         if row.at_ms is None:
-            row.at_ms = run.grid.start_of(self._ages.now_ms(view))
+            row.at_ms = run.plan.times.start_of(self._ages.now_ms(view))
             row.before_ms = self._marks[view.name].next_ms
         first = max(view.ledger.periods.start_of(row.done_ms), self._marks[view.name].kept_ms)
         pending: dict[Stretch, dict[tuple[str, int], Cost]] = {}

@@ -47,7 +47,7 @@ class _Step:
 
     def due_ms(self, start_ms: int) -> int:
         """When it unlocks a window; a pane with the window that ends with it, panes that are paid as one at once."""
-        return self.view.window.charged(start_ms).end_ms + self.after_ms
+        return self.view.window.at_age(start_ms, self.after_ms)
 
 
 class Unlocks:

@@ -8,6 +8,7 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Scope
+from stream_dp.control.settings import next_record, plan_holding
 from stream_dp.windows.effects import Message
 from tests.support.expiring import standing
 from tests.support.machine import newest
@@ -188,3 +189,16 @@ def test_the_time_of_a_stream_is_the_end_of_its_newest_window() -> None:
     assert sorted(fine[:4]) == [1000, 2000, 3000, 4000]
     desk.tell(10**12)
     assert len(revisions(desk, "public")) == sum(map(len, seen)), "the wall clock makes nothing older"
+
+
+def test_settings_of_windows_to_come_make_no_window_older() -> None:
+    """Another question of an hour later is decided, and the stream is where it was."""
+    changes = (ONLY_PAGES, UNLOCKS, RICH, EVENT)
+    former, latter = plan(*changes), plan(*changes, ('fine, epsilon: "4"', 'fine, epsilon: "5"'))
+    first = next_record((), former, {"pages": 0}, {}, 0)
+    second = next_record([first], latter, {"pages": 3_600_000}, {}, 0)
+    desk = give(Desk(plan_holding([first], former)), SECONDS[:3])
+    desk.change(plan_holding([first, second], former))
+    assert revisions(desk, "public") == [(1000, 1, "coarse"), (2000, 1, "coarse"), (3000, 1, "coarse")]
+    give(desk, SECONDS[3:4])
+    assert sorted(revisions(desk, "public")[3:]) == [(1000, 2, "middle"), (4000, 1, "coarse")]
