@@ -51,7 +51,10 @@ def status(file: Path, *, as_json: bool, watch: bool) -> None:
     * of every view, which edition of its settings holds, what its clock shows where it is furthest behind, which
       windows are open, up to when its windows are released or refused, and when the next one is due, where the wall
       clock decides that;
-    * which settings were decided and hold from a later window on;
+    * what is to come: settings that hold from a later window on; of every audience and level the next window that it
+      is unlocked, of those that are released; when what is left of a budget is spent next. Where watermarks close the
+      windows, that is the time of the stream. It is the schedule: where a grant lowered the audience, or it has the
+      level, or the ledger cannot pay, that window is not published sharper;
     * what every ledger has left, and how far that reaches (`stream-dp ledger` says who spent it);
     * the counters over all partitions, since the first record.
 

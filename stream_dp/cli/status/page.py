@@ -14,6 +14,7 @@ from stream_dp.cli.status.summary import Summary
 from stream_dp.config.plan import Plan
 
 UNKNOWN = "-"
+OF_CLOCK = {"wall": "", "event": " of the stream"}
 
 
 def page(plan: Plan, found: Summary) -> RenderableType:
@@ -61,9 +62,9 @@ def _tables(found: Summary) -> Iterator[Table]:
         edition = UNKNOWN if view.edition is None else str(view.edition)
         views.add_row(name, edition, _clocks(view.clocks, at), windows, released, due)
     yield views
-    to_come = _table("to come", "", "from the window of")
-    for decided in found.to_come:
-        to_come.add_row(decided.view, decided.what, at(decided.at_ms))
+    to_come = _table("to come", "view", "")
+    for change in found.to_come:
+        to_come.add_row(f"{at(change.at_ms)}{OF_CLOCK[change.clock]}", change.view, change.what)
     yield to_come
     budgets = _table("ledger", "")
     for ledger, budget in found.budgets.items():

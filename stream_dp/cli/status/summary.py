@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from stream_dp.cli.numbers import moment
+from stream_dp.cli.status.to_come import ToCome, settings_to_come, sharper_to_come
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.control.editions import editions
 from stream_dp.control.settings import Posted, presented
 from stream_dp.records.statement import Statement
 from stream_dp.records.status import PartitionStatus, WorkerStatus
@@ -116,21 +116,6 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class ToCome:
-    """Something that was decided and has not happened yet.
-
-    Attributes:
-        view: what it happens to.
-        what: in words.
-        at_ms: start of the first window that it is about.
-    """
-
-    view: str
-    what: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """How an application is.
 
@@ -140,7 +125,7 @@ class Summary:
         unowned: partitions without a worker.
         lag: by source, records that are not counted, by partition.
         views: by name; one that was taken out as long as windows of it are to be released.
-        to_come: what was decided and has not happened yet, soonest first.
+        to_come: what was decided and has not happened yet, and what becomes sharper next, soonest first.
         budgets: by ledger.
         totals: the counters over all partitions.
     """
@@ -189,7 +174,7 @@ class Summary:
                 }
                 for name, view in self.views.items()
             },
-            "to_come": [{"view": one.view, "what": one.what, "at_ms": one.at_ms} for one in self.to_come],
+            "to_come": [asdict(one) for one in self.to_come],
             "budgets": {
                 name: {
                     "says": one.words,
@@ -226,8 +211,24 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     faults = [*_faults(plan, reports, views, unowned)]
     budgets = {one.account.name: _budget(presented(plan), one, reports.now_ms) for one in reports.statements}
     faults += [f"ledger {name} {budget.words}" for name, budget in budgets.items() if budget.is_spent]
-    to_come = sorted(_to_come(questions, views, reports), key=lambda one: one.at_ms)
+    to_come = sorted(_to_come(questions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
     return Summary(reports, faults, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
+
+
+def _to_come(
+    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
+) -> Iterator[ToCome]:
+    clocks = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
+    clocks |= {name: reports.now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
+    yield from settings_to_come(questions, reports.settings, clocks)
+    for name, asked in questions.items():
+        if asked[0].editions and (released := _released(name, reports.partitions)) is not None:
+            yield from sharper_to_come(asked, released, reports.now_ms)
+
+
+def _released(view: str, parts: Mapping[int, PartitionStatus]) -> int | None:
+    """Up to when the windows of a view are released or refused, as far as that is known."""
+    return max((part.released[view] for part in parts.values() if view in part.released), default=None)
 
 
 def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unowned: Sequence[int]) -> Iterator[str]:
@@ -272,7 +273,7 @@ def _view(
     """How far a view is, whose windows from a time on may be another question."""
     counted = {number: part.views[name] for number, part in sorted(parts.items()) if name in part.views}
     clocks = {number: one.clock_ms for number, one in counted.items()}
-    released = max((part.released[name] for part in parts.values() if name in part.released), default=None)
+    released = _released(name, parts)
     by_wall = questions[-1].window.clock == "wall"
     clock = now_ms if by_wall else max(clocks.values(), default=None)
     window = None
@@ -311,24 +312,6 @@ def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:
     """Whether a view was taken out, and every window of it is released."""
     until = newest.until_ms
     return until is not None and found.released_to is not None and until <= found.released_to
-
-
-def _to_come(
-    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
-) -> Iterator[ToCome]:
-    """Editions that begin ahead of the clocks of their views, and ends of views that are taken out."""
-
-    def is_ahead(view: str, at_ms: int) -> bool:
-        if questions[view][-1].window.clock == "wall":
-            return at_ms > reports.now_ms
-        return view in views and at_ms > max(views[view].clocks.values(), default=at_ms)
-
-    for held in editions(reports.settings):
-        if not held.never_holds and is_ahead(held.view, held.from_ms):
-            yield ToCome(held.view, f"edition {held.edition} (settings {held.settings})", held.from_ms)
-    for name, (*_, newest) in questions.items():
-        if newest.until_ms is not None and is_ahead(name, newest.until_ms):
-            yield ToCome(name, "its end", newest.until_ms)
 
 
 def _budget(plan: Plan, statement: Statement, now_ms: int) -> Budget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -15,15 +16,19 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.status.page import page
-from stream_dp.cli.status.summary import GONE_MS, SILENT_MS, Reports, Summary, ToCome, summary
+from stream_dp.cli.status.summary import GONE_MS, SILENT_MS, Reports, Summary, summary
+from stream_dp.cli.status.to_come import ToCome
 from stream_dp.cli.tune import tuned
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import build_plan
+from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
 from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
 from stream_dp.runtime.client import NO_GROUP, Group
 from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.settings import post
+from stream_dp.runtime.topics import Topics
 from stream_dp.windows.shape import Stretch
 from tests.unit.cli.test_ledger import Office
 
@@ -237,11 +242,13 @@ def test_an_edition_that_begins_later_is_to_come_and_one_that_holds_is_told_with
     found = under(visits, known, *counted(3, TODAY))
     assert found.faults == []
     assert {name: one.edition for name, one in found.views.items()} == {"pages": 1, "searches": 2}
-    assert found.to_come == [ToCome("searches", "edition 3 (settings 3)", TODAY + DAY)]
+    assert found.to_come == [ToCome("searches", "edition 3 (settings 3) begins", TODAY + DAY)]
     lines = [line.split() for line in shown(visits, found).splitlines()]
-    assert ["searches", "edition", "3", "(settings", "3)", "1970-01-22"] in lines
+    assert ["1970-01-22", "searches", "edition", "3", "(settings", "3)", "begins"] in lines
     assert ["w0", "1970-01-20", "0.1.0", "3", "0", "ready"] in lines
-    assert found.as_json()["to_come"] == [{"view": "searches", "what": "edition 3 (settings 3)", "at_ms": TODAY + DAY}]
+    assert found.as_json()["to_come"] == [
+        {"view": "searches", "what": "edition 3 (settings 3) begins", "at_ms": TODAY + DAY, "clock": "wall"}
+    ]
 
 
 def test_windows_of_two_questions_that_are_open_are_told_together(visits: Plan) -> None:
@@ -271,7 +278,7 @@ def without_searches(plan: Plan) -> Plan:
 def test_an_end_that_is_decided_is_to_come(visits: Plan) -> None:
     known = edited(visits)
     known.append(next_record(known, without_searches(visits), {}, {"searches": TODAY + DAY}, NOW))
-    assert under(visits, known).to_come == [ToCome("searches", "its end", TODAY + DAY)]
+    assert under(visits, known).to_come == [ToCome("searches", "ends", TODAY + DAY)]
 
 
 def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) -> None:
@@ -280,6 +287,54 @@ def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) ->
     assert found.faults == [
         f"worker w{number} goes by settings 1, and 2 hold since 1970-01-21: see its log" for number in (0, 1)
     ]
+
+
+RISING = (
+    "public: coarse",
+    "public: {level: coarse, unlock: [{level: fine, after: 1h}, {level: finest, after: 36h}]}",
+)
+OF_PAGES = "    {source: visits, item: page, kind: histogram, "
+SPENDS = (OF_PAGES, OF_PAGES + "sharpen: {audience: staff, level: finest, every: 12h}, ")
+
+
+def rising(file: Path, *changes: tuple[str, str]) -> Plan:
+    """The pages alone, which become sharper by themselves; the file says so, too."""
+    text = file.read_text().partition("  searches:\n    {source")[0]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")
+    return load_plan(file)
+
+
+def test_the_next_unlock_of_each_level_and_the_next_time_to_spend_what_is_left_are_to_come(visits_file: Path) -> None:
+    plan = rising(visits_file, RISING, SPENDS)
+    known = [first_record(plan, 10 * DAY)]
+    at = dict.fromkeys(["pages"], TODAY)
+    parts = {0: part().model_copy(update={"released": at}), 1: part().model_copy(update={"released": {}})}
+    found = under(plan, known, worker("one", parts).model_copy(update={"settings": 1}))
+    # yesterday was unlocked to fine at one, which is now, and today is not released yet
+    assert [(one.at_ms - TODAY, one.what) for one in found.to_come] == [
+        (DAY // 2, "what is left of the budget is spent on level finest for staff"),
+        (DAY // 2, "window of 1970-01-19 unlocked to finest for public"),
+    ]
+    lines = [line.strip() for line in shown(plan, found).splitlines()]
+    assert "12:00:00Z  pages  window of 1970-01-19 unlocked to finest for public" in lines
+    assert found.as_json()["to_come"][1] == {
+        "view": "pages",
+        "what": "window of 1970-01-19 unlocked to finest for public",
+        "at_ms": TODAY + DAY // 2,
+        "clock": "wall",
+    }
+
+
+def test_a_time_by_the_clock_of_a_stream_says_so(visits_file: Path) -> None:
+    plan = rising(visits_file, RISING, ("window: {size: 1d}", "window: {size: 1d, clock: event}"))
+    parts = {0: part().model_copy(update={"released": {"pages": TODAY}})}
+    found = under(plan, [first_record(plan, 10 * DAY)], worker("one", parts))
+    assert [(one.at_ms - TODAY, one.clock) for one in found.to_come] == [(3_600_000, "event"), (DAY // 2, "event")]
+    lines = [line.strip() for line in shown(plan, found).splitlines()]
+    assert "01:00:00Z of the stream  pages  window of 1970-01-20 unlocked to fine for public" in lines
 
 
 # -- the command ----------------------------------------------------------------------------------------------------
@@ -348,6 +403,72 @@ def test_watching_prints_a_line_at_every_look_until_it_is_interrupted(
     said = call("status", visits_file, "--watch", "--json")
     assert (said.code, said.err) == (0, "")
     assert [json.loads(line)["totals"]["events_consumed"] for line in said.out.splitlines()] == [17, 17]
+
+
+@pytest.mark.parametrize("watch", [False, True], ids=["once", "watched"])
+def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
+    call: Make, visits_file: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, *, watch: bool
+) -> None:
+    """Workers, partitions, lag, clocks, windows that are open, last and next releases, editions, unlocks, budgets."""
+    plan = rising(visits_file, RISING, ('epsilon: "30"', 'epsilon: "9"'), ("period: 10d", "period: 40d"))
+    log.create(Topics.of(plan).control, 1)
+    assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, 10 * DAY)))
+    office = Office(plan)
+    office.release("pages", 19)
+    office.publish(log)
+    report(log, *(one.model_copy(update={"settings": 1}) for one in (ONE, TWO)))
+    command = import_module("stream_dp.cli.status")
+    monkeypatch.setattr(command.time, "time_ns", lambda: NOW * 1_000_000)
+    monkeypatch.setattr(command, "LOOK_SECONDS", 0)
+
+    def said(*options: str) -> str:
+        look, looks = command.look, count(1)
+
+        async def interrupted(*arguments: Any) -> Reports:
+            if next(looks) == 3:
+                raise KeyboardInterrupt
+            found: Reports = await look(*arguments)
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(command, "look", interrupted)
+            return str(call("status", visits_file, *options, *(["--watch"] if watch else [])).out)
+
+    found = [json.loads(line) for line in said("--json").splitlines()] if watch else [json.loads(said("--json"))]
+    for one in found:
+        assert [(each["instance"], each["partitions"], each["settings"]) for each in one["workers"]] == [
+            ("one", [0], 1),
+            ("two", [1], 1),
+        ]
+        assert one["lag"] == {"visits": {"0": 5, "1": 0}}
+        assert one["views"] == {
+            "pages": {
+                "edition": 1,
+                "clocks_ms": {"0": NOW, "1": NOW - 5000},
+                "open_windows": 1,
+                "open_from_ms": TODAY,
+                "open_until_ms": TODAY + DAY,
+                "released_to_ms": TODAY,
+                "next_due_ms": TODAY + DAY + 302_000,
+            }
+        }
+        (unlock,) = one["to_come"]
+        assert unlock["what"] == "window of 1970-01-19 unlocked to finest for public"
+        budget = one["budgets"]["visitors"]
+        assert (budget["pays_until_ms"], budget["period_end_ms"]) == (24 * DAY, 40 * DAY), "8 left, 2 a window"
+    page = said()
+    lines = [line.split() for line in page.splitlines()]
+    clock = ["00:59:55Z", "in", "partition", "1"]
+    for line in (
+        ["one", "1970-01-20", "0.1.0", "1", "0", "ready"],
+        ["two", "1970-01-20", "0.1.0", "1", "1", "ready"],
+        ["visits", "5", "0:", "5"],
+        ["pages", "1", *clock, "1,", "1970-01-21", "to", "1970-01-22", "1970-01-21", "1970-01-22T00:05:02Z"],
+        ["12:00:00Z", "pages", "window", "of", "1970-01-19", "unlocked", "to", "finest", "for", "public"],
+    ):
+        assert lines.count(line) == len(found) == 1 + watch
+    left = "left until 1970-02-10: it pays for all views for windows that begin before 1970-01-25"
+    assert page.count(left) == len(found)
 
 
 def test_where_no_worker_ever_ran_that_is_what_it_says(call: Make, visits_file: Path, log: MemoryLog) -> None:
