@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import click
+
 from stream_dp.config.plan import Plan
+from stream_dp.control.settings import differing, presented
 from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.settings import holding
@@ -13,7 +16,8 @@ from stream_dp.runtime.settings import holding
 def held(plan: Plan) -> Plan:
     """The plan that holds, as operators see it; the file's own where the application was never started.
 
-    It is the file's own, too, for an account that may not read the settings.
+    It is the file's own, too, for an account that may not read the settings. Where the file differs from what holds, a
+    line on stderr says so.
 
     Args:
         plan: of the file.
@@ -22,7 +26,23 @@ def held(plan: Plan) -> Plan:
         ConfigError: it cannot be planned here.
         BrokerError: the cluster does not answer, or refuses.
     """
-    return asyncio.run(_held(plan))
+    return presented(questions_held(plan))
+
+
+def questions_held(plan: Plan) -> Plan:
+    """The same with every question of every view, by which workers count.
+
+    Args:
+        plan: of the file.
+
+    Raises:
+        ConfigError: it cannot be planned here.
+        BrokerError: the cluster does not answer, or refuses.
+    """
+    found = asyncio.run(_held(plan))
+    if words := differing(plan, found.settings, found.raw, "this goes by the settings"):
+        click.echo(words, err=True)
+    return found
 
 
 async def _held(plan: Plan) -> Plan:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import click
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from stream_dp.config.plan import Plan
+from stream_dp.control.settings import differing
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.bootstrap import wrong_sources
 from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.survey import SourceSurvey, survey
 from stream_dp.runtime.worker import wall_clock_ms
 
 
 async def sampled(plan: Plan, records: int) -> list[SourceSurvey]:
-    """Sample every source of a plan.
+    """Sample every source of a plan, by the file; where others hold, a line on stderr says so.
 
     Args:
-        plan: the application.
+        plan: of the file.
         records: of each source.
 
     Raises:
@@ -29,6 +32,9 @@ async def sampled(plan: Plan, records: int) -> list[SourceSurvey]:
     async with connect(plan.broker) as client:
         if faults := await wrong_sources(plan, client):
             raise ConfigError(faults)
+        for newest in (await read_history(plan, client))[-1:]:
+            if words := differing(plan, newest.number, newest.sections, "the sample is read by the file"):
+                click.echo(words, err=True)
         return await survey(plan, client, wall_clock_ms(), records)
 
 

@@ -186,16 +186,29 @@ def presented(plan: Plan) -> Plan:
     return replace(plan, views={name: replace(view, name=name) for name, view in plan.newest.items()})
 
 
-def differing(file: Plan, holding: Plan) -> list[str]:
-    """Where a file's settings are not those that hold: paths of the file, in its order; none if it means the same."""
-    return [setting.path for setting in differences(holding.raw, file.raw)]
+def differing(file: Plan, number: int, sections: Mapping[str, Any], consequence: str) -> str | None:
+    """What to say where a file's settings are not those that hold; None if it means the same.
+
+    Args:
+        file: of the file.
+        number: of the settings that hold.
+        sections: their data.
+        consequence: what is done about it.
+    """
+    paths = [setting.path for setting in differences(sections, file.raw)]
+    if not paths:
+        return None
+    return (
+        f"settings {number} hold, and the file says otherwise about {', '.join(paths)}: {consequence}; "
+        "`stream-dp apply FILE` makes the file hold"
+    )
 
 
 def beginnings(known: Iterable[Posted]) -> Mapping[str, int]:
-    """Where each view began first, by its name."""
+    """Where each view began that there is, by its name; one that was taken out and came again, where it came again."""
     found: dict[str, int] = {}
     for record in known:
-        found = {**record.begins, **found}
+        found = {**record.begins, **{name: at_ms for name, at_ms in found.items() if name not in record.ends}}
     return found
 
 

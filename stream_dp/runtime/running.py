@@ -173,13 +173,8 @@ async def running(
     settled = await start.patiently(
         lambda: prepare(plan, client, keys.application, accept_loss=accept_loss, backfill=backfill)
     )
-    if others := differing(plan, settled.plan):
-        log.warning(
-            "settings %d hold, and the file says otherwise about %s: the worker goes by the settings; `stream-dp "
-            "apply FILE` makes the file hold",
-            settled.plan.settings,
-            ", ".join(others),
-        )
+    if words := differing(plan, settled.plan.settings, settled.plan.raw, "the worker goes by the settings"):
+        log.warning("%s", words)
     plan = settled.plan
     async with open_registry(plan) as schemas, reporting(plan, client, health):
         start.wait_for("the group, until workers that run with other sources or keys have ended")

@@ -9,7 +9,7 @@ from typing import Any
 from faust.types import TP
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.settings import SETTINGS, Posted, decode_posted, encode_posted, history, plan_holding, presented
+from stream_dp.control.settings import SETTINGS, Posted, decode_posted, encode_posted, history, plan_holding
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.topics import Topics
@@ -116,7 +116,7 @@ async def post(plan: Plan, client: Client, posted: Posted) -> bool:
 
 
 async def holding(plan: Plan, client: Client) -> Plan:
-    """What holds of an application that was started, as operators see it; else its file's own plan.
+    """What holds of an application that was started, with every question of every view; else its file's own plan.
 
     Args:
         plan: of the file.
@@ -126,4 +126,4 @@ async def holding(plan: Plan, client: Client) -> Plan:
         ConfigError: as `plan_holding`.
         BrokerError: the cluster does not answer.
     """
-    return presented(await asyncio.to_thread(plan_holding, await read_history(plan, client), plan))
+    return await asyncio.to_thread(plan_holding, await read_history(plan, client), plan)

@@ -65,7 +65,9 @@ class SourceSurvey(BaseModel):
 async def survey(
     plan: Plan, client: Client, now_ms: int, records: int = SAMPLE_RECORDS, within_s: float = SAMPLE_SECONDS
 ) -> list[SourceSurvey]:
-    """Sample every source of a plan.
+    """Sample every source of a plan, as if its settings held.
+
+    Which views have begun, and when, is told by the settings that hold.
 
     Args:
         plan: the application; its sources are there, with their partitions.
@@ -78,7 +80,8 @@ async def survey(
         ConfigError: the schema registry refuses the login, or is not trusted.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
-    known = beginnings(await read_history(plan, client))
+    begun = beginnings(await read_history(plan, client))
+    known = {name: at_ms for name, at_ms in begun.items() if at_ms <= now_ms}
     found = []
     async with open_registry(plan, patient=False) as schemas:
         for source in sources_of(plan).values():
@@ -90,9 +93,10 @@ async def survey(
 
 
 async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
-    """Make sure that views which have never begun can count most of what their sources hold.
+    """Make sure that an application which was never started can count most of what its sources hold.
 
-    Nothing is written. A source without a topic, or with other partitions, is left to whoever prepares the start.
+    Nothing is written. One that was started goes by the settings that hold, whatever the file says, and begins nothing.
+    A source without a topic, or with other partitions, is left to whoever prepares the start.
 
     Args:
         plan: the application.
@@ -104,28 +108,27 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
             another partitioner. Late records, and those from before the first window, are no fault.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
-    known = beginnings(await read_history(plan, client))
+    if await read_history(plan, client):
+        return
     sources = sources_of(plan)
     present = await client.describe(list(sources))
     fresh = {
         source.name: source
         for topic, source in sources.items()
-        if topic in present
-        and present[topic].partitions == source.partitions
-        and any(view.name not in known for view in _on(source, plan))
+        if topic in present and present[topic].partitions == source.partitions
     }
     faults = []
     for source in fresh.values():
-        views = _on(source, plan)  # all of them: a record has to have the fields of every view
+        views = _on(source, plan)
         sample = await read_sample(client, source, within_s=START_SECONDS / len(fresh))
         if not len(sample):
             why = "could not be read in time" if sample.is_cut_short else "has no record yet"
             log.info("sources.%s: topic %s %s; its views begin unchecked", source.name, source.topic, why)
             continue
         async with open_registry(plan, patient=False) as schemas:
-            trial = count_sample(source, views, sample, known, now_ms, await _schemas(schemas, source, sample))
+            trial = count_sample(source, views, sample, {}, now_ms, await _schemas(schemas, source, sample))
         found = list(findings(source, views, trial, now_ms, with_names=False))
-        worst = max(trial.faulty(view.name) for view in views if view.name not in known)
+        worst = max(trial.faulty(view.name) for view in views)
         if trial.events >= LEAST_EVENTS and (2 * worst > trial.events or other_partitioner(source, trial)):
             faults.append(_refusal(source, trial, worst, found))
         else:

@@ -103,7 +103,12 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     assert status["views"][view.name]["edition"] == 1
     assert status["views"][view.name]["released_to_ms"] == start + MINUTE, "of the windows that come first"
     assert status["to_come"] == [
-        {"view": view.name, "what": "edition 2 (settings 2)", "at_ms": start + 2 * MINUTE},
+        {
+            "view": view.name,
+            "what": "edition 2 (settings 2) begins",
+            "at_ms": start + 2 * MINUTE,
+            "clock": "event",
+        },
     ]
 
     await go_on(range(1, 3))

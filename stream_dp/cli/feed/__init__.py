@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +15,14 @@ from stream_dp.cli.command_line import hush_libraries
 from stream_dp.cli.feed.events import Columns, Events, Survey
 from stream_dp.cli.feed.tables import Table, open_table
 from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
+from stream_dp.cli.held import questions_held
+from stream_dp.cli.status import look
 from stream_dp.cli.tail import parse_moment
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault, StreamDPError
+from stream_dp.records.status import PartitionStatus
 from stream_dp.runtime.connecting import connect
 from stream_dp.windows.durations import format_time
 
@@ -93,9 +96,10 @@ def feed(
     or rows that are no events.
     """
     hush_libraries()
-    plan = load_plan(file)
-    fed = _source(plan, source)
-    views = [view for view in plan.views.values() if view.source == fed]
+    plan = questions_held(load_plan(file))
+    counting = asyncio.run(_counting(plan))
+    fed = _source(counting, source)
+    views = [view for view in counting if view.source.name == fed.name]
     table = open_table(events)
     columns = _columns(fed, views, user, time, time_format, everything=all_fields)
     _check_columns(events, table, columns)
@@ -143,14 +147,38 @@ def feed(
     console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}", markup=False)
 
 
-def _source(plan: Plan, name: str | None) -> SourcePlan:
+async def _counting(plan: Plan) -> list[ViewPlan]:
+    """The questions that workers still count: all but former ones whose last window is closed in every partition.
+
+    Args:
+        plan: that holds, with every question of every view.
+    """
+    if all(view.until_ms is None for view in plan.views.values()):
+        return [*plan.views.values()]
+    async with connect(plan.broker) as client:
+        parts = (await look(plan, client, accounts=False)).partitions
+    return [view for view in plan.views.values() if not _is_closed(view, plan.partitions, parts)]
+
+
+def _is_closed(view: ViewPlan, partitions: int, parts: Mapping[int, PartitionStatus]) -> bool:
+    """Whether workers have said so of every partition; of a view without an open window they say nothing."""
+    until_ms = view.until_ms
+    if until_ms is None or len(parts) < partitions:
+        return False
+    opened = [part.views.get(view.view) for part in parts.values()]
+    return all(part.views for part in parts.values()) and all(
+        status is None or until_ms <= status.open_from_ms for status in opened
+    )
+
+
+def _source(counting: Sequence[ViewPlan], name: str | None) -> SourcePlan:
     """The source that is fed.
 
     Raises:
         ConfigError: there is none of that name, none is named and there are several, it is in Avro, or its events have
             no time.
     """
-    sources = {view.source.name: view.source for view in plan.views.values()}
+    sources = {view.source.name: view.source for view in counting}
     if name is None and len(sources) == 1:
         (name,) = sources
     if name is None:
@@ -212,11 +240,13 @@ def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
         return
     order = "in order of time" if survey.ordered else "not in order of time"
     yield f"{order}, from {format_time(survey.first_ms)} to {format_time(survey.last_ms)}"
-    for view in views:
-        if view.window.first_ms is None:
+    first = {view.view: view for view in reversed(views)}
+    for name in dict.fromkeys(view.view for view in views):
+        begins_ms = first[name].begins_ms if first[name].editions else first[name].window.first_ms
+        if begins_ms is None:
             yield (
-                f"view {view.name} has no window.start: it begins with the window of its first start, and what is "
+                f"view {name} has no window.start: it begins with the window of its first start, and what is "
                 "earlier is refused"
             )
-        elif survey.first_ms < view.window.first_ms:
-            yield f"what is before {format_time(view.window.first_ms)} is refused by view {view.name}: it begins there"
+        elif survey.first_ms < begins_ms:
+            yield f"what is before {format_time(begins_ms)} is refused by view {name}: it begins there"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,11 +15,15 @@ from faust.types import TP
 
 from stream_dp.cli.feed import tables
 from stream_dp.config.planning import load_plan
+from stream_dp.control.settings import first_record, next_record
 from stream_dp.errors import BrokerError
+from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.settings import post
 from stream_dp.runtime.source_records import SourceRecords
+from stream_dp.runtime.topics import Topics
 from stream_dp.windows.durations import parse_time
 from stream_dp.windows.events import WATERMARK_HEADER
 
@@ -481,3 +486,89 @@ def test_what_has_to_be_said_is_asked_for(
     answer = call("feed", file, *words, "--from", table(tmp_path, ROWS))
     assert answer.code == 2
     assert said in answer.err
+
+
+# -- settings that hold ------------------------------------------------------------------------------------------
+
+
+BOTH = [{**row, "site": "shop"} for row in ROWS]
+OTHERWISE = "settings 2 hold, and the file says otherwise about views.days.item: this goes by the settings; "
+
+
+def hold(log: MemoryLog, file: Path, *changes: tuple[str, str], from_ms: int = START_MS + 48 * HOUR_MS) -> Path:
+    """The file is what an application was started with, and its days were changed since; the file of that."""
+    plan = load_plan(file)
+    text = file.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    other = file.parent / "other.yaml"
+    other.write_text(text, encoding="utf-8")
+    log.create(Topics.of(plan).control, 1)
+    first = first_record(plan, START_MS)
+    second = next_record([first], load_plan(other), {"days": from_ms}, {}, 0)
+    for posted in (first, second):
+        assert asyncio.run(post(plan, MemoryClient(log), posted))
+    return other
+
+
+DAYS = "days: {source: visits, item: page"
+SITES = (DAYS, "days: {source: visits, item: site")
+
+
+def closed(log: MemoryLog, file: Path, open_from_ms: int) -> None:
+    """Workers say that windows of the days are open from a time on, in both partitions."""
+    view = ViewStatus(clock_ms=open_from_ms, open_from_ms=open_from_ms)
+    part = PartitionStatus(lag={}, views={"days": view, "pages": view}, released={}, totals={})
+    said = WorkerStatus(
+        schema_version=1,
+        code_version="",
+        instance="one",
+        since_ms=0,
+        at_ms=open_from_ms,
+        settings=2,
+        waits_for="",
+        partitions={0: part, 1: part},
+    )
+    topic = Topics.of(load_plan(file)).status
+    log.create(topic, 1)
+    log.append(topic, 0, b"one", encode_status(said))
+
+
+def test_events_have_the_fields_of_all_settings_that_are_still_counted_whatever_the_file_says(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    file = application(tmp_path, "ms", "event")
+    hold(log, file, SITES)
+    said = call("feed", file, "--from", table(tmp_path, BOTH))
+    assert said.code == 0, said.err
+    assert said.err.startswith(OTHERWISE)
+    assert [set(event) for event in events(log)] == [{"user", "at", "page", "site"}] * 4
+    lacking = call("feed", file, "--append", "--from", table(tmp_path, ROWS))
+    assert lacking.code == 2
+    assert "it has no column 'site'" in lacking.err
+
+
+def test_what_only_former_settings_counted_is_left_out_when_all_their_windows_are_closed(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    file = application(
+        tmp_path, "ms", "event", ("pages: {source: visits, item: page", "pages: {source: visits, item: other")
+    )
+    other = hold(log, file, SITES)
+    rows = [{**row, "other": "home"} for row in BOTH]
+    closed(log, file, START_MS + 24 * HOUR_MS)
+    said = call("feed", other, "--from", table(tmp_path, rows))
+    assert (said.code, said.err) == (0, ""), "the file says what holds"
+    assert [set(event) for event in events(log)] == [{"user", "at", "other", "page", "site"}] * 4, "one day is open"
+    closed(log, file, START_MS + 48 * HOUR_MS)
+    assert call("feed", other, "--append", "--from", table(tmp_path, rows)).code == 0
+    assert [set(event) for event in events(log)].count({"user", "at", "other", "site"}) == 4
+
+
+def test_where_a_view_began_is_told_by_what_holds(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    file = application(tmp_path, "ms", "wall", ("{size: 1d, start: 2013-01-01T00:00:00Z", "{size: 1d"))
+    hold(log, file, ("items_per_user: 1,\n    window: {size: 1d", "items_per_user: 2,\n    window: {size: 1d"))
+    said = call("feed", file, "--from", table(tmp_path, [{**ROWS[0], "at": START_MS - 5}, *ROWS]))
+    assert "what is before 2013-01-01T00:00:00Z is refused by view days: it begins there" in said.out
+    assert "begins with the window of its first start" not in said.out
