@@ -44,7 +44,7 @@ COLUMN_DIGITS = 6
     metavar="[=N]",
     help="Also read the newest records of every source, N over all partitions (2,000 if no number is given), and say "
     "what would be counted, what not and why, with the remedy; which partitioner the producers use; whether clocks and "
-    "units agree. Needs the broker and READ on the sources. Counts only: no user and no item is shown.",
+    "units agree. Needs the broker, and READ on the sources and NAME-control. Counts only: no user and no item is shown.",
 )
 @click.pass_context
 def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sample_records: int | None) -> None:
@@ -57,7 +57,9 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
     tokens and certificates this machine lacks is said, and is no fault.
 
     With --sample it looks at the data, too, for at most 10 s: a topic that is not there, or has other partitions, is a
-    fault of the file; what the records need is a warning. Nothing is written, and no consumer group is joined.
+    fault of the file; what the records need is a warning. Nothing is written, and no consumer group is joined. FILE may
+    be one that is still to be applied: the records are read by FILE; which views have begun, and when, is told by the
+    settings that hold, and where FILE says otherwise than those, a line on stderr says about what.
 
     \b
     stream-dp check app.yaml                   the plan, without a broker

@@ -241,10 +241,8 @@ def _taken(
 ) -> Taken:
     """What a view makes of events; one that has not begun and has no start is taken to have been there all along."""
     at_once = began_ms is None and view.window.first_ms is not None
-    first_ms = view.window.first_ms
-    if began_ms is not None or first_ms is None:  # its windows may have had another length when it began
-        first_ms = view.window.charged(oldest_ms if began_ms is None else began_ms).start_ms
-    counted = counted_view(view, first_ms)
+    first = next((start for start in (began_ms, view.window.first_ms) if start is not None), None)
+    counted = counted_view(view, view.window.charged(oldest_ms).start_ms if first is None else first)
     windows: defaultdict[int, dict[int, OpenWindow]] = defaultdict(dict)
     clocks: defaultdict[int, int] = defaultdict(lambda: counted.first_ms)
     accepted, refused = 0, defaultdict(list)

@@ -84,6 +84,10 @@ def feed(
     no events, nothing is written without --skip-bad. The topic is created if it is missing, with the partitions that
     FILE says and what the cluster has for how long it keeps records.
 
+    Where the application was started it is the settings that hold (`stream-dp settings`) which say what an event is,
+    whatever FILE says, and a line on stderr tells where that differs. While windows of former settings are open, events
+    have the fields of both. An account that may not read the settings goes by FILE.
+
     Watermarks let windows of views with clock: event close. Where the rows are in order of time, one stands before the
     first event of each window, and one behind all of them; where they are not, that one alone, so all windows close
     together. Views with clock: wall need none.

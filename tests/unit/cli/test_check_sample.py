@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -13,13 +14,17 @@ from click.testing import CliRunner, Result
 
 from stream_dp.cli import sampled
 from stream_dp.cli.check import check
+from stream_dp.control.settings import Posted, next_record, plan_of
 from stream_dp.runtime.factory import partitioner
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.settings import post
+from stream_dp.runtime.topics import Topics
 from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.testing import plan_from
 from tests.support.visits import configuration
 
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 SECRETS = ("zelda", "cellar-door")
 
 
@@ -181,3 +186,60 @@ def test_other_partitions_or_no_topic_are_faults_of_the_file(
     result = run(file, "--sample")
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+# -- a file that is no longer, or not yet, what holds -------------------------------------------------------------
+
+
+def hold(log: MemoryLog, *files: Path) -> None:
+    """An application was started two days ago with the first file; the others were applied since, an hour each."""
+    known: list[Posted] = []
+    plans = [plan_from(file.read_text(), file.parent / "plan") for file in files]
+    log.create(Topics.of(plans[0]).control, 1)
+    began = wall_clock_ms() // DAY_MS * DAY_MS - 2 * DAY_MS
+    for plan in plans:
+        before = plan_of(known[-1], plans[0]).views.keys() if known else ()
+        at = began + len(known) * HOUR_MS
+        ends = {name: at for name in before if name not in plan.views}
+        known.append(next_record(known, plan, {name: at for name in plan.views if name not in before}, ends, 0))
+        assert asyncio.run(post(plan, MemoryClient(log), known[-1]))
+
+
+def proposal(file: Path, *changes: tuple[str, str]) -> Path:
+    text = file.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    other = file.parent / "other.yaml"
+    other.write_text(text, encoding="utf-8")
+    return other
+
+
+def test_a_proposal_is_tried_on_the_sample_and_said_not_to_hold(file: Path, log: MemoryLog) -> None:
+    hold(log, file)
+    other = proposal(file, ("item: page", "item: shop"))
+    fill(log, file, {"shop": "/cellar-door"})
+    result = run(other, "--sample", "--json")
+    assert result.stderr == (
+        "settings 1 hold, and the file says otherwise about views.site-pages.item: the sample is read by the file; "
+        "`stream-dp apply FILE` makes the file hold\n"
+    )
+    (sample,) = json.loads(result.stdout)["samples"]
+    assert (result.exit_code, sample["findings"]) == (0, []), "what the file asks for is in the records"
+    assert sample["views"] == [{"view": "site-pages", "begun": True, "counted": 300, "refused": {}}]
+    assert run(file, "--sample").stderr == ""
+
+
+def test_a_view_that_was_taken_out_has_not_begun_and_one_that_came_again_has(file: Path, log: MemoryLog) -> None:
+    renamed = proposal(file, ("site-pages", "site-shops"))
+    fill(log, file)
+
+    def begun(asked: Path) -> bool:
+        (view,) = json.loads(run(asked, "--sample", "--json").stdout)["samples"][0]["views"]
+        return bool(view["begun"])
+
+    hold(log, file, renamed)
+    assert (begun(file), begun(renamed)) == (False, True)
+    log.delete(Topics.of(plan_from(file.read_text(), file.parent / "plan")).control)
+    hold(log, file, renamed, file)
+    assert (begun(file), begun(renamed)) == (True, False)
