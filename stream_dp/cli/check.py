@@ -44,7 +44,7 @@ COLUMN_DIGITS = 6
     metavar="[=N]",
     help="Also read the newest records of every source, N over all partitions (2,000 if no number is given), and say "
     "what would be counted, what not and why, with the remedy; which partitioner the producers use; whether clocks and "
-    "units agree. Needs the broker, and READ on the sources and NAME-control. Counts only: no user and no item is shown.",
+    "units agree. Needs the broker, and READ on the sources and NAME-control. Counts only: no user, no item is shown.",
 )
 @click.pass_context
 def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sample_records: int | None) -> None:

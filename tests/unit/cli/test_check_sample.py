@@ -243,3 +243,13 @@ def test_a_view_that_was_taken_out_has_not_begun_and_one_that_came_again_has(fil
     log.delete(Topics.of(plan_from(file.read_text(), file.parent / "plan")).control)
     hold(log, file, renamed, file)
     assert (begun(file), begun(renamed)) == (True, False)
+
+
+def test_a_view_that_begins_later_is_tried_though_its_first_window_is_to_come(file: Path, log: MemoryLog) -> None:
+    plan = plan_from(file.read_text(), file.parent / "plan")
+    log.create(Topics.of(plan).control, 1)
+    later = wall_clock_ms() // HOUR_MS * HOUR_MS + 2 * HOUR_MS
+    assert asyncio.run(post(plan, MemoryClient(log), next_record((), plan, {"site-pages": later}, {}, 0)))
+    fill(log, file)
+    (sample,) = json.loads(run(file, "--sample", "--json").stdout)["samples"]
+    assert sample["views"] == [{"view": "site-pages", "begun": False, "counted": 300, "refused": {}}]

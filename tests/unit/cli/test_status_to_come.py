@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.cli.status.to_come import ToCome, sharper_to_come
 from stream_dp.config.plan import Plan
-from stream_dp.control.settings import next_record, plan_holding
+from stream_dp.control.settings import Posted, next_record, plan_holding
 from stream_dp.releases.rows import stored_view
 from tests.support.panes import COUNTS, paned
 from tests.support.releasing import ONLY_PAGES, Desk, plan
@@ -31,7 +31,7 @@ COUNTED = {start: COUNTS[start // 1000 % len(COUNTS)] for start in range(0, 24_0
 
 def holding(*begun: tuple[int, Plan]) -> Plan:
     """The plan that holds when settings of the view begin at these times."""
-    known = []
+    known: list[Posted] = []
     for from_ms, wanted in begun:
         known.append(next_record(known, wanted, {"pages": from_ms}, {}, 0))
     return plan_holding(known, begun[0][1])
