@@ -1,5 +1,7 @@
 """A worker says how it is: a small record every few seconds, in the topic that `stream-dp status` reads.
 
+It says so within a second, too, when it has begun to go by newer settings.
+
 It says so from the moment at which there are topics, so that what a start waits for is known to others, too. Who stops
 takes its record back; who is killed falls silent.
 """
@@ -28,6 +30,8 @@ from stream_dp.version import __version__
 log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
+LOOK_SECONDS = 1.0
+"""Whether newer settings hold is looked at so often: whoever posted them waits to hear it."""
 FAREWELL_SECONDS = 1.0
 """How long a stop waits for a broker to take the record back."""
 
@@ -45,13 +49,19 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
     since_ms = _now_ms()
 
     async def report() -> None:
+        said = plan.settings
         while True:
+            due = time.monotonic() + REPORT_SECONDS
             try:
                 status = await current(plan, client, health, since_ms)
                 await client.publish([Outgoing(topic, 0, key, encode_status(status))])
+                said = status.settings
             except (StreamDPError, KafkaError) as error:
                 log.debug("the status cannot be published: %s", error)
-            await asyncio.sleep(REPORT_SECONDS)
+            while True:
+                await asyncio.sleep(min(LOOK_SECONDS, REPORT_SECONDS))
+                if time.monotonic() >= due or _goes_by(plan, health).settings != said:
+                    break
 
     task = asyncio.create_task(report())
     try:
@@ -73,8 +83,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         health: of the worker.
         since_ms: when its process began.
     """
-    worker = health.worker
-    plan = plan if worker is None else worker.plan  # newer settings may hold since the start
+    worker, plan = health.worker, _goes_by(plan, health)
     standings = worker.standings() if worker is not None else {}
     places = [TP(topic, partition) for partition, standing in standings.items() for topic in standing.read]
     ends = await client.ends(places) if places else {}
@@ -91,6 +100,11 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
             for partition, standing in standings.items()
         },
     )
+
+
+def _goes_by(plan: Plan, health: Health) -> Plan:
+    """What a worker goes by: newer settings may hold since its start."""
+    return plan if health.worker is None else health.worker.plan
 
 
 def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> PartitionStatus:

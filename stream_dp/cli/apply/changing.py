@@ -128,7 +128,7 @@ async def _changed(
 ) -> tuple[int, Mapping[str, Any]]:
     """The exit code, and what to tell machines."""
     console = Console(highlight=False, markup=False, quiet=wish.as_json, soft_wrap=True)
-    proposal, posted = await _proposal(local, known, before, after, client, wish)
+    proposal, posted = await proposed(local, known, before, after, client, wish)
     made = await _new_topics(before, after, client)
     said = {"settings": known[-1].number, "posted": False, **dumped(proposal), "new_topics": made}
     if not proposal.settings:
@@ -141,7 +141,7 @@ async def _changed(
     if not wish.yes:
         click.confirm("Shall that hold?", abort=True)
         shown = proposal
-        proposal, posted = await _proposal(local, known, before, after, client, wish)
+        proposal, posted = await proposed(local, known, before, after, client, wish)
         for words in waits(shown, proposal):
             console.print(words)
     if not await post(local, client, posted):
@@ -153,10 +153,18 @@ async def _changed(
     return 0 if heard.by_everybody else UNHEARD, said
 
 
-async def _proposal(
+async def proposed(
     local: Plan, known: Sequence[Posted], before: Plan, after: Plan, client: Client, wish: Wish
 ) -> tuple[Proposal, Posted]:
-    """What the change means now, and the record that makes it.
+    """What a change means now, and the record that makes it.
+
+    Args:
+        local: of a file of the application.
+        known: the settings so far, from `read_history`.
+        before: what holds.
+        after: what is to hold.
+        client: of its broker.
+        wish: from when on, and why.
 
     Raises:
         ConfigError: it cannot be, or no plan could be made of the history with it.

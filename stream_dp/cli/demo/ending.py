@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from stream_dp.accounting import Cost
 from stream_dp.cli.command_line import command_line, short_path
 from stream_dp.cli.demo.brokers import Choice
 from stream_dp.cli.demo.runs import DESTINATIONS
+from stream_dp.cli.demo.state import DemoState
+from stream_dp.cli.demo.tuning import Tuned
 from stream_dp.cli.demo.walkthrough import PARTNER, Outcome
+from stream_dp.cli.numbers import moment
+from stream_dp.exact.rationals import exact_text
 from stream_dp.records.models import Price
 from stream_dp.runtime.topics import Topics
 
@@ -96,6 +101,8 @@ def summary(end: Ending) -> dict[str, Any]:
             view.name: {audience: topics.release(view.name, audience) for audience in view.audiences}
             for view in run.plan.views.values()
         },
+        "unlocked": {audience: _unlocked(state, audience) for audience in state.unlocks},
+        "tuned": None if state.tuned is None else _tuned(state.tuned),
         "ledger": [
             {
                 "after": act,
@@ -107,6 +114,16 @@ def summary(end: Ending) -> dict[str, Any]:
         ],
         "worker_pid": outcome.worker_pid if end.kept else None,
     }
+
+
+def _unlocked(state: DemoState, audience: str) -> dict[str, Any]:
+    starts = state.unlocked(audience)
+    paid = sum((state.charged_later(audience, start) for start in starts), Fraction(0))
+    return {"windows": [moment(start) for start in starts], "paid": exact_text(paid)}
+
+
+def _tuned(tuned: Tuned) -> dict[str, Any]:
+    return {"settings": tuned.number, "command": tuned.command, "from": moment(tuned.from_ms)}
 
 
 def _price(cost: Cost) -> dict[str, Any]:
@@ -140,8 +157,9 @@ def _commands(outcome: Outcome, choice: Choice, *, kept: bool) -> Iterator[tuple
     yield command_line("ledger", run.file), "what was spent, by whom, and what is left"
     if not kept:
         yield command_line("worker", run.file), "in another terminal, for the next line"
-    public, level = outcome.state.audiences[0], view.levels[1].name
+    public, level = outcome.state.audiences[0], view.levels[2].name
     yield command_line("grant", run.file, public, "--level", level), "the next one to be sharpened"
+    yield command_line("settings", run.file), "what was tuned, and from when on; the file above was not changed"
     if kept:
         yield f"kill {outcome.worker_pid}", "stops the worker"
     if choice.local is not None:

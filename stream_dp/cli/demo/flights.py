@@ -127,6 +127,7 @@ class Feed:
         day_ms: end of the last day that was published.
         done: whether everything was published.
         opened: set by the reader when something was released: the rest is fed only then.
+        tuned: set when the worker goes by the new settings: what they are about is fed only then.
     """
 
     flights: Flights
@@ -136,9 +137,17 @@ class Feed:
     day_ms: int = 0
     done: bool = False
     opened: asyncio.Event = field(default_factory=asyncio.Event)
+    tuned: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, client: Client, *, end_ms: int) -> None:
-        """Publish everything; the last watermark says `end_ms`."""
+    async def run(self, client: Client, *, tuned_ms: int, end_ms: int) -> None:
+        """Publish everything.
+
+        Args:
+            client: of the source's broker.
+            tuned_ms: from when on the new settings hold. It waits for them a day earlier: new settings have to begin
+                ahead of what the worker's clock shows.
+            end_ms: what the last watermark says.
+        """
         days = list(self.flights.days())
         places, records = _Places(self.source), SourceRecords(self.source)
         began = 0.0
@@ -148,6 +157,8 @@ class Feed:
                 began = time.monotonic() - self.pace_s * number / len(days)
             if number >= OPENING_DAYS:
                 await asyncio.sleep(began + self.pace_s * number / len(days) - time.monotonic())
+            if day_ms >= tuned_ms:
+                await self.tuned.wait()
             last = number == len(days) - 1
             await client.publish([*map(places.record, flights), *records.watermark(end_ms if last else day_ms)])
             self.sent, self.day_ms = self.sent + len(flights), day_ms

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from stream_dp.cli.demo.flights import Feed
 from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, LEADERS, DemoRun
 from stream_dp.cli.demo.spending import Spending, check_spending, read_books, read_spending
+from stream_dp.cli.demo.tuning import Tuned
+from stream_dp.config.plan import Unlock
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.entries import Entry
-from stream_dp.records.history import History, Seen
+from stream_dp.records.history import History, Seen, cost
+from stream_dp.records.models import Release
 
 STYLES = ("cyan", "yellow", "green")
 
@@ -25,6 +29,7 @@ class DemoState:
         published: every record that was read of the release topics.
         entries: every entry that was read of the accounts, by key.
         records: how many records were read, old ones that came again left out.
+        tuned: the settings that were changed while the worker ran, None before.
         history: the ledger after each act, oldest first, with the name of the act.
     """
 
@@ -33,6 +38,7 @@ class DemoState:
     published: History = field(default_factory=History)
     entries: dict[bytes, Entry] = field(default_factory=dict)
     records: int = 0
+    tuned: Tuned | None = None
     history: list[tuple[str, Spending]] = field(default_factory=list)
     _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
 
@@ -78,13 +84,61 @@ class DemoState:
 
     def complete(self) -> list[int]:
         """Starts of the windows of which every audience has every view, and the accounts too, in order of time."""
-        reads = (self.destinations, self.carriers, self.leaders)
-        columns = [read(name) for name in self.audiences for read in reads]
+        columns = [column for name in self.audiences for column in self._columns(name)]
         return [
             start
             for start in columns[0]
             if all(start in column and self._is_accounted(column[start]) for column in columns)
         ]
+
+    def releases(self, start: int) -> Mapping[str, Release]:
+        """What holds of the destinations of a window, by audience that was not refused it."""
+        found = {name: self.destinations(name)[start].release for name in self.audiences}
+        return {name: release for name, release in found.items() if release is not None}
+
+    @property
+    def tuned_ms(self) -> int:
+        """Start of the window in the middle of the year, from which on new settings are to hold."""
+        return self.starts[(len(self.starts) + 1) // 2]
+
+    @property
+    def unlocks(self) -> Mapping[str, Unlock]:
+        """What each audience that has a schedule sees at its end; it is the same in all views."""
+        return {name: steps[-1] for name, steps in self.run.view(DESTINATIONS).unlocks.items()}
+
+    def unlocked(self, audience: str) -> list[int]:
+        """Starts of the windows that an audience sees finer by now because of their age, in every view."""
+        view = self.run.view(DESTINATIONS)
+        level = view.levels[self.unlocks[audience].level].name
+        destinations, *others = self._columns(audience)
+        return [
+            start
+            for start, seen in destinations.items()
+            if self._has(seen, level) and all(start in one and self._has(one[start], level) for one in others)
+        ]
+
+    def all_unlocked(self) -> bool:
+        """Whether every window is unlocked that is old enough when the last one of the year is released."""
+        shape, unlocks = self.run.view(DESTINATIONS).window.shape, self.unlocks
+        end_ms = shape.end(self.starts[-1])
+        due = {
+            name: sum(shape.end(start) + step.after_ms <= end_ms for start in self.starts)
+            for name, step in unlocks.items()
+        }
+        return all(len(self.unlocked(name)) >= count for name, count in due.items())
+
+    def charged_later(self, audience: str, start: int) -> Fraction:
+        """What the ledger was charged for what an audience saw of a window after its first release, in all views."""
+        return sum(
+            (
+                cost(one.charged).epsilon
+                for entry in self.entries.values()
+                if entry.window.start_ms == start
+                for one in entry.readers
+                if one.audience == audience and one.revision > 1
+            ),
+            Fraction(0),
+        )
 
     def full_windows(self) -> list[int]:
         """Those of `complete` that the data cover to their end."""
@@ -93,17 +147,23 @@ class DemoState:
 
     def all_seen(self, audience: str) -> Iterator[Seen]:
         """Every window of every view of an audience."""
-        yield from self.destinations(audience).values()
-        yield from self.carriers(audience).values()
-        yield from self.leaders(audience).values()
+        for column in self._columns(audience):
+            yield from column.values()
 
     def at_level(self, audience: str, level: str) -> int:
         """How many windows of an audience, over all views, are at a level or were refused it, the accounts too."""
         return sum(
-            self._is_accounted(seen)
-            and (seen.refusal is not None or (seen.release is not None and seen.release.level.name == level))
+            self._has(seen, level) or (seen.refusal is not None and self._is_accounted(seen))
             for seen in self.all_seen(audience)
         )
+
+    def _columns(self, audience: str) -> list[Mapping[int, Seen]]:
+        """What was read of every view, by window."""
+        return [read(audience) for read in (self.destinations, self.carriers, self.leaders)]
+
+    def _has(self, seen: Seen, level: str) -> bool:
+        """Whether a window is at a level, and the accounts say so."""
+        return seen.release is not None and seen.release.level.name == level and self._is_accounted(seen)
 
     def _is_accounted(self, seen: Seen) -> bool:
         return all(self.accounted(record) for record in (seen.release, seen.refusal) if record is not None)

@@ -1,10 +1,10 @@
-"""The demo from the first event to the last record: a year, a grant that is free, one that costs, one too many."""
+"""The demo from the first event to the last record: a year with unlocks and a tune, then grants: free, paid, refused."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,8 +13,9 @@ from stream_dp.cli.demo.runs import DESTINATIONS, DemoRun
 from stream_dp.cli.demo.screen import Screen
 from stream_dp.cli.demo.sharper import sharper_frame, verdict
 from stream_dp.cli.demo.state import DemoState
+from stream_dp.cli.demo.tuning import tune_carriers
 from stream_dp.cli.demo.workers import RunningWorker, started_worker
-from stream_dp.cli.demo.year import year_frame, year_line
+from stream_dp.cli.demo.year import tune_lines, unlock_line, year_frame, year_line
 from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.records.codec import decode, decode_entry
@@ -51,7 +52,7 @@ class Outcome:
 
 
 async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float, keep_running: bool) -> Outcome:
-    """Create the topics, start the worker, feed the year, grant three times; show all of it.
+    """Create the topics, start the worker, feed the year, tune a view meanwhile, grant three times; show all of it.
 
     Args:
         run: the run, on any broker.
@@ -85,7 +86,7 @@ class _Walkthrough:
         self._news_at = time.monotonic()
         self._news: tuple[int, int] = (0, 0)
         self._first_release: float | None = None
-        self._said = 0
+        self._told: dict[str, int] = {}
 
     async def run(self) -> Outcome:
         """Go through it."""
@@ -93,7 +94,8 @@ class _Walkthrough:
         window = state.run.view(DESTINATIONS).window
         end_ms = window.shape.end(state.starts[-1]) + window.grace_ms
         self._screen.watch = self._watch
-        await _beside(self._acts(), self._read(), state.feed.run(self._client, end_ms=end_ms))
+        feed = state.feed.run(self._client, tuned_ms=state.tuned_ms, end_ms=end_ms)
+        await _beside(self._acts(), self._read(), self._tune(), feed)
         return Outcome(state, self._began, self._first_release or self._began, self._worker.pid)
 
     async def _acts(self) -> None:
@@ -108,6 +110,13 @@ class _Walkthrough:
         await self._grant(INTERNAL, names[view.audiences[INTERNAL] + 1])
         await screen.hold()
         await self._grant(INTERNAL, names[-1])
+
+    async def _tune(self) -> None:
+        """Change a setting behind the first release; the feed waits for it ahead of the windows that it is about."""
+        state = self._state
+        await state.feed.opened.wait()
+        state.tuned = await tune_carriers(state.run, self._client, state.tuned_ms)
+        state.feed.tuned.set()
 
     async def _grant(self, audience: str, level: str) -> None:
         state, screen = self._state, self._screen
@@ -140,13 +149,21 @@ class _Walkthrough:
                 state.feed.opened.set()
 
     def _year_is_over(self) -> bool:
-        return len(self._state.complete()) == len(self._state.starts)
+        return len(self._state.complete()) == len(self._state.starts) and self._state.all_unlocked()
 
     def _year_lines(self) -> Iterator[str]:
-        windows = self._state.complete()
-        for start in windows[self._said :]:
-            yield year_line(self._state, start)
-        self._said = len(windows)
+        state = self._state
+        for start in self._untold("released", state.complete()):
+            yield year_line(state, start)
+        for audience in state.unlocks:
+            for start in self._untold(audience, state.unlocked(audience)):
+                yield unlock_line(state, audience, start)
+        yield from self._untold("tuned", tune_lines(state))
+
+    def _untold(self, what: str, found: Sequence[T]) -> Sequence[T]:
+        """What was found since the last call."""
+        told, self._told[what] = self._told.get(what, 0), len(found)
+        return found[told:]
 
     def _watch(self) -> None:
         """Notice when the worker has died or nothing comes any more."""

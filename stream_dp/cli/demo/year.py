@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from fractions import Fraction
+
 from rich.columns import Columns
 from rich.console import ConsoleDimensions, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from stream_dp.cli.demo.flights import DAY_MS
 from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.live_table import bars, full_width, keys_of, progress_line, rest
 from stream_dp.cli.numbers import cents_up, days, spent
+from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.history import Seen
 
 FEWEST_ROWS, MOST_ROWS = 4, 16
-FRAME_ROWS = 13
+FRAME_ROWS = 16
 """Lines of a frame that are not keys."""
 
 
@@ -37,8 +42,8 @@ def year_frame(state: DemoState, size: ConsoleDimensions) -> RenderableType:
         grid.add_column(ratio=1)
     rows = min(MOST_ROWS, max(FEWEST_ROWS, size.height - FRAME_ROWS))
     grid.add_row(*(_panel(state, audience, start, rows, scale) for audience in releases))
-    title = f"Aircraft by destination, {days(start, start + state.starts.step)}; below, the largest carriers"
-    return Group(progress, Text(title, "bold"), grid, _leaders(state, start), *_spending(state))
+    title = f"Aircraft by destination, {days(start, start + state.starts.step)}; below, {_found(state, start)}"
+    return Group(progress, Text(title, "bold"), grid, _leaders(state, start), *_spending(state), *_changes(state))
 
 
 def year_line(state: DemoState, start: int) -> str:
@@ -50,8 +55,26 @@ def year_line(state: DemoState, start: int) -> str:
             parts.append(f"{audience} refused")
         else:
             parts.append(f"{audience} {len(release.items)} places ±{release.noise_interval_95}")
-    leads = _leads(state, start)
-    return f"  {days(start, start + state.starts.step)}: {', '.join(parts)}" + (f"; {leads[0]}" if leads else "")
+    found = [*_leads(state, start)[:1], _found(state, start)]
+    return f"  {days(start, start + state.starts.step)}: {', '.join(parts)}; {'; '.join(found)}"
+
+
+def unlock_line(state: DemoState, audience: str, start: int) -> str:
+    """A window that an audience sees finer because of its age, in one line, for a log."""
+    seen = state.destinations(audience)[start]
+    assert seen.before is not None and seen.release is not None  # noqa: S101, PT018 - an unlock replaces a release
+    level = seen.release.level.name
+    alike = [name for name, other in state.releases(start).items() if name != audience and other.level.name == level]
+    return (
+        f"    unlocked: {days(start, start + state.starts.step)} is {_age(state, audience)}, {audience} sees it as "
+        f"{' and '.join(alike) or level} now, {len(seen.before.items)} -> {len(seen.release.items)} places "
+        f"±{seen.release.noise_interval_95}; the ledger paid {cents_up(state.charged_later(audience, start))}"
+    )
+
+
+def tune_lines(state: DemoState) -> list[str]:
+    """The command that has changed settings, and what it means; nothing before it."""
+    return [] if state.tuned is None else [f"$ {state.tuned.command}", state.tuned.words]
 
 
 def _panel(state: DemoState, audience: str, start: int, rows: int, scale: int) -> Panel:
@@ -95,6 +118,32 @@ def _leads(state: DemoState, start: int) -> list[str]:
     seen = state.leaders(state.audiences[0]).get(start)
     release = seen.release if seen is not None else None
     return [] if release is None else [f"{entry.item} {release.remark(entry)}" for entry in release.items]
+
+
+def _found(state: DemoState, start: int) -> str:
+    """How long the list of carriers is, which is the same for every audience."""
+    seen = state.carriers(state.audiences[0]).get(start)
+    release = seen.release if seen is not None else None
+    if not isinstance(release, TopKRelease):
+        return "no carriers"
+    newer = f", edition {release.edition}" if release.edition > 1 else ""
+    return f"{len(release.items)} of the top {release.k} carriers{newer}"
+
+
+def _age(state: DemoState, audience: str) -> str:
+    return f"{state.unlocks[audience].after_ms // DAY_MS} days old"
+
+
+def _changes(state: DemoState) -> Iterator[Text]:
+    """What has changed by itself, and what was changed, while the windows were released."""
+    for audience in state.unlocks:
+        starts = state.unlocked(audience)
+        paid = sum((state.charged_later(audience, start) for start in starts), Fraction(0))
+        windows = f"{len(starts)} window{'' if len(starts) == 1 else 's'}"
+        if starts:
+            words = f"when {_age(state, audience)}; the ledger paid {cents_up(paid)}"
+            yield Text.assemble("Unlocked: ", (f"{audience} {windows}", f"bold {state.style(audience)}"), f", {words}")
+    yield from (Text(line, "bold" if line.startswith("$") else "") for line in tune_lines(state))
 
 
 def _spending(state: DemoState) -> list[RenderableType]:
