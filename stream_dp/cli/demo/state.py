@@ -14,7 +14,6 @@ from stream_dp.config.plan import Unlock
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.entries import Entry
 from stream_dp.records.history import History, Seen, cost
-from stream_dp.records.models import Release
 
 STYLES = ("cyan", "yellow", "green")
 
@@ -91,11 +90,6 @@ class DemoState:
             if all(start in column and self._is_accounted(column[start]) for column in columns)
         ]
 
-    def releases(self, start: int) -> Mapping[str, Release]:
-        """What holds of the destinations of a window, by audience that was not refused it."""
-        found = {name: self.destinations(name)[start].release for name in self.audiences}
-        return {name: release for name, release in found.items() if release is not None}
-
     @property
     def tuned_ms(self) -> int:
         """Start of the window in the middle of the year, from which on new settings are to hold."""
@@ -106,10 +100,13 @@ class DemoState:
         """What each audience that has a schedule sees at its end; it is the same in all views."""
         return {name: steps[-1] for name, steps in self.run.view(DESTINATIONS).unlocks.items()}
 
+    def unlocked_level(self, audience: str) -> str:
+        """The level at the end of an audience's schedule."""
+        return self.run.view(DESTINATIONS).levels[self.unlocks[audience].level].name
+
     def unlocked(self, audience: str) -> list[int]:
         """Starts of the windows that an audience sees finer by now because of their age, in every view."""
-        view = self.run.view(DESTINATIONS)
-        level = view.levels[self.unlocks[audience].level].name
+        level = self.unlocked_level(audience)
         destinations, *others = self._columns(audience)
         return [
             start

@@ -1,4 +1,4 @@
-"""The demo from the first event to the last record: a year with unlocks and a tune, then grants: free, paid, refused."""
+"""The demo from the first event to the last record: a year with unlocks and a tune, then three grants."""
 
 from __future__ import annotations
 

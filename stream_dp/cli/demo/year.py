@@ -61,14 +61,15 @@ def year_line(state: DemoState, start: int) -> str:
 
 def unlock_line(state: DemoState, audience: str, start: int) -> str:
     """A window that an audience sees finer because of its age, in one line, for a log."""
-    seen = state.destinations(audience)[start]
-    assert seen.before is not None and seen.release is not None  # noqa: S101, PT018 - an unlock replaces a release
-    level = seen.release.level.name
-    alike = [name for name, other in state.releases(start).items() if name != audience and other.level.name == level]
+    seen, level = state.destinations(audience)[start], state.unlocked_level(audience)
+    releases = {name: state.destinations(name)[start].release for name in state.audiences if name != audience}
+    alike = [name for name, release in releases.items() if release is not None and release.level.name == level]
+    both = [release for release in (seen.before, seen.release) if release is not None]
+    places = " -> ".join(f"{len(release.items)} places ±{release.noise_interval_95}" for release in both)
     return (
-        f"    unlocked: {days(start, start + state.starts.step)} is {_age(state, audience)}, {audience} sees it as "
-        f"{' and '.join(alike) or level} now, {len(seen.before.items)} -> {len(seen.release.items)} places "
-        f"±{seen.release.noise_interval_95}; the ledger paid {cents_up(state.charged_later(audience, start))}"
+        f"    unlocked: {days(start, start + state.starts.step)} is {_age(state, audience)}, "
+        f"{audience} sees it as {' and '.join(alike) or level} now: {places}; "
+        f"the ledger paid {cents_up(state.charged_later(audience, start))}"
     )
 
 
