@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import takewhile
 from pathlib import Path
@@ -13,18 +13,24 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stream_dp.cli.demo import demo
+from stream_dp.accounting import Cost
+from stream_dp.cli.demo import demo, last_words
+from stream_dp.cli.demo.ending import Ending
 from stream_dp.cli.demo.flights import Flights, read_flights
+from stream_dp.cli.numbers import moment
+from stream_dp.records.history import cost
 from stream_dp.windows.durations import parse_time
 
-WINDOWS = 2
+WINDOWS = 4
 VIEWS = 3
-END_MS = parse_time("2013-02-26T00:00:00Z")
+UNLOCKED = ["2013-01-01", "2013-01-29"]
+TUNED = "2013-02-26"
+END_MS = parse_time("2013-03-27T00:00:00Z")
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Runs the demo on the flights of `WINDOWS` windows."""
+    """Runs the demo on the flights of three windows and a day of the fourth."""
 
     def first_weeks(file: Path) -> Flights:
         flights = read_flights(file)
@@ -44,7 +50,22 @@ def epsilon(price: dict[str, Any]) -> Fraction:
     return Fraction(price["epsilon"]["exact"])
 
 
-def test_demo_tells_its_story_on_the_embedded_log(run: Callable[..., Result], tmp_path: Path) -> None:
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[Ending]:
+    """What the demo knows at its end."""
+    found: list[Ending] = []
+
+    def words(end: Ending) -> Iterator[str]:
+        found.append(end)
+        return last_words(end)
+
+    monkeypatch.setattr("stream_dp.cli.demo.last_words", words)
+    return found
+
+
+def test_demo_tells_its_story_on_the_embedded_log(
+    run: Callable[..., Result], ended: list[Ending], tmp_path: Path
+) -> None:
     result = run("--json", "--keep-running")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
@@ -54,7 +75,7 @@ def test_demo_tells_its_story_on_the_embedded_log(run: Callable[..., Result], tm
     assert log[1].startswith("--keep-running has nothing to keep here")
     windows = [line for line in log if re.match(r"  \d+ \w{3} to \d+ \w{3} 2013: public ", line)]
     assert len(windows) == WINDOWS
-    assert told["records"] == WINDOWS * VIEWS * (3 + 3)
+    assert told["records"] == WINDOWS * VIEWS * (3 + 3) + len(UNLOCKED) * VIEWS
     assert told["worker_pid"] is None
     assert Path(told["configuration"]).is_relative_to(tmp_path)
 
@@ -72,6 +93,46 @@ def test_demo_tells_its_story_on_the_embedded_log(run: Callable[..., Result], tm
     assert any(line.endswith("all readers together learned nothing, and the ledger paid nothing.") for line in log)
     assert any(line.startswith("Done in ") for line in log)
     assert "topics    gone with this process: the embedded log lives in it" in log
+
+    assert told["unlocked"] == {"public": {"windows": UNLOCKED, "paid": "0"}}
+    unlocks = [line for line in log if line.startswith("    unlocked: ")]
+    assert [line.partition(" is 56 days old, public sees it as partner now: ")[0] for line in unlocks] == [
+        "    unlocked: 1 Jan to 28 Jan 2013",
+        "    unlocked: 29 Jan to 25 Feb 2013",
+    ]
+    assert all(line.endswith("; the ledger paid 0.00") for line in unlocks)
+    command = f"stream-dp tune flights.yaml carriers selection.epsilon=3/40 --from {TUNED}"
+    assert told["tuned"] == {"settings": 2, "command": command, "from": TUNED}
+    meaning = f"From the window of {TUNED} on; choosing costs epsilon 0.26 -> 0.38 at worst"
+    assert log[log.index(f"$ {command}") + 1] == meaning
+    assert [line.endswith(", edition 2") for line in windows] == [False, False, True, True]
+
+    state = ended[0].outcome.state
+    for view in state.run.plan.views:
+        for start, seen in state.published.windows(view, "public").items():
+            assert seen.release is not None
+            assert seen.release.level.name == ("standard" if moment(start) in UNLOCKED else "overview")
+            newer = view == "carriers" and moment(start) >= TUNED
+            for audience in state.audiences:
+                release = state.published.windows(view, audience)[start].release
+                assert release is not None
+                assert release.edition == (2 if newer else 1)
+    unlocks_charged = [
+        cost(reader.charged)
+        for entry in state.entries.values()
+        for reader in entry.readers
+        if reader.audience == "public" and reader.revision == 2
+    ]
+    assert unlocks_charged == [Cost.ZERO] * len(UNLOCKED) * VIEWS
+    chosen = {
+        moment(entry.window.start_ms): cost(entry.asked).epsilon
+        for entry in state.entries.values()
+        if entry.view == "carriers" and entry.readers[0].revision == 1
+    }
+    assert len(chosen) == WINDOWS
+    at_worst = state.run.view("carriers").cost(2).epsilon
+    more = 5 * (Fraction(3, 40) - Fraction(1, 20))
+    assert chosen == {start: at_worst + (more if start >= TUNED else 0) for start in chosen}
 
 
 def test_worker_that_crashes_ends_the_demo_with_its_reason(

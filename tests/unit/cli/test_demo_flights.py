@@ -26,6 +26,7 @@ TABLE = (
     + "2013,DL,3,N1,JFK,ATL,2013-01-01T10:00:00Z\n"
 )
 FIRST_MS = 1_357_034_400_000
+MIDNIGHT_MS = 1_356_998_400_000
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SourcePlan:
 def fed(feed: Feed, *, end_ms: int) -> MemoryLog:
     log = MemoryLog()
     log.create(feed.source.topic, feed.source.partitions)
-    asyncio.run(feed.run(MemoryClient(log), end_ms=end_ms))
+    asyncio.run(feed.run(MemoryClient(log), tuned_ms=end_ms, end_ms=end_ms))
     return log
 
 
@@ -122,9 +123,27 @@ async def test_paced_feed_waits_for_the_first_release_behind_the_first_window(so
     feed = Feed(Flights(flights, 0), source, pace_s=0.2)
     log = MemoryLog()
     log.create(source.topic, source.partitions)
-    running = asyncio.create_task(feed.run(MemoryClient(log), end_ms=FIRST_MS + 40 * DAY_MS))
+    end_ms = FIRST_MS + 40 * DAY_MS
+    running = asyncio.create_task(feed.run(MemoryClient(log), tuned_ms=end_ms, end_ms=end_ms))
     await asyncio.sleep(0.3)
     assert (feed.sent, feed.done) == (29, False)
     feed.opened.set()
+    await running
+    assert (feed.sent, feed.done) == (40, True)
+
+
+@pytest.mark.parametrize("pace_s", [0, 0.2])
+async def test_feed_waits_for_new_settings_ahead_of_what_they_are_about(source: SourcePlan, pace_s: float) -> None:
+    flights = [Flight(FIRST_MS + day * DAY_MS, "N1", "ATL", "DL") for day in range(40)]
+    feed = Feed(Flights(flights, 0), source, pace_s)
+    feed.opened.set()
+    log = MemoryLog()
+    log.create(source.topic, source.partitions)
+    tuned_ms = MIDNIGHT_MS + 34 * DAY_MS
+    running = asyncio.create_task(feed.run(MemoryClient(log), tuned_ms=tuned_ms, end_ms=MIDNIGHT_MS + 40 * DAY_MS))
+    await asyncio.sleep(0.3)
+    assert not feed.done
+    assert feed.day_ms == tuned_ms - DAY_MS, "what a worker's clock shows is behind the boundary by a day"
+    feed.tuned.set()
     await running
     assert (feed.sent, feed.done) == (40, True)

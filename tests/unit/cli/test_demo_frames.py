@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -16,8 +17,9 @@ from stream_dp.cli.demo.runs import DESTINATIONS, new_run
 from stream_dp.cli.demo.screen import Screen
 from stream_dp.cli.demo.sharper import sharper_frame, verdict
 from stream_dp.cli.demo.state import DemoState
+from stream_dp.cli.demo.tuning import Tuned
 from stream_dp.cli.demo.walkthrough import Outcome
-from stream_dp.cli.demo.year import year_frame, year_line
+from stream_dp.cli.demo.year import tune_lines, unlock_line, year_frame, year_line
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord
@@ -31,11 +33,18 @@ from stream_dp.releases.publication import (
     release_record,
 )
 from stream_dp.runtime.localkafka import LocalKafka
+from stream_dp.windows.durations import parse_time
 from tests.support.sealing import fields_of
 
 WINDOWS = 4
 DAYS = 28
 SIZES = [(80, 24), (100, 30), (200, 60)]
+TUNED = Tuned(
+    number=2,
+    from_ms=parse_time("2013-07-16T00:00:00Z"),
+    before=Cost(Fraction("0.2500005"), Fraction(0)),
+    after=Cost(Fraction("0.3750005"), Fraction(0)),
+)
 
 
 class Writer:
@@ -72,6 +81,16 @@ class Writer:
                 yield self._record(view.name, audience, level, start, 2)
                 yield self._entry(view, start, [reader(view, audience, level, 2, charged, told)])
         self.levels[audience] = level
+
+    def unlocked(self, count: int, charged: Cost = Cost.ZERO) -> Iterator[AnyRecord | Entry]:
+        """The first windows at the next level for the public."""
+        for start in self._starts[:count]:
+            for view in self._plan.views.values():
+                self._left[start] -= charged
+                told = view.cost(1) - view.cost(0)
+                self._held["public", start] += told
+                yield self._record(view.name, "public", 1, start, 2)
+                yield self._entry(view, start, [reader(view, "public", 1, 2, charged, told)])
 
     def refused(self, audience: str, level: int) -> Iterator[AnyRecord | Entry]:
         nothing = Cost.ZERO
@@ -143,6 +162,8 @@ def test_every_frame_fits_its_terminal(state: DemoState, width: int, height: int
     size, writer, frames = ConsoleDimensions(width, height), Writer(state), []
     frames.append(year_frame(state, size))
     took(state, writer.year())
+    took(state, writer.unlocked(2))
+    state.tuned = TUNED
     frames.append(year_frame(state, size))
     state.note("the year")
     start = state.full_windows()[-1]
@@ -174,10 +195,52 @@ def test_year_shows_the_newest_full_window_and_not_the_one_the_data_cut_short(st
     assert state.full_windows() == list(state.starts)[:-1]
     lines = drawn(year_frame(state, ConsoleDimensions(120, 40)), 120, 40)
     assert lines[0].endswith("4 of 4 windows released")
-    assert lines[1] == "Aircraft by destination, 26 Feb to 25 Mar 2013; below, the largest carriers"
+    assert lines[1] == "Aircraft by destination, 26 Feb to 25 Mar 2013; below, 4 of the top 5 carriers"
     assert year_line(state, state.starts[0]) == (
         "  1 Jan to 28 Jan 2013: public 4 places ±45, partner 8 places ±22, internal 12 places ±15; "
-        "K00 ahead by 20, first with 73 %"
+        "K00 ahead by 20, first with 73 %; 4 of the top 5 carriers"
+    )
+
+
+def test_unlocked_window_is_told_with_what_it_shows_now_and_what_the_ledger_paid(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    assert not state.all_unlocked()
+    records = list(writer.unlocked(2))
+    took(state, records[:-1])
+    assert state.unlocked("public") == [state.starts[0]], "a window is unlocked when its accounts say so in every view"
+    took(state, records[-1:])
+    assert state.unlocked("public") == list(state.starts)[:2]
+    assert state.all_unlocked(), "of four windows the last two are not eight weeks old"
+    assert unlock_line(state, "public", state.starts[0]) == (
+        "    unlocked: 1 Jan to 28 Jan 2013 is 56 days old, public sees it as partner now: "
+        "4 places ±45 -> 8 places ±22; the ledger paid 0.00"
+    )
+    text = "\n".join(drawn(year_frame(state, ConsoleDimensions(100, 30)), 100, 30))
+    assert "Unlocked: public 2 windows, when 56 days old; the ledger paid 0.00" in text
+
+
+def test_unlock_that_costs_says_so(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    took(state, writer.unlocked(2, Cost(Fraction(1, 100), Fraction(0))))
+    assert unlock_line(state, "public", state.starts[0]).endswith("; the ledger paid 0.03")
+    text = "\n".join(drawn(year_frame(state, ConsoleDimensions(100, 30)), 100, 30))
+    assert "; the ledger paid 0.06" in text
+
+
+def test_tuned_view_is_told_by_its_command_and_its_price(state: DemoState) -> None:
+    assert tune_lines(state) == []
+    state.tuned = TUNED
+    took(state, Writer(state).year())
+    lines = drawn(year_frame(state, ConsoleDimensions(100, 30)), 100, 30)
+    assert (
+        lines[-2:]
+        == tune_lines(state)
+        == [
+            "$ stream-dp tune flights.yaml carriers selection.epsilon=3/40 --from 2013-07-16",
+            "From the window of 2013-07-16 on; choosing costs epsilon 0.26 -> 0.38 at worst",
+        ]
     )
 
 
