@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.cli.numbers import moment
 from stream_dp.config.access import Broker
 from stream_dp.config.planning import load_plan
 from stream_dp.records.codec import AnyRecord, decode
@@ -28,6 +29,8 @@ from stream_dp.runtime.localkafka.process import carries
 pytestmark = pytest.mark.broker
 
 WINDOWS = 14
+UNLOCKED = 12
+TUNED = "2013-07-16"
 SECONDS = 170.0
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -109,26 +112,39 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
         for audience, topic in topics.items():
             records = found[topic]
             revisions = Counter((record.revision, record.type) for record in records)
-            levels = {"public": 1, "partner": 2, "internal": 2}[audience]
-            expected = {(revision, "release"): WINDOWS for revision in range(1, levels + 1)}
+            finer = UNLOCKED if audience == "public" else WINDOWS
+            expected = {(1, "release"): WINDOWS, (2, "release"): finer}
             assert revisions == expected | ({(3, "refusal"): WINDOWS} if audience == "internal" else {})
+            assert all(
+                record.edition == (2 if view == "carriers" and moment(record.window.start_ms) >= TUNED else 1)
+                for record in records
+            )
             newest = {record.window.start_ms: record for record in records if not isinstance(record, Refusal)}
             held[audience] += epsilon(newest[sorted(newest)[-2]].held)
             if view == "destinations":
-                shown[audience] += [len(record.items) for record in records if not isinstance(record, Refusal)]
+                shown[audience] += [len(record.items) for record in records if record.revision == 1]
     spent = ledger.budget.epsilon - epsilon(told["ledger"][-1]["left"])
     assert held["internal"] == spent, "the finest readers have all that was paid for"
     accounts = json.loads(program("ledger", told["configuration"], "--json").stdout)["ledgers"][0]
     assert sum(epsilon(row["charged"]) for row in accounts["spent_by"]) == epsilon(accounts["spent"])
     assert told["ledger"][1]["together"] == told["ledger"][0]["together"]
+    sharpened = found[told["topics"]["destinations"]["public"]]
+    unlocked = {moment(one.window.start_ms): one for one in sharpened if one.revision == 2}
+    assert told["unlocked"] == {"public": {"windows": list(unlocked), "paid": "0"}}
+    assert {one.level.name for one in unlocked.values()} == {"standard"}
+    assert (told["tuned"]["settings"], told["tuned"]["from"]) == (2, TUNED)
+    editions = json.loads(program("settings", told["configuration"], "--json").stdout)["editions"]
+    begun = [(one["edition"], moment(one["from_ms"])) for one in editions if one["view"] == "carriers"]
+    assert begun == [(1, "2013-01-01"), (2, TUNED)]
     typical = {audience: sorted(numbers)[len(numbers) // 2] for audience, numbers in shown.items()}
     assert 1 < typical["public"] < 20 < typical["internal"], "few places for the coarsest audience, most for the finest"
 
     view = next(iter(told["topics"]))
-    granted = program("grant", told["configuration"], "public", "--level", "standard", "--json")
+    granted = program("grant", told["configuration"], "public", "--level", "detailed", "--json")
     assert json.loads(granted.stdout)["changes"][0]["direction"] == "finer"
     until = time.monotonic() + 30
-    while Counter(r.revision for r in read(program, told["configuration"], view, "public"))[2] < WINDOWS:
+    expected = {1: WINDOWS, 2: WINDOWS, 3: UNLOCKED}
+    while Counter(r.revision for r in read(program, told["configuration"], view, "public")) != expected:
         assert time.monotonic() < until, "the grant was not carried out"
 
 

@@ -69,6 +69,22 @@ async def operated(
 @pytest.mark.parametrize(
     "broker", ["memory", pytest.param("kafka", marks=[pytest.mark.broker, pytest.mark.slow])], indirect=True
 )
+async def test_worker_says_that_it_goes_by_new_settings_before_its_next_report_is_due(
+    operated: tuple[Application, Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, operator = operated
+    monkeypatch.setattr("stream_dp.runtime.reporting.REPORT_SECONDS", 3600.0)
+    monkeypatch.setattr("stream_dp.runtime.reporting.LOOK_SECONDS", 0.1)
+    await app.start()
+    view = only_view(app)
+    boundary = format_time(start_of(view) + 4 * MINUTE)
+    said = await operator.says("tune", operator.file, view.name, "retention=2d", "--yes", "--from", boundary)
+    assert "The worker goes by them." in said
+
+
+@pytest.mark.parametrize(
+    "broker", ["memory", pytest.param("kafka", marks=[pytest.mark.broker, pytest.mark.slow])], indirect=True
+)
 async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     operated: tuple[Application, Operator],
 ) -> None:

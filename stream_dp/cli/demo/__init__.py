@@ -44,9 +44,11 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
 
     The flights that left New York in 2013, in windows of four weeks: how many aircraft flew where, for three audiences
     at three levels of noise, and the largest carriers. The promise is to one aircraft and its four weeks: epsilon 2,
-    whatever is released of them. Inside it one audience is granted what another one has already, which costs
-    nothing; one is granted more than anyone had, which costs exactly the difference; and more than the budget pays
-    for, which is refused.
+    whatever is released of them. Windows that are eight weeks old are unlocked for the public, at a level that another
+    audience has: that costs nothing. In the middle of the year a setting changes while the worker runs, as with
+    `stream-dp tune`: it pays more for the choice of the carriers, from a window on, and the list gets longer. Then one
+    audience is granted what another one has already, which costs nothing; one is granted more than anyone had, which
+    costs exactly the difference; and more than the budget pays for, which is refused.
 
     Runs on the Kafka that STREAM_DP_BROKER names, else on a local one, else (without Java or Maven) on a log inside
     this process. Every run has a folder and topics of its own; the folder lies in the cache folder (STREAM_DP_CACHE,

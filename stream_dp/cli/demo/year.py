@@ -55,7 +55,9 @@ def year_line(state: DemoState, start: int) -> str:
             parts.append(f"{audience} refused")
         else:
             parts.append(f"{audience} {len(release.items)} places ±{release.noise_interval_95}")
-    found = [*_leads(state, start)[:1], _found(state, start)]
+    seen = state.carriers(state.audiences[0]).get(start)
+    edition = 1 if seen is None or seen.release is None else seen.release.edition
+    found = [*_leads(state, start)[:1], _found(state, start) + (f", edition {edition}" if edition > 1 else "")]
     return f"  {days(start, start + state.starts.step)}: {', '.join(parts)}; {'; '.join(found)}"
 
 
@@ -127,8 +129,7 @@ def _found(state: DemoState, start: int) -> str:
     release = seen.release if seen is not None else None
     if not isinstance(release, TopKRelease):
         return "no carriers"
-    newer = f", edition {release.edition}" if release.edition > 1 else ""
-    return f"{len(release.items)} of the top {release.k} carriers{newer}"
+    return f"{len(release.items)} of the top {release.k} carriers"
 
 
 def _age(state: DemoState, audience: str) -> str:
