@@ -1,6 +1,6 @@
 """A worker says how it is: a small record every few seconds, in the topic that `stream-dp status` reads.
 
-It says so within a second, too, when it has begun to go by newer settings.
+It says so within two seconds, too, when it has begun to go by newer settings.
 
 It says so from the moment at which there are topics, so that what a start waits for is known to others, too. Who stops
 takes its record back; who is killed falls silent.
