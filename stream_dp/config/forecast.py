@@ -23,7 +23,7 @@ class Forecast:
         kept: what no other view may take of the period's budget (`stream_dp.config.shares`).
         spent: what it has spent.
         left: what it may still take.
-        windows: how many that affords.
+        windows: how many that affords, beside what the schedule of unlocks still asks for those that were released.
         to_come: how many begin before the period ends.
         until_ms: start of the first that it does not afford, or the end of the period.
         paid: how many of those to come it affords with the other views at their schedule.
@@ -68,6 +68,7 @@ def forecast(
     levels = [present_level(view, statement) for view in views]
     costs = [view.cost(level) for view, level in zip(views, levels, strict=True)]
     starts = [max(_next_start(view, statement), begins.get(view.name, 0)) for view in views]
+    owed = [_owed(view, statement) for view in views]
     period, taken = statement.account.period, statement.taken
     end = period.end_ms
     shares = Shares.of(statement.budget, end - period.start_ms, views)
@@ -81,13 +82,14 @@ def forecast(
     low, high = min(starts, default=end), end
     while low < high:
         middle = (low + high + 1) // 2
-        asked = {view.name: costs[at] * begun(at, middle) for at, view in enumerate(views)}
+        asked = {view.name: owed[at] + costs[at] * begun(at, middle) for at, view in enumerate(views)}
         paid = sum(asked.values(), Cost.ZERO) <= statement.left and shares.covers(taken, asked)
         low, high = (middle, high) if paid else (low, middle - 1)
     found = {}
     for at, view in enumerate(views):
         left = shares.room(view.name, taken).least(statement.left)
-        afforded, to_come = left.fits(costs[at]), begun(at, end)
+        afforded = (left - owed[at]).fits(costs[at]) if owed[at] <= left else 0
+        to_come = begun(at, end)
         found[view.name] = Forecast(
             level=view.levels[levels[at]].name,
             cost=costs[at],
@@ -102,10 +104,27 @@ def forecast(
     return found, low
 
 
+def _newest(view: ViewPlan, statement: Statement) -> int | None:
+    """Start of the newest window of a view that an entry tells of."""
+    newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
+    return max((start for start in newest if start is not None), default=None)
+
+
 def _next_start(view: ViewPlan, statement: Statement) -> int:
     """Start of the first window of a view that no entry tells of yet."""
-    newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
-    last = max((start for start in newest if start is not None), default=None)
+    last = _newest(view, statement)
     if last is not None:
         return view.charged.shape.next(last)
     return max([statement.account.period.start_ms, *(one.first_ms for one in view.editions[:1])])
+
+
+def _owed(view: ViewPlan, statement: Statement) -> Cost:
+    """What the schedule of unlocks asks for windows that are not so old yet, beyond what those at the start cost."""
+    last = _newest(view, statement)
+    after = [step.after_ms for steps in view.unlocks.values() for step in steps]
+    if last is None or not after:
+        return Cost.ZERO
+    shape, period = view.charged.shape, statement.account.period
+    first = max(shape.first_from(period.start_ms), view.window.first_younger(max(after), shape.end(last)))
+    waiting = Schedule(shape, Tiling(period.end_ms - period.start_ms, period.start_ms)).begun(first, shape.next(last))
+    return (view.counts(view.planned_level) - view.counts(view.start_level)) * waiting

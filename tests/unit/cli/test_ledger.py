@@ -229,6 +229,23 @@ def test_a_view_of_which_nothing_is_charged_begins_with_its_first_window_not_wit
     assert forecast(replace(visits, views=began), office.statement())[0]["searches"].to_come == 2
 
 
+def test_what_unlocks_ask_for_released_windows_is_not_left_for_others(visits_file: Path) -> None:
+    """One window of pages is younger than a day, and all three are than 5; for each of them epsilon 1 more is asked."""
+    fine = '    - {level: fine, epsilon: "1/5"}\n'
+    text = visits_file.read_text().replace(fine, fine + fine.replace("fine", "finest").replace("1/5", "2/5"))
+    found = []
+    for after in ("", "1d", "5d"):
+        unlock = f"{{level: coarse, unlock: [{{level: finest, after: {after}}}]}}" if after else "coarse"
+        visits_file.write_text(text.replace("audiences: {public: coarse", f"audiences: {{public: {unlock}"))
+        plan = load_plan(visits_file)
+        found.append(forecast(plan, three_days(plan).statement())[0]["pages"])
+    none, soon, late = found
+    assert [one.cost.epsilon for one in found] == [1, 2, 2]
+    assert none.windows == none.left.epsilon // 1
+    assert soon.windows == (soon.left.epsilon - 1) // 2
+    assert late.windows == (late.left.epsilon - 3) // 2
+
+
 def test_a_grant_makes_the_windows_to_come_dearer_and_counts_its_window_once(visits: Plan) -> None:
     office = three_days(visits)
     office.sharpen("pages", 2, "staff", 1, 2)
