@@ -177,7 +177,7 @@ def hang(where: str) -> None:
         print(f"hangs: {where}", flush=True)
         await asyncio.Event().wait()
 
-    async def busy(*_: Any) -> None:
+    async def busy(*_: Any, **__: Any) -> None:
         print(f"hangs: {where}", flush=True)
         while True:
             pass

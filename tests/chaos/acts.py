@@ -13,8 +13,11 @@ from collections.abc import Awaitable, Callable
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.grants import known_grants, withdraw_grant
 from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.testing import Event, SourceWriter
+from stream_dp.windows.durations import format_time
 from tests.chaos.schedule import Act, Kind
 from tests.chaos.world import FINEST, World
 from tests.support.crew import Member
@@ -25,6 +28,8 @@ from tests.support.processes import SESSION_SECONDS
 from tests.support.visits import MINUTE, PAGES
 
 READ_WITHIN_S = 40.0
+MOST_AHEAD_S = 4
+"""How long a grant waits for its time."""
 NOTICED_WITHIN_S = 10.0
 ITEMS_OF_A_BOMB = 12_000
 TRAPS = ["counts-changelog", "merges-changelog", "releases-changelog", "releases-changelog/r"]
@@ -111,23 +116,49 @@ async def pause_broker(world: World, act: Act) -> None:
 
 
 async def grant(world: World, act: Act) -> None:
+    """Of all windows or of some, at once or in a moment."""
     chance = act.chance()
+    audience, level = chance.choice(list(FINEST)), chance.choice(["overview", "standard", "detailed"])
+    scope: dict[str, object] = {"windows": chance.choice(["all", "all", "retained", "future"])}
+    if chance.random() < 0.3:
+        scope["views"] = [view.name for view in world.stream.views if view.name.endswith("-pages")]
+    if chance.random() < 0.3:
+        scope["at"] = format_time(wall_clock_ms() // 1000 * 1000 + chance.randrange(1, MOST_AHEAD_S) * 1000)
     async with world.up:
-        await world.app.grant(chance.choice(list(FINEST)), chance.choice(["overview", "standard", "detailed"]))
+        await world.app.grant(audience, level, **scope)
+
+
+async def withdraw(world: World, act: Act) -> None:
+    """Take back a grant that waits for its time."""
+    plan, client = world.app.plan, world.app.client
+    async with world.up:
+        orders = await known_grants(plan, client)
+        waiting = [order for order in orders if order.time_ms > wall_clock_ms()]
+        if waiting:
+            await withdraw_grant(plan, client, act.chance().choice(waiting))
+            world.told["grant that waited and was withdrawn"] += 1
+
+
+async def tune_question(world: World, act: Act) -> None:
+    async with world.up:
+        await world.apply(act.chance().randrange(2, 6), single=not world.settings.single)
+
+
+async def tune_clearances(world: World, act: Act) -> None:
+    async with world.up:
+        await world.apply(act.chance().randrange(2, 6), coarse=not world.settings.coarse)
 
 
 async def change_sources(world: World, _: Act) -> None:
-    """Add a source with a view, or take it away again; a bad record in each partition tells whether it is read."""
+    """Add a source with a view, or take that away again; a bad record in each partition tells whether it is read."""
     topic, partitions = f"{world.app.plan.name}.more", 3
     letters = f"{world.app.plan.id}.dead-letters.more"
     async with world.everybody() as members:
         await world.app.client.create([TopicSpec(topic, partitions)])
         await asyncio.gather(*map(world.leave, members))
-        world.configure(more=not world.has_more)
+        await world.apply(2, more=not world.settings.more)
         for member in members:
             member.start()
-        if not world.has_more:
-            return
         before = len(await world.app.read(letters))
         await world.app.client.publish([Outgoing(topic, partition, b"k", b"{") for partition in range(partitions)])
         deadline = time.monotonic() + READ_WITHIN_S
@@ -172,7 +203,7 @@ async def bomb(world: World, act: Act) -> None:
         await producer.start()
         try:
             at = world.stream.start + world.stream.windows * MINUTE
-            writer = SourceWriter(world.app.plan)
+            writer = SourceWriter(world.app.plan, "visits")
             for number in range(ITEMS_OF_A_BOMB):
                 user = f"bomb{chance.randrange(10**9)}"
                 event = Event(user, f"{number:06}".ljust(1000, "x"), at + chance.randrange(MINUTE))
@@ -214,6 +245,9 @@ _TABLE: list[tuple[str, Deed, Kind]] = [
     ("kill the broker", kill_broker, Kind("broker", "broker", 1, (0, 4), (10, 20))),
     ("pause the broker", pause_broker, Kind("broker", "broker", 1, (1, 5), (8, 20))),
     ("grant", grant, Kind("operator", "grant", 8, (0, 0))),
+    ("withdraw a grant", withdraw, Kind("operator", "grant", 2, (0, 0))),
+    ("tune the question", tune_question, Kind("operator", "tune", 3, (0, 0))),
+    ("tune the clearances", tune_clearances, Kind("operator", "tune", 2, (0, 0))),
     ("change the sources", change_sources, Kind("operator", "topics", 1, (0, 0))),
     ("delete a topic", delete_topic, Kind("operator", "topics", 1, (2, 6))),
     ("poison", poison_records, Kind("producer", "poison", 12, (0, 0))),

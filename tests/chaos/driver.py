@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.acts import DEEDS
+from tests.chaos.acts import DEEDS, MOST_AHEAD_S
 from tests.chaos.liveness import Calm, check_liveness
 from tests.chaos.schedule import ROUND_S, Act, Kind, Round, schedule
 from tests.chaos.world import FINEST, World, ends, world
@@ -138,7 +138,12 @@ async def _calm(here: World) -> Calm:
 
 
 async def _end(here: World) -> Report:
-    """Let every window be read at the finest level, send everybody away, and audit what is left."""
+    """Wait for what unlocks, let every window be read at the finest level, send everybody away, audit what is left."""
+    await asyncio.sleep(MOST_AHEAD_S)  # then no grant waits any more
+    deadline = time.monotonic() + BOUND_S
+    while (locked := await here.locked()) and time.monotonic() < deadline:
+        await asyncio.sleep(1)
+    here.faults += [("locked", where) for where in locked]
     for audience, level in FINEST.items():
         await here.app.grant(audience, level)
     if here.watch.shown() == here.stream.windows:

@@ -9,21 +9,26 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.records.codec import decode
+from stream_dp.records.models import Release
+from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import Topics
-from stream_dp.testing import Application, application
+from stream_dp.testing import Application, application, plan_from
+from tests.chaos.settings import UNLOCKS_AFTER_MINUTES, Settings
 from tests.support.brokers import Broker
 from tests.support.crew import LEAVES_WITHIN_S, Crew, Member
 from tests.support.disks import mount, unmount
 from tests.support.processes import WorkerProcess
 from tests.support.proxy import Proxy
-from tests.support.visits import MINUTE, MORE, RICH, TOP, WITNESSED, Stream, configuration, new_name
+from tests.support.views import start_of
+from tests.support.visits import MINUTE, Stream, new_name
 
 AT_MOST_BEHIND = 40
 """Windows that are fed and not yet released; more of them would only make the end of a run late."""
@@ -40,7 +45,12 @@ class Watch:
         views, topics = app.plan.views.values(), Topics.of(app.plan)
         self._topics = [topics.release(view.name, audience) for view in views for audience in view.audiences]
         self._address = app.plan.broker.address
-        self.seen: dict[str, dict[int, float]] = {topic: {} for topic in self._topics}
+        self.seen: dict[str, dict[int, float]] = {}
+        """By topic, by the start of the minute with which a window ends."""
+        for view in views:
+            no_window_ends = range(start_of(view), start_of(view) + view.window.shape.length_ms - MINUTE, MINUTE)
+            for audience in view.audiences:
+                self.seen[topics.release(view.name, audience)] = dict.fromkeys(no_window_ends, -inf)
 
     def shown(self) -> int:
         """How many windows every topic has."""
@@ -73,7 +83,7 @@ class Watch:
             now = time.monotonic()
             positions[place] = records[-1].offset + 1
             for record in records:
-                self.seen[place.topic].setdefault(decode(record.value).window.start_ms, now)
+                self.seen[place.topic].setdefault(decode(record.value).window.end_ms - MINUTE, now)
 
 
 @dataclass
@@ -98,8 +108,8 @@ class World:
     """By worker: held while something is done to it."""
     up: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by who needs the cluster up, or takes it down."""
-    has_more: bool = False
-    """Whether the configuration has a second source."""
+    settings: Settings = field(default_factory=Settings)
+    """What was posted last."""
     feeding: asyncio.Event = field(default_factory=asyncio.Event)
     """Whether windows are to be fed."""
 
@@ -128,7 +138,7 @@ class World:
             await asyncio.sleep(0.2)
 
     def unreleased(self) -> set[int]:
-        """The starts of the windows that were fed, if only in part, and are not in every topic."""
+        """The starts of the minutes that were fed, if only in part, and whose windows are not in every topic."""
         begun = (self.stream.start + at * MINUTE for at in range(self.stream.windows + 1))
         return {start for start in begun if any(start not in seen for seen in self.watch.seen.values())}
 
@@ -148,11 +158,34 @@ class World:
                 await self.feed(chance.randrange(1, 5))
             await asyncio.sleep(chance.uniform(0.5, 2))
 
-    def configure(self, *, more: bool) -> None:
-        """Write the configuration anew, with a second source or without; workers read it when they start."""
-        file = self.app.plan.key_file.parent / "application.yaml"
-        file.write_text(_configuration(self.app.plan.name, more=more), encoding="utf-8")
-        self.has_more = more
+    async def apply(self, ahead: int, **changed: bool) -> None:
+        """Let other settings hold, for windows that begin so many minutes behind what was fed."""
+        while not await read_history(self.app.plan, self.app.client):  # the first worker posts those of its file
+            await asyncio.sleep(0.2)
+        app, wanted = self.app, replace(self.settings, **changed)
+        folder = app.plan.key_file.parent / "settings"
+        former, plan = (
+            plan_from(one.text(app.plan.name), folder, app.plan.broker.address) for one in (self.settings, wanted)
+        )
+        at = self.stream.start + (self.stream.windows + ahead) * MINUTE
+        begins = {name: at for name, view in plan.views.items() if former.views.get(name) != view}
+        await app.apply(plan, begins, dict.fromkeys(former.views.keys() - plan.views.keys(), at))
+        self.stream.changes.append((plan, begins))
+        self.settings = wanted
+
+    async def locked(self) -> list[str]:
+        """Where the partner does not see a window at its finest, though it is old enough to be unlocked."""
+        old = self.stream.start + (self.stream.windows - UNLOCKS_AFTER_MINUTES) * MINUTE
+        found = []
+        for view in self.stream.views:
+            if "partner" in view.audiences:
+                at_last = {record.window.start_ms: record for record in (await self.app.releases(view.name))["partner"]}
+                found += [
+                    f"{view.name}/{start}: {record.level.name}"
+                    for start, record in at_last.items()
+                    if start < old and isinstance(record, Release) and record.level.name != FINEST["partner"]
+                ]
+        return found
 
     async def all_shown(self, bound_s: float) -> bool:
         """Whether everything is shown so long after the last of it was fed, or earlier."""
@@ -171,8 +204,7 @@ async def world(folder: Path, workers: int) -> AsyncIterator[World]:
     proxies: list[Proxy] = []
     processes: list[WorkerProcess] = []
     try:
-        text = _configuration(new_name(), more=False)
-        async with application(text, folder / "application", broker=cluster.address) as app:
+        async with application(Settings().text(new_name()), folder / "application", broker=cluster.address) as app:
             for at in range(workers):
                 proxies.append(Proxy(cluster.address))
                 processes.append(WorkerProcess(app, f"w{at}", proxy=proxies[-1]))
@@ -189,10 +221,6 @@ async def world(folder: Path, workers: int) -> AsyncIterator[World]:
         for disk in mounted:
             await asyncio.to_thread(unmount, disk)
         await asyncio.to_thread(cluster.close)
-
-
-def _configuration(name: str, *, more: bool) -> str:
-    return configuration(name, ("views:\n", "views:" + TOP), *WITNESSED, *RICH, *(MORE if more else ()))
 
 
 def ends(crew: Crew) -> Mapping[str, int]:

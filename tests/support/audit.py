@@ -84,7 +84,7 @@ class Expected:
     """What every view is to have released in the end."""
 
     windows: Sequence[int]
-    """The starts of the windows."""
+    """The starts of the stretches in which the windows end: the windows' own, where these do not overlap."""
     exact: Mapping[str, Mapping[int, Mapping[str, int]]]
     """By view whose noise is nothing, by start: the exact count of every key that is not 0."""
     levels: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +92,9 @@ class Expected:
     refused: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By view: the starts of the windows that its ledger cannot pay for."""
     forgone: Mapping[str, Collection[int]] = field(default_factory=dict)
-    """By reason: the starts of windows that may have been refused for it, by any view, in place of a release."""
+    """By reason: the stretches whose windows may have been refused for it, by any view, in place of a release."""
+    editions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """By view, by start: the number of the settings that hold; of views whose settings changed."""
 
 
 @dataclass
@@ -136,7 +138,7 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
     * lost, refused, unasked: a window has no release, was refused, or has a release that it should not have;
     * hole, blunt, coarse: a revision is missing, is not sharper than the one before, or the last is not at the level;
     * outdated: the last record under a key, which compaction keeps, is not the newest revision;
-    * wrong: an exact view shows another count than the exact one;
+    * wrong: an exact view shows another count than the exact one, or a record is of another edition;
     * undercharged, overcharged, open: a ledger has paid less or more than what was shown costs, every draw by itself,
       or still has something reserved;
     * compacted: a public topic was not read whole.
@@ -146,16 +148,26 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
     for view in plan.views.values():
         by_window: defaultdict[int, list[Shown]] = defaultdict(list)
         for audience in view.audiences:
-            records = evidence.shown[topics.release(view.name, audience)]
-            if any(record.offset != at for at, record in enumerate(records)):
-                report.fault("compacted", topics.release(view.name, audience))
+            records = [one for one in evidence.shown[topics.release(view.view, audience)] if _is_of(view, one)]
             _check_audience(view, audience, records, expected, report)
             for record in records:
                 by_window[record.record.window.start_ms].append(record)
         for start, records in sorted(by_window.items()):
             shown[ledger_key(view, start)] += _check_window(view, start, records, evidence, expected, report)
+    for topic, log in evidence.shown.items():
+        if any(record.offset != at for at, record in enumerate(log)):
+            report.fault("compacted", topic)
+        for one in log:
+            if not any(_is_of(view, one) for view in plan.views.values()):
+                report.fault("unasked", f"{topic}/{one.record.window.start_ms}")
     _check_ledgers(evidence, shown, report)
     return report
+
+
+def _is_of(view: ViewPlan, one: Shown) -> bool:
+    """Whether a record is about a window of a view: where its question changed, about one of this question."""
+    record = one.record
+    return record.view == view.view and (not view.editions or view.asks_for(record.window.start_ms))
 
 
 def _check_audience(
@@ -164,8 +176,11 @@ def _check_audience(
     """Each revision has one content, none is missing, the last one is the sharpest and stands last."""
     contents: defaultdict[tuple[int, str, int, int], dict[bytes, list[Shown]]] = defaultdict(dict)
     last: dict[bytes, int] = {}
-    names, refused = [level.name for level in view.levels], set(expected.refused.get(view.name, ()))
+    names, refused = [level.name for level in view.levels], set(expected.refused.get(view.view, ()))
     forgone: set[int] = set()
+    shape = view.window.shape
+    ahead_ms = shape.length_ms - shape.grid.length_ms
+    """How long before the stretch in which it ends a window begins."""
     for one in records:
         record = one.record
         part, _ = _part(record)
@@ -192,14 +207,16 @@ def _check_audience(
             report.fault("torn", where)
         elif isinstance(record, Release):
             revisions[start][revision] = names.index(record.level.name)
-        elif start in expected.forgone.get(record.reason, ()) and revision == 1:
+        elif start + ahead_ms in expected.forgone.get(record.reason, ()) and revision == 1:
             forgone.add(start)
         elif start not in refused:
             report.fault("refused", where)
         if last[topic_key(record)] < revision:
             report.fault("outdated", f"{where}, but revision {last[topic_key(record)]} stands last")
     report.figures["forgone"] += len(forgone)
-    due = set(expected.windows) - refused - forgone
+    first_ms = min(expected.windows, default=0)
+    asked = {at - ahead_ms for at in expected.windows if at - ahead_ms >= first_ms}
+    due = {start for start in asked if not view.editions or view.asks_for(start)} - refused - forgone
     for start in sorted(due | revisions.keys()):
         where, levels = f"{view.name}/{audience}/{start}", revisions.get(start, {})
         if not levels:
@@ -231,7 +248,7 @@ def _check_window(
     noise = WindowNoise.of(view.noise_name(start), evidence.prf_key, evidence.secret(view.name, start))
     contents: defaultdict[tuple[str, int], set[bytes]] = defaultdict(set)
     costs = []
-    exact = expected.exact.get(view.name)
+    exact, editions = expected.exact.get(view.view), expected.editions.get(view.view)
     for one, record in releases:
         where = f"{view.name}/{record.audience}/{start} release {record.revision} at offset {one.offset}"
         level = names.index(record.level.name)
@@ -241,6 +258,8 @@ def _check_window(
         counts = {entry.item: entry.count for entry in record.items if entry.count}
         if exact is not None and counts != exact.get(start, {}):
             report.fault("wrong", where)
+        if editions is not None and record.edition != editions.get(start):
+            report.fault("wrong", f"{where}: edition {record.edition}, not {editions.get(start)}")
         contents[record.audience, record.revision].add(encode(record))
         draws = len(record.items) + (not record.complete) if isinstance(record, TopKRelease) else 0
         costs.append((level, shown_cost(view, level, draws)))
@@ -271,11 +290,11 @@ def _check_ledgers(evidence: Evidence, shown: Mapping[bytes, Cost], report: Repo
 # -- reading --------------------------------------------------------------------------------------------------
 
 
-async def gather(app: Application) -> Evidence:
-    """Read what a run left on a cluster; nobody may be writing any more."""
-    views, names = app.plan.views.values(), Topics.of(app.plan)
-    topics = [names.release(view.name, audience) for view in views for audience in view.audiences]
-    shown = {topic: [Shown(*row) for row in await _read(app, topic, "read_uncommitted")] for topic in topics}
+async def gather(app: Application, plan: Plan) -> Evidence:
+    """Read what a run left on a cluster of some views; nobody may be writing any more."""
+    views, names = plan.views.values(), Topics.of(plan)
+    topics = {names.release(view.view, audience) for view in views for audience in view.audiences}
+    shown = {topic: [Shown(*row) for row in await _read(app, topic, "read_uncommitted")] for topic in sorted(topics)}
     rows: dict[bytes, bytes] = {}
     for _, _, key, value in await _read(app, names.changelog(RELEASES), "read_committed"):
         rows.pop(key, None)

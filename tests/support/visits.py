@@ -6,9 +6,13 @@ import asyncio
 import random
 import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from faust.types import TP
 
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.control.settings import plan_holding
+from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import Topics, sources_of
 from stream_dp.testing import Application, Event, Watermark, count_script
 from tests.support.audit import Expected, Report, audit, gather
@@ -132,7 +136,7 @@ class Stream:
         """Set up the stream.
 
         Args:
-            app: the application; one or none of its views is exact.
+            app: the application; views are exact whose names end so.
             visits: how many there are in a window.
         """
         self.app = app
@@ -141,9 +145,11 @@ class Stream:
         self.start = start_of(self.views[0])
         self.windows = 0
         self.forgone: dict[str, set[int]] = {}
-        """By reason: the starts of the windows that may be refused for it."""
+        """By reason: the starts of the minutes whose windows may be refused for it."""
+        self.changes: list[tuple[Plan, Mapping[str, int]]] = []
+        """Settings that were posted, in order: what is to hold, and by view that it changes from which start on."""
         self._visits = visits
-        self._counts: dict[int, Mapping[str, int]] = {}
+        self._script: list[Event | Watermark] = []
 
     async def go_on(self, windows: int = 1) -> None:
         """Publish what is left of some windows and their ends, and before each end the first visits of the next one."""
@@ -152,12 +158,32 @@ class Stream:
             at = self.start + self.windows * MINUTE
             events = visits_of(self.start, self.windows, self._visits)
             following = visits_of(self.start, self.windows + 1, self._visits)
-            for view in self.exact:
-                self._counts[at] = count_script(view, at, events).counts.get(at, {})
             known = self._visits // 2 if self.windows else 0
             script += [*events[known:], *following[: self._visits // 2], Watermark(at + MINUTE + 10_000)]
             self.windows += 1
-        await self.app.publish(script)
+        self._script += script
+        for source in {view.source.name for view in self.views}:
+            await self.app.publish(script, source)
+
+    def edition(self, view: str, start: int) -> tuple[int, ViewPlan]:
+        """The settings of a view that hold for a window, and their number: of those that reach it the last decided."""
+        number, found = 1, (1, self.app.plan.views[view])
+        for plan, begins in self.changes:
+            number += view in begins
+            if begins.get(view, start + 1) <= start:
+                found = number, plan.views[view]
+        return found
+
+    def counts(self, view: ViewPlan) -> dict[int, Mapping[str, int]]:
+        """What an exact view has to show of all that was fed, by start of the window."""
+        by_edition: dict[int, Mapping[int, Mapping[str, int]]] = {}
+        found: dict[int, Mapping[str, int]] = {}
+        for start in view.window.shape.starts(self.start, self.start + self.windows * MINUTE):
+            number, asked = self.edition(view.name, start)
+            if number not in by_edition:
+                by_edition[number] = count_script(asked, self.start, self._script).counts
+            found[start] = by_edition[number].get(start, {})
+        return found
 
     async def shown(self) -> int:
         """How many windows every audience of every view has in its topic."""
@@ -185,11 +211,17 @@ class Stream:
         starts = [self.start + window * MINUTE for window in range(self.windows)]
         return Expected(
             starts,
-            {view.name: self._counts for view in self.exact},
+            {view.name: self.counts(view) for view in self.exact},
             levels or {},
             {view.name: [starts[window] for window in refused] for view in self.views if view not in self.exact},
             self.forgone,
+            {view.name: {start: self.edition(view.name, start)[0] for start in starts} for view in self.changed},
         )
+
+    @property
+    def changed(self) -> list[ViewPlan]:
+        """The views whose settings changed."""
+        return [view for view in self.views if any(view.name in begins for _, begins in self.changes)]
 
     async def audit(self, levels: Mapping[str, str] | None = None, refused: Collection[int] = ()) -> Report:
         """Audit what is on the broker. It is whole if everything that was fed is shown, or if nobody is writing.
@@ -198,8 +230,11 @@ class Stream:
             levels: by audience, what it was granted last.
             refused: numbers of the windows that the budget does not pay for.
         """
-        evidence = await gather(self.app)
-        return await asyncio.to_thread(audit, self.app.plan, evidence, self.expected(levels, refused))
+        holding = plan_holding(await read_history(self.app.plan, self.app.client), self.app.plan)
+        names = {view.name for view in self.views}
+        plan = replace(holding, views={name: one for name, one in holding.views.items() if one.view in names})
+        evidence = await gather(self.app, plan)
+        return await asyncio.to_thread(lambda: audit(plan, evidence, self.expected(levels, refused)))
 
     async def assert_released(self, refused: Collection[int] = (), within_s: float = 60) -> None:
         """Wait until everything that was fed is shown; all of it is right."""
@@ -237,7 +272,7 @@ class Stream:
                 "windows_lost": 0,
             }
         for view in self.exact:
-            visits = sum(sum(counts.values()) for counts in self._counts.values())
+            visits = sum(sum(counts.values()) for counts in self.counts(view).values())
             assert totals.total("events_counted", view=view.name) == visits
 
     async def wait_until_sharpened(self, levels: Mapping[str, str], within_s: float = 60) -> None:

@@ -1,0 +1,46 @@
+"""What is asked of the visits while things happen: views of every shape, and settings that change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.support.visits import EXACT, MORE, RICH, TOP, WITNESSED, configuration
+
+_ALL = EXACT.replace("items_per_user: 2", "items_per_user: 7").replace("ladder: plain", "ladder: wide")
+"""An exact view in which a user has every page, so that it is no matter in which order the events of a user come."""
+HOPS = _ALL.replace("NAME-exact", "NAME-hops-exact").replace("{size: 1m,", "{size: 3m, step: 1m,")
+ANYWHERE = _ALL.replace("NAME-exact", "NAME-anywhere-exact").replace("source: visits", "source: anywhere")
+SHAPES = (
+    ("views:\n", "views:" + TOP + HOPS + ANYWHERE),
+    ("sources:\n", "sources:\n  anywhere: {topic: NAME.anywhere, partitions: 3, key: user, time: {field: at}}\n"),
+    ("ladders:\n", 'ladders:\n  wide: [{level: overview, epsilon: "280"}]\n'),
+)
+"""Changes that add a top list, windows that hop, and the same visits in a source that is not keyed by user."""
+UNLOCKS_AFTER_MINUTES = 4
+UNLOCK = (
+    "partner: standard",
+    f"partner: {{level: standard, unlock: [{{level: detailed, after: {UNLOCKS_AFTER_MINUTES}m}}]}}",
+)
+"""The partner sees every window at its finest by itself, when the stream is so much further."""
+SINGLE = (("items_per_user: 2", "items_per_user: 1"), ('epsilon: "80"', 'epsilon: "40"'))
+"""Another question: a user counts once in a window."""
+COARSE = (("partner: {level: standard", "partner: {level: overview"),)
+"""The same question: the partner starts at another level."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What operators may change while things happen."""
+
+    more: bool = False
+    """Whether there is one source more, with a view."""
+    single: bool = False
+    """Whether a user counts once in a window, not twice; not where every page of a user counts."""
+    coarse: bool = False
+    """Whether the partner starts at the coarsest level."""
+
+    def text(self, name: str) -> str:
+        """The configuration of the application of a name."""
+        changes = [*SHAPES, *WITNESSED, *RICH, UNLOCK, *(MORE if self.more else ())]
+        changes += [*(SINGLE if self.single else ()), *(COARSE if self.coarse else ())]
+        return configuration(name, *changes)
