@@ -247,6 +247,28 @@ def test_windows_that_were_not_to_be_released_are_found() -> None:
     assert audit(SHOP, RIGHT, fewer).kinds == {"unasked": sum(len(view.audiences) for view in SHOP.views.values())}
 
 
+def test_a_window_that_hops_is_due_in_the_stretch_in_which_it_ends() -> None:
+    desk = Desk(plan(ONLY_PAGES, ("{size: 1s,", "{size: 2s, step: 1s,")))
+    for start in STARTS[:2]:
+        desk.give("pages", start, {"a": 100})
+    evidence, expected = left_by(desk), Expected(STARTS, {})
+    without = with_log(evidence, PAGES, evidence.shown[PAGES][:1])
+
+    audit(desk.plan, evidence, expected).assert_clean()
+    assert audit(desk.plan, without, expected).kinds == {"lost": 1}
+    assert audit(desk.plan, evidence, Expected(STARTS[:2], {})).kinds == {"unasked": 3}
+
+
+def test_records_of_another_edition_and_of_windows_that_no_question_asks_for_are_found() -> None:
+    two = replace(EXPECTED, editions={"pages": {start: 1 + (start == STARTS[2]) for start in STARTS}})
+    begun = SHOP.begun(dict.fromkeys(SHOP.views, 0))
+    ended = replace(begun, views={**begun.views, "pages": replace(begun.views["pages"], until_ms=STARTS[2])})
+
+    assert audit(SHOP, RIGHT, two).kinds == {"wrong": 4}, "the partner has two revisions"
+    assert audit(ended, RIGHT, EXPECTED).kinds == {"unasked": 4, "overcharged": 1}
+    audit(begun, RIGHT, replace(EXPECTED, editions={"pages": dict.fromkeys(STARTS, 1)})).assert_clean()
+
+
 def test_refusals_are_faults_unless_they_were_to_be() -> None:
     desk = Desk(plan(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "5"')))
     for start in STARTS:
