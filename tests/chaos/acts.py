@@ -118,7 +118,9 @@ async def pause_broker(world: World, act: Act) -> None:
 async def grant(world: World, act: Act) -> None:
     """Of all windows or of some, at once or in a moment."""
     chance = act.chance()
-    audience, level = chance.choice(list(FINEST)), chance.choice(["overview", "standard", "detailed"])
+    audience = chance.choice(list(FINEST))
+    # Less than it starts with would hold back what unlocks for the partner.
+    level = chance.choice(["overview", "standard", "detailed"][audience == "partner" :])
     scope: dict[str, object] = {"windows": chance.choice(["all", "all", "retained", "future"])}
     if chance.random() < 0.3:
         scope["views"] = [view.name for view in world.stream.views if view.name.endswith("-pages")]
