@@ -219,9 +219,10 @@ class ReleaseEngine:
             yield Erase(kind, after(kind))
 
     def _behind_earlier(self, view: ViewPlan, first_ms: int, rows: Rows) -> int:
-        """The first window of a question: none that an earlier one has released by then."""
-        stored = [stored_view(one.name, rows) for one in self._earlier(view)]
-        return view.window.shape.first_from(max([first_ms, *(row.next_ms for row in stored if row is not None)]))
+        """The first window of a question: none that an earlier one has released by then, if it has released any."""
+        stored = [(one.begins_ms, stored_view(one.name, rows)) for one in self._earlier(view)]
+        come_to = [row.next_ms for begins_ms, row in stored if row is not None and row.next_ms > begins_ms]
+        return view.window.shape.first_from(max([first_ms, *come_to]))
 
     def _earlier(self, view: ViewPlan) -> Iterator[ViewPlan]:
         """The questions of a view that were decided before one."""

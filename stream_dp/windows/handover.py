@@ -78,7 +78,9 @@ class Handover:
     def _begun(self, view: CountedView) -> ViewMark:
         """The mark of a question that was never counted here: it goes on where the earlier ones have come to."""
         earlier, first = self._earlier(view), view.first_ms
-        opens = view.windows.first_from(max([first, *(mark.open_from_ms for _, mark in earlier)]))
+        # One that has closed no window, since it was to begin later than this one, stands in nobody's way.
+        come_to = [mark.open_from_ms for one, mark in earlier if mark.open_from_ms > one.first_ms]
+        opens = view.windows.first_from(max([first, *come_to]))
         closed_ms = max(mark.closed_ms for _, mark in earlier)
         begun = ViewMark(view.fingerprint, first, None, opens, opens, closed_ms, [])
         told = next((mark for one, mark in reversed(earlier) if one.clock == view.clock), begun)

@@ -182,6 +182,20 @@ def test_windows_leave_in_their_order_whichever_question_is_complete_first() -> 
     assert [record.edition for record in desk.records("pages", "public")] == [1, 1, 1, 2]
 
 
+def test_a_question_that_released_no_window_leaves_those_before_it_to_one_that_was_decided_later() -> None:
+    to_come = (0, FIRST), (5, SECOND)
+    desk = Desk(KNOWN[0])
+    desk.change(holding(*to_come))
+    for second in range(3):
+        desk.give("pages", 1000 * second, COUNTS[second])
+    desk.change(holding(*to_come, (3, THIRD)))
+    for second in range(3, SECONDS):
+        desk.give("pages@3", 1000 * second, COUNTS[second])
+    desk.auditor.settled()
+    found = [(record.window.start_ms, record.edition) for record in desk.records("pages", "public")]
+    assert found == [(1000 * second, 1 if second < 3 else 3) for second in range(SECONDS)]
+
+
 def test_counts_of_a_former_question_behind_its_end_are_nobodys() -> None:
     desk = Desk(KNOWN[0])
     desk.machine.watch = lambda: None

@@ -165,7 +165,7 @@ class Oracle:
         former = list(self.questions)
         for asked in known[len(former) :]:
             opens = asked.first_ms
-            while any(opens < one.open_from for one in self.questions):
+            while any(opens < one.open_from for one in self.questions if one.open_from > one.asked.first_ms):
                 self.lost |= {(asked.name, opens)} if opens < (asked.until_ms or 1 << 60) else set()
                 opens += asked.windows.length_ms
             clocks = [one.clock for one in self.questions if one.asked.clock == asked.clock]
@@ -410,6 +410,22 @@ def test_a_partition_that_learns_too_late_stands_in_for_the_windows_that_it_clos
     assert {(p.view, p.start_ms) for p in partials(sent) if p.lost} == {("pages@2", 20)}
     assert handed_on([m for m, p in _with_partials(machine) if not p.lost and m in sent]) == {"pages@2": {30: {"b": 1}}}
     assert letters(sent) == {(6, "late"): 1}
+
+
+def test_a_question_that_closed_no_window_leaves_those_before_it_to_one_that_was_decided_later() -> None:
+    machine = Machine()
+    one = loaded(machine, view())
+    machine.carry_out(one.chunk([event(0, "u", "a", 15), event(1, "u", "a", 25)], 15))
+    for begun in ([(0, view()), (40, view())], [(0, view()), (40, view()), (20, view())]):
+        one = loaded(machine, *questions(*begun))
+    machine.carry_out(one.chunk([event(2, "u", "b", 25), event(3, "u", "a", 35)], 35))
+    machine.carry_out(one.ticks([43]))
+
+    assert not [partial for partial in partials(machine.sent) if partial.lost]
+    assert handed_on(machine.sent) == {
+        "pages": {0: {}, 10: {"a": 1}},
+        "pages@3": {20: {"a": 1, "b": 1}, 30: {"a": 1}},
+    }
 
 
 def test_late_events_of_an_ended_question_are_refused_once() -> None:
