@@ -12,7 +12,7 @@ from functools import partial
 
 from faust.types import TP
 
-from stream_dp.errors import StateError
+from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.application import App
 from stream_dp.runtime.client import Client
@@ -64,7 +64,7 @@ class Timers:
         does not say it there is no tick, and the next one is for the events that wait.
 
         Raises:
-            StateError: a source was made anew: the process has to end.
+            ConfigError: a source was made anew: the process has to end.
         """
         ticks = await self._app.outage.patiently(self._ticks)
         if self._app.rebalancing:
@@ -127,9 +127,14 @@ class Timers:
         await self._adoption.catch_up(found.pop(control, None))
         for (topic, partition), end in found.items():
             if end < counted.get(TP(topic, partition), 0):
-                raise StateError(
-                    f"topic {topic} is shorter than what was counted of it, so it was made anew; give the source "
-                    "and the views on it new names, since their stored counts belong to the former topic"
+                raise ConfigError(
+                    [
+                        Fault(
+                            f"topic {topic}",
+                            "is shorter than what was counted of it, so it was made anew; give the source and the "
+                            "views on it new names, since their stored counts belong to the former topic",
+                        )
+                    ]
                 )
             ends[partition][topic] = end
         return ends

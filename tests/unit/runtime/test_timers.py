@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.errors import OutageError, StateError
+from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime import outage
 from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.bootstrap import Settled
@@ -170,7 +170,7 @@ async def test_a_log_that_ends_before_what_was_counted_of_it_stops_the_worker(wo
 
     records.pop()
 
-    with pytest.raises(StateError, match=f"topic {source} is shorter than what was counted of it.*made anew"):
+    with pytest.raises(ConfigError, match=f"topic {source}: is shorter than what was counted of it.*made anew"):
         await timers.tick()
     assert ticks() == [0, 0, 0]
 
