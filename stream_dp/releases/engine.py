@@ -233,14 +233,12 @@ class ReleaseEngine:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
-        departures = []
+        departures, left_out = [], dict[bytes, bytes | None]()
         oldest: int | None = None
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
-            mark.next_ms = max(mark.next_ms, view.window.shape.next(start))
-            mark.told_ms = max(mark.told_ms, start) if row.is_told else mark.told_ms
-            self._releasing.passed(view, row)
+            left_out |= dict(self._releasing.passed(view, start, row))
             departures += [(start, departure) for departure in row.outbox]
             self._clearances.welcome(view, start, row)
             oldest = start if oldest is None and not row.expires else oldest
@@ -248,8 +246,9 @@ class ReleaseEngine:
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         until = after(buckets) if view.until_ms is None else max(due, window_key(BUCKET, view.name, view.until_ms))
         nobodys = [*rows.scan(buckets, due), *rows.scan(until, after(buckets))]
-        if over := [(key, None) for key, _ in nobodys]:
-            yield Commit([self._view_row(view.name), *over])
+        over = [(key, None) for key, _ in nobodys]
+        if over or left_out:
+            yield Commit([*left_out.items(), *over])
         blocks = leftover_blocks(view, mark.next_ms, rows)
         if left := [*leftovers(view.name, mark.next_ms, departures, rows), *blocks]:
             yield Commit(left)

@@ -100,9 +100,10 @@ class Releasing:
         self._last_slots: dict[str, int] = {}
         """By view, whatever it asks: the slot of its last window."""
 
-    def passed(self, view: ViewPlan, row: WindowRow) -> None:
-        """Take note of a window that was released before."""
+    def passed(self, view: ViewPlan, start: int, row: WindowRow) -> list[Change]:
+        """Take note of a window that was released before; the marks to store that a crash has left out behind it."""
         self._last_slots[view.view] = max(row.slot_ms, self._last_slots.get(view.view, row.slot_ms))
+        return self._step_over(view, start, row) if start >= self._marks[view.name].next_ms else []
 
     def last_slot(self, view: ViewPlan) -> int:
         """The slot of the last window of a view that has one."""
@@ -253,10 +254,7 @@ class Releasing:
         **amounts: int,
     ) -> Iterator[Effect]:
         """Store a window and let it leave; forget its counts in the table, and count what became of it."""
-        mark = self._marks[view.name]
-        mark.next_ms = view.window.shape.next(start)
-        mark.kept_ms = max(mark.kept_ms, start - view.window.kept_ms)
-        mark.told_ms = start if row.is_told else mark.told_ms
+        marks = self._step_over(view, start, row)
         self._last_slots[view.view] = row.slot_ms
         self._arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
@@ -267,17 +265,23 @@ class Releasing:
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
-                (VIEW + text(view.name), encode(mark)),
-                *self._let_go(view, start),
+                *marks,
                 *((key, None) for prefix in forgotten for key, _ in rows.scan(prefix, after(prefix))),
             ]
         )
         yield Leave(view.name, start, row.slot_ms)
         yield from (one.increment for one in those)
 
-    def _let_go(self, view: ViewPlan, start: int) -> list[Change]:
-        """The marks of earlier questions of a view, which keep their windows no longer than if they went on."""
-        changed: list[Change] = []
+    def _step_over(self, view: ViewPlan, start: int, row: WindowRow) -> list[Change]:
+        """Go on behind a window: the marks to store of the view, and of what it asked earlier.
+
+        Earlier questions keep their windows no longer than if they went on.
+        """
+        mark = self._marks[view.name]
+        mark.next_ms = view.window.shape.next(start)
+        mark.kept_ms = max(mark.kept_ms, start - view.window.kept_ms)
+        mark.told_ms = start if row.is_told else mark.told_ms
+        changed: list[Change] = [(VIEW + text(view.name), encode(mark))]
         for one in self._views.values():
             mark = self._marks[one.name]
             kept = min(mark.next_ms, start - one.window.kept_ms)

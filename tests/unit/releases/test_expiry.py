@@ -202,6 +202,19 @@ def test_a_run_cut_at_every_point_expires_the_same_and_leaves_nothing_over() -> 
     cut_runs(1)
 
 
+def test_a_window_lets_an_older_one_expire_when_it_is_stored_whatever_a_crash_left_out_behind_it() -> None:
+    """A third window behind one lets it expire; a fourth, which would do so, too, does not come."""
+
+    def given(until: int, *cuts: int) -> Desk:
+        desk = Desk(SHORT, cuts=cuts)
+        for start in range(0, until, 1000):
+            desk.give("pages", start, HOME)
+        return desk
+
+    for cut in range(given(3000).machine.points, given(4000).machine.points):
+        assert_expired_whole(given(4000, cut), {1000, 2000, 3000})
+
+
 @pytest.mark.parametrize("step", [37, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_cut_anywhere_has_one_secret_for_a_window_and_no_secret_for_two(step: int) -> None:
     """A window that was stored keeps its secret; one whose draw was cut may be drawn anew, with another."""
