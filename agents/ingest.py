@@ -13,18 +13,10 @@ from stream_dp.windows.keys import decode
 async def ingest(stream: Any, host: Host) -> None:
     table = host.tables[COUNTS]
     async for chunk in host.chunks(stream):
-        if chunk.topic in host.rekeyed:
-            schemas = await host.schemas(chunk)
-            rekeyer = await host.rekeyer(chunk.topic, chunk.partition)
-            rekeyer.learn(schemas)
-            await host.carry_out(rekeyer.chunk(chunk.records, chunk.now_ms), table, chunk.partition)
-            continue
         if chunk.topic != host.topics.ticks:
-            schemas = await host.schemas(chunk)
-            counter = await host.counter(chunk.topic, chunk.partition)
-            counter.learn(schemas)
-            step = counter.chunk(chunk.records, chunk.now_ms)
-            await host.carry_out(step, table, chunk.partition, threaded=counter.takes_long)
+            reader = await host.reader(chunk)
+            step = reader.chunk(chunk.records, chunk.now_ms)
+            await host.carry_out(step, table, chunk.partition, threaded=reader.takes_long)
             continue
         ticks = [decode(Tick, value or b"") for value in chunk.values]
         for topic, one in (await host.parts_of(chunk.partition)).items():

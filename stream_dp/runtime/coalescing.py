@@ -46,6 +46,7 @@ class CoalescingConsumer:
     app: Any
     _acked: Any
     _acked_index: Any
+    _unacked_messages: Any
     _seek: Any
     fetched_to: Any
     """The offset the next fetch starts at: behind every record and transaction marker read so far."""
@@ -125,6 +126,10 @@ class CoalescingConsumer:
                 await self._seek(tp, offset)
         self._start_over()
         return committed
+
+    def leave(self, tp: TP) -> None:
+        """Let a stop not wait for the chunks of a partition that are at hand: the next start reads them again."""
+        self._unacked_messages -= {message for message in self._unacked_messages if message.tp == tp}
 
     def _start_over(self) -> None:
         self._last.clear()

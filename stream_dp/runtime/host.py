@@ -24,7 +24,7 @@ from stream_dp.runtime.application import App
 from stream_dp.runtime.carrying import Carrier
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import PartitionLostError, Writer
+from stream_dp.runtime.fence import GaveWayError, PartitionLostError, Writer
 from stream_dp.runtime.published import read_published
 from stream_dp.runtime.registry import SourceSchemas, needed
 from stream_dp.runtime.tables import DurableTable, PartitionRows
@@ -168,10 +168,26 @@ class Host(Carrier):
             self._read[tp] = message.offset
             await stream.ack(event)
 
+    async def reader(self, chunk: Chunk) -> Rekeyer | PartitionCounter:
+        """What re-keys or counts a chunk of a source, loaded, knowing how its values are read, all by one plan.
+
+        Raises:
+            GaveWayError: as `schemas`.
+            ConfigError: as `schemas`.
+        """
+        load = self.rekeyer if chunk.topic in self.rekeyed else self.counter
+        while True:
+            part, times = await load(chunk.topic, chunk.partition), self._times_forgotten
+            schemas = await self.schemas(chunk)
+            if times == self._times_forgotten:
+                part.learn(schemas)
+                return part
+
     async def schemas(self, chunk: Chunk) -> Schemas:
         """How the values of a chunk of a source are read: none has to be asked for later, when it is counted.
 
-        A registry that does not answer is waited for; what stands behind the chunk waits with it.
+        A registry that does not answer is waited for; what stands behind the chunk waits with it. A stop does not: the
+        chunk is left to the next start.
 
         Raises:
             GaveWayError: the partition is given away, or may have been; the chunk has to be read again.
@@ -183,11 +199,14 @@ class Host(Carrier):
         table = self.tables[COUNTS]
         owner = table.owner(chunk.partition)
 
-        def gives_way() -> bool:
-            stays = table.is_owner(chunk.partition, owner)
-            return not stays or self._app.rebalancing or self._app.should_stop
+        async def give_way() -> None:
+            if self._app.should_stop:
+                self._app.consumer.leave(TP(chunk.topic, chunk.partition))
+                await asyncio.Event().wait()  # until the agent is ended
+            if self._app.rebalancing or not table.is_owner(chunk.partition, owner):
+                raise GaveWayError(f"it was waiting for {schemas.registry} when its partitions were given away")
 
-        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, gives_way)
+        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, give_way)
 
     @property
     def waits_for(self) -> str:

@@ -27,7 +27,6 @@ from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.errors import ConfigError, Fault, OutageError
 from stream_dp.runtime.cluster import open_secrets, read_secret, tls_context, warn_of_open
 from stream_dp.runtime.factory import event_format
-from stream_dp.runtime.fence import GaveWayError
 from stream_dp.runtime.outage import RETRY_SECONDS
 from stream_dp.runtime.topics import Topics, sources_of
 from stream_dp.windows.avro import headers, number_of
@@ -211,27 +210,23 @@ class SourceSchemas:
         self._asking = asyncio.Lock()
 
     def go_by(self, form: EventFormat) -> None:
-        """Read values for other needs from now on."""
+        """Read values for other needs from now on; what is being asked for answers the former ones."""
         if form != self._form:
-            self._form = form
-            self._known.clear()
+            self._form, self._known = form, {}
 
-    async def asked(self, records: Sequence[Record], gives_way: Callable[[], bool]) -> Schemas:
+    async def asked(self, records: Sequence[Record], give_way: Callable[[], Awaitable[None]]) -> Schemas:
         """As `of`, but that a stop or a rebalance is not kept waiting: both wait for what agents have at hand.
 
         Args:
             records: the records.
-            gives_way: whether the partition that they are of is given away, or may be about to.
-
-        Raises:
-            GaveWayError: it was.
+            give_way: looks again and again, while there is no answer, whether either is; does not return if so.
         """
         asking = asyncio.ensure_future(self.of(records))
         try:
             while not asking.done():
                 await asyncio.wait({asking}, timeout=GIVE_WAY_SECONDS)
-                if not asking.done() and gives_way():
-                    raise GaveWayError(f"it was waiting for {self.registry} when its partitions were given away")
+                if not asking.done():
+                    await give_way()
         finally:
             asking.cancel()
         return asking.result()
@@ -243,33 +238,33 @@ class SourceSchemas:
             ConfigError: the registry does not let us in.
             OutageError: it does not answer, and is not waited for.
         """
-        wanted = headers(records)
-        if wanted - self._known.keys():
+        wanted, known, form = headers(records), self._known, self._form
+        if wanted - known.keys():
             async with self._asking:
-                await self._learn(wanted)
-        found = {**dict.fromkeys(self._unknown, unknown_schema), **self._known}
+                await self._learn(wanted, known, form)
+        found = {**dict.fromkeys(self._unknown, unknown_schema), **known}
         return {header: found[header] for header in wanted}
 
-    async def _learn(self, wanted: set[bytes]) -> None:
+    async def _learn(self, wanted: set[bytes], known: dict[bytes, Read], form: EventFormat) -> None:
         now = time.monotonic()
         self._unknown = {header: at for header, at in self._unknown.items() if now - at < UNKNOWN_SECONDS}
-        new = [*(wanted - self._known.keys() - self._unknown.keys())]
-        for header, read in zip(new, await asyncio.gather(*map(self._reading, new)), strict=True):
+        new = [*(wanted - known.keys() - self._unknown.keys())]
+        for header, read in zip(new, await asyncio.gather(*(self._reading(one, form) for one in new)), strict=True):
             if read is None:
                 self._unknown[header] = time.monotonic()
             else:
-                self._known[header] = read
-        spare = max(0, len(self._known) - MOST_READINGS)
-        for header in [header for header in self._known if header not in wanted][:spare]:
-            del self._known[header]
+                known[header] = read
+        spare = max(0, len(known) - MOST_READINGS)
+        for header in [header for header in known if header not in wanted][:spare]:
+            del known[header]
 
-    async def _reading(self, header: bytes) -> Read | None:
+    async def _reading(self, header: bytes, form: EventFormat) -> Read | None:
         number = number_of(header)
         try:
             text = await self.registry.text(number)
             if text is None:
                 return None
-            return await asyncio.to_thread(Reading, text.text, text.references, self._form)
+            return await asyncio.to_thread(Reading, text.text, text.references, form)
         except UnusableSchemaError as error:
             words = "sources.%s: records with schema %d of the registry are refused, since %s"
             log.warning(words, self._source, number, error)

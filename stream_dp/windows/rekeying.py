@@ -115,6 +115,11 @@ class Rekeyer:
         """The offset behind the last record that was passed on."""
         return self._marker.offset + 1
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether passing the next chunk on may have to wait for a disk: never."""
+        return False
+
     def load(self, rows: Rows) -> Step:
         """Go on where the table says."""
         stored = rows.get(rekey_key(self._source))
