@@ -127,7 +127,7 @@ def expected_records(
     """The records of a view that alone uses its ledger, without any grant: one per window and audience.
 
     Args:
-        view: the view.
+        view: the view; every window is made for the audiences of its edition.
         windows: exact counts by window start, from the view's first window on, empty windows too; of windows that are
             made of panes, by the starts of these.
         prf_key: the secret of the application's key file.
@@ -137,12 +137,14 @@ def expected_records(
     Returns:
         By audience, in order of the windows.
     """
-    records: dict[str, list[AnyRecord]] = {audience: [] for audience in view.audiences}
-    finest = view.start_level
+    asked = view
+    records: dict[str, list[AnyRecord]] = {audience: [] for audience in asked.readers}
     left: dict[int, Cost] = {}
     told: defaultdict[tuple[int, str], Cost] = defaultdict(lambda: Cost.ZERO)
     sealed: dict[int, tuple[SealedTable, WindowNoise] | None] = {}
     for start, counts in sorted(windows.items()):
+        view = asked.at(start)
+        finest = view.start_level
         period = view.ledger.periods.start_of(start)
         before = left.setdefault(period, view.ledger.budget * (view.share or 1))
         sealed[start] = None

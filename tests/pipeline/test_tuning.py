@@ -1,0 +1,169 @@
+"""Every setting of a view that may change is changed while a worker runs, one after another.
+
+What windows before and behind each boundary show, and what they cost, is what a computation at once makes of the
+events under the settings that hold for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from stream_dp.cli.tune import tuned
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import build_plan
+from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
+from stream_dp.testing import Event, Watermark
+from tests.support.changing import Changing, Make, told
+
+SLOW_ON_KAFKA = True
+
+RICH = ('epsilon: "100", delta: "1/100"', 'epsilon: "10000", delta: "9/10"')
+HISTOGRAM = ("kind=histogram", "catalogue=null", "k=null", "kbar=null", "selection=null", "delta=1e-4")
+TUMBLING = ("window.size=1m", "window.step=null", "window.pane=null")
+
+
+@dataclass(frozen=True)
+class Tune:
+    """What changes of a view, and for how many minutes that holds.
+
+    Attributes:
+        minutes: how many.
+        settings: what `stream-dp tune` would be told.
+        levels: what its ladder becomes, if that changes.
+        goes_on: nothing of what is counted or noised differs.
+    """
+
+    minutes: int
+    settings: tuple[str, ...]
+    levels: dict[str, str] | None = None
+    goes_on: bool = False
+
+
+TUNES = {
+    "bounds": Tune(2, ("items_per_user=1",)),
+    "an epsilon of the ladder": Tune(2, ("items_per_user=2",), {"overview": "1", "standard": "3", "detailed": "6"}),
+    "a level more": Tune(2, (), {"overview": "1", "middle": "2", "standard": "3", "detailed": "6"}),
+    "delta": Tune(2, ("delta=1e-3",)),
+    "grace": Tune(2, ("window.grace=30s",)),
+    "how far ahead": Tune(2, ("window.grace=10s", "window.max_ahead=2m")),
+    "an audience less": Tune(2, ("audiences=[internal, public]",), goes_on=True),
+    "an audience more, and a level": Tune(2, ("audiences=null", "audiences.public=standard", "buckets=3")),
+    "size": Tune(4, ("window.size=2m", "window.max_ahead=1h")),
+    "step": Tune(5, ("window.size=3m", "window.step=1m")),
+    "kind": Tune(2, (*TUMBLING, "kind=topk", "k=3", "kbar=4", "selection={epsilon: 1/2, delta: 1e-7}", "delta=null")),
+    "k": Tune(2, ("k=2",)),
+    "kbar": Tune(2, ("kbar=5",)),
+    "epsilon of the selection": Tune(2, ("selection.epsilon=1",)),
+    "panes": Tune(
+        5,
+        (*HISTOGRAM, "delta=null", "kind=catalogue", "catalogue=[/0, /1, /2, /3, /none]", *TUMBLING[:1])
+        + ("window.size=2m", "window.step=1m", "window.pane=1m"),
+    ),
+    "windows of more panes": Tune(4, ("window.size=3m",), goes_on=True),
+    "totals": Tune(8, ("kind=running", "window.size=4m", "window.step=null")),
+    "totals of other panes": Tune(4, ("window.pane=2m",)),
+    "retention, and a histogram again": Tune(2, (*HISTOGRAM, *TUMBLING, "retention=2d")),
+    "share": Tune(2, ("share=1/2",), goes_on=True),
+}
+
+
+def changed(made: Changing, holds: Plan, tune: Tune) -> Plan:
+    """The plan with what a tune changes."""
+    raw = dict(holds.raw)
+    if tune.levels is not None:
+        raw["ladders"] = {"standard": [{"level": name, "epsilon": one} for name, one in tune.levels.items()]}
+    return tuned(build_plan(raw, holds.folder), made.view.name, tune.settings)
+
+
+def alike(one: ViewPlan, other: ViewPlan) -> bool:
+    """Whether two questions accept the same contributions."""
+    accepts = [(v.window.shape, v.window.running, v.items_per_user, v.item_field, v.has_lists) for v in (one, other)]
+    return accepts[0] == accepts[1]
+
+
+class Tuned:
+    """A view that is fed and tuned in turns."""
+
+    def __init__(self, made: Changing) -> None:
+        self.made = made
+        self.fed = 0
+        """Minutes."""
+        self.script: list[Event | Watermark] = []
+        self.known: dict[Event, tuple[int, int]] = {}
+        """Of an event, how many questions there were when it was counted, and what the wall clock showed."""
+        self.begins: list[int] = [0]
+        """In minutes, where each edition begins."""
+
+    @property
+    def plan(self) -> Plan:
+        assert self.made.app.worker is not None
+        return self.made.app.worker.plan
+
+    async def feed(self, until: int) -> None:
+        """Publish visits up to a minute, some of them too late, some ahead of time; all are counted."""
+        made, known = self.made, (len(self.made.questions()), self.made.at(until) + 30_000)
+        script: list[Event | Watermark] = []
+        for minute in range(self.fed, until):
+            at = made.at(minute)
+            script += [Watermark(at + 20_000), Event(f"late {minute}", "/0", at - 1)] if minute else []
+            script += [Event(f"u{n}", f"/{(n * n + minute + m) % 5}", at + 1000 * n + m) for n in range(40) for m in (0, 1, 2)]
+        for name, ahead in (("soon", 1), ("far", 5)):
+            at = made.at(until + ahead)
+            script += [Event(f"{name} {n} {until}", f"/{m}", at + n) for n in range(8) for m in range(3)]
+        self.known |= {event: known for event in script if isinstance(event, Event)}
+        self.script += script
+        self.fed, made.clock.now_ms = until, known[1]
+        await made.app.publish(script)
+        marks = sum(isinstance(one, Watermark) for one in self.script)
+        await made.consumed(len(self.script) - marks + marks * made.view.source.partitions)
+
+    async def tune(self, plan: Plan) -> int:
+        """Let a plan hold as soon as may be; the minute from which on it does."""
+        name, now_ms = self.made.view.name, self.made.at(self.fed)
+        situation = Situation(now_ms, self.plan, {name: now_ms - LEAD_MS}, workers=True)
+        begins = boundary(plan.views[name], situation)
+        await self.made.app.apply(plan, {name: begins})
+        self.begins.append(self.made.minute(begins))
+        await self.made.learned(len(self.begins))
+        return self.begins[-1]
+
+    def counted(self, asked: ViewPlan, event: Event) -> bool:
+        """Whether a question has an event: one that came ahead of it is handed on by those that accept the same."""
+        questions = self.made.questions()
+        (number, now_ms), at = self.known[event], questions.index(asked)
+        judge = questions[min(number - 1, at)]
+        way = pairwise(questions[number - 1 : at + 1])
+        return event.time_ms <= now_ms + judge.window.max_ahead_ms and all(alike(*pair) for pair in way)
+
+    async def assert_released(self) -> None:
+        """Nothing but what a computation at once comes to was released and paid for."""
+        made = self.made
+        expected = made.expected(self.script, self.fed, self.counted)
+        for audience, records in expected.items():
+            await made.app.eventually(partial(self._shown, audience, len(records)))
+        found = await made.app.releases(made.view.name)
+        assert told(found) == told(expected)
+        await made.assert_charged(found)
+
+    async def _shown(self, audience: str, count: int) -> bool:
+        return len((await self.made.app.releases(self.made.view.name))[audience]) >= count
+
+
+async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_boundary(changing: Make) -> None:
+    made = await changing(RICH)
+    tuning, holds = Tuned(made), made.app.plan
+    await made.app.start(clock_ms=made.clock)
+    await tuning.feed(2)
+    for what, tune in TUNES.items():
+        holds, questions = changed(made, holds, tune), len(made.questions())
+        begins = await tuning.tune(holds)
+        assert (len(made.questions()) == questions) == tune.goes_on, what
+        await tuning.feed(begins + tune.minutes)
+    last = [Watermark(made.at(tuning.fed) + 30_000)]
+    await made.app.publish(last)
+    tuning.script += last
+    await tuning.assert_released()
+    numbers = {record.edition for record in (await made.app.releases(made.view.name))["public"]}
+    assert numbers == set(range(1, len(TUNES) + 2)), "each of them had a window"

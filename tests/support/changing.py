@@ -1,0 +1,153 @@
+"""An application whose settings change while a worker runs, what it is fed, and what must come of that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.records.codec import AnyRecord, decode_entry
+from stream_dp.records.models import Release
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import (
+    Application,
+    Event,
+    ManualClock,
+    Watermark,
+    count_script,
+    expected_records,
+    plan_from,
+)
+from tests.support.views import only_view, start_of
+
+MINUTE = 60_000
+Script = Sequence[Event | Watermark]
+
+
+class Changing:
+    """An application with one view whose settings a test changes, and what must come of it."""
+
+    def __init__(self, app: Application, text: Callable[..., str], folder: Path) -> None:
+        self.app = app
+        self._text = text
+        self._folder = folder
+        self.view = only_view(app)
+        self.start = start_of(self.view)
+        self.clock = ManualClock(self.start)
+
+    def plan(self, *changes: tuple[str, str]) -> Plan:
+        """The plan of a changed file."""
+        return plan_from(self._text(*changes), self._folder / "changed", self.app.plan.broker.address)
+
+    def at(self, minute: int) -> int:
+        return self.start + minute * MINUTE
+
+    def minute(self, time_ms: int) -> int:
+        return (time_ms - self.start) // MINUTE
+
+    async def apply(self, minute: int, *changes: tuple[str, str]) -> None:
+        await self.app.apply(self.plan(*changes), {self.view.name: self.at(minute)})
+
+    async def pass_to(self, minute: int, windows: int) -> dict[str, list[AnyRecord]]:
+        """Let the clock pass a minute and its grace, and wait for so many windows altogether."""
+        self.clock.now_ms = self.at(minute) + 30_000
+        return await self.app.wait_for_releases(self.view.name, windows)
+
+    async def consumed(self, count: int) -> None:
+        async def all_of_them() -> bool:
+            worker = self.app.worker
+            return worker is not None and worker.counters.total("events_consumed") >= count
+
+        await self.app.eventually(all_of_them)
+
+    async def learned(self, number: int) -> None:
+        async def knows() -> bool:
+            return self.app.worker is not None and self.app.worker.plan.settings == number
+
+        await self.app.eventually(knows)
+
+    def questions(self) -> Sequence[ViewPlan]:
+        assert self.app.worker is not None
+        return list(self.app.worker.plan.views.values())
+
+    def expected(
+        self, script: Script, until: int, counted: Callable[[ViewPlan, Event], bool] = lambda _asked, _event: True
+    ) -> dict[str, list[AnyRecord]]:
+        """What a computation at once makes of a script: every question from its first window to its end.
+
+        Args:
+            script: what was published.
+            until: in minutes; windows that begin there or later are not over.
+            counted: whether a question has an event to count, beside its time, its bounds and the watermarks.
+        """
+        found: dict[str, list[AnyRecord]] = {}
+        for asked in self.questions():
+            end = self.at(until) if asked.until_ms is None else min(self.at(until), asked.until_ms)
+            own = [one for one in script if isinstance(one, Watermark) or counted(asked, one)]
+            windows = count_script(asked, asked.begins_ms, own).between(asked, asked.begins_ms, end)
+            made = expected_records(asked, windows, prf_key=self.app.prf_key, entropy=self.app.entropy)
+            for audience, records in made.items():
+                found.setdefault(audience, []).extend(records)
+        return found
+
+    async def assert_released(self, script: Script, until: int) -> None:
+        """Records and charges are those of a computation at once."""
+        releases = await self.app.releases(self.view.name)
+        assert told(releases) == told(self.expected(script, until))
+        await self.assert_charged(releases)
+
+    async def assert_charged(self, releases: Mapping[str, Sequence[AnyRecord]]) -> None:
+        """Every window, or pane, was charged once, by its edition, with what its finest release costs; that is all."""
+        (ledger,) = (await self.app.ledgers()).values()
+        due: dict[int, tuple[int, Cost]] = {}
+        for start, records in by_window(releases).items():
+            finest = max(records, key=lambda one: (one.held.cost.epsilon, one.held.cost.delta))
+            asked = next(one for one in self.questions() if finest.edition in [made.number for made in one.editions])
+            if asked.window.made_of_panes is None and asked.window.running is None:
+                due[start] = finest.edition, finest.held.cost
+                continue
+            for pane in asked.window.shape.starts(asked.begins_ms, finest.window.end_ms):
+                if asked.window.pays(pane):
+                    due[pane] = asked.edition(pane).number, asked.cost(asked.at(pane).start_level)
+        assert ledger.spent == sum((cost for _, cost in due.values()), Cost.ZERO)
+        assert set(ledger.views) == {self.view.name}
+        values = {value for _, value in await self.app.read(Topics.of(self.app.plan).accounts) if value is not None}
+        entries = [decode_entry(value) for value in values]
+        charged = {
+            entry.window.start_ms: (entry.edition, sum((one.charged.cost for one in entry.readers), Cost.ZERO))
+            for entry in entries
+        }
+        assert len(charged) == len(entries), "each window has one entry"
+        assert charged == due
+
+
+def told(releases: Mapping[str, Iterable[AnyRecord]]) -> dict[str, list[dict[str, Any]]]:
+    """Records by audience, without what was told before them."""
+    return {name: [one.model_dump(exclude={"told"}) for one in records] for name, records in releases.items()}
+
+
+def by_window(releases: Mapping[str, Sequence[AnyRecord]]) -> dict[int, list[Release]]:
+    """The releases by the starts of their windows; there is nothing else."""
+    found: dict[int, list[Release]] = {}
+    for records in releases.values():
+        for record in records:
+            assert isinstance(record, Release)
+            found.setdefault(record.window.start_ms, []).append(record)
+    return found
+
+
+Make = Callable[..., Awaitable[Changing]]
+
+
+@pytest.fixture
+def changing(launch: Callable[..., Awaitable[Application]], visits: Callable[..., str], tmp_path: Path) -> Make:
+    """Makes an application with changes to its configuration; starts no worker."""
+
+    async def make(*changes: tuple[str, str]) -> Changing:
+        return Changing(await launch(*changes), lambda *more: visits(*changes, *more), tmp_path)
+
+    return make
