@@ -154,7 +154,7 @@ class Tuned:
 async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_boundary(changing: Make) -> None:
     made = await changing(RICH)
     tuning, holds = Tuned(made), made.app.plan
-    await made.app.start(clock_ms=made.clock)
+    await made.app.start(clock_ms=made.clock, tick_seconds=0.02)
     await tuning.feed(2)
     for what, tune in TUNES.items():
         holds, questions = changed(made, holds, tune), len(made.questions())

@@ -87,7 +87,12 @@ class Changing:
         found: dict[str, list[AnyRecord]] = {}
         for asked in self.questions():
             end = self.at(until) if asked.until_ms is None else min(self.at(until), asked.until_ms)
-            own = [one for one in script if isinstance(one, Watermark) or counted(asked, one)]
+            over = end + asked.window.whole.length_ms
+            own = [
+                one
+                for one in script
+                if isinstance(one, Watermark) or (asked.begins_ms <= one.time_ms < over and counted(asked, one))
+            ]
             windows = count_script(asked, asked.begins_ms, own).between(asked, asked.begins_ms, end)
             made = expected_records(asked, windows, prf_key=self.app.prf_key, entropy=self.app.entropy)
             for audience, records in made.items():
