@@ -75,34 +75,42 @@ class Changing:
         return list(self.app.worker.plan.views.values())
 
     def expected(
-        self, script: Script, until: int, counted: Callable[[ViewPlan, Event], bool] = lambda _asked, _event: True
+        self, script: Script, until: int, seen: Callable[[ViewPlan, Event], Event | None] = lambda _asked, event: event
     ) -> dict[str, list[AnyRecord]]:
         """What a computation at once makes of a script: every question from its first window to its end.
 
         Args:
             script: what was published.
             until: in minutes; windows that begin there or later are not over.
-            counted: whether a question has an event to count, beside its time, its bounds and the watermarks.
+            seen: an event as a question is to count it by its time, its bounds and the watermarks; None: not at all.
         """
         found: dict[str, list[AnyRecord]] = {}
         for asked in self.questions():
             end = self.at(until) if asked.until_ms is None else min(self.at(until), asked.until_ms)
-            over = end + asked.window.whole.length_ms
-            own = [
-                one
-                for one in script
-                if isinstance(one, Watermark) or (asked.begins_ms <= one.time_ms < over and counted(asked, one))
-            ]
+            own: list[Event | Watermark] = []
+            for one in script:
+                if isinstance(one, Watermark):
+                    own.append(one)
+                elif asked.begins_ms <= one.time_ms < end + asked.window.whole.length_ms:
+                    own += [event] if (event := seen(asked, one)) is not None else []
             windows = count_script(asked, asked.begins_ms, own).between(asked, asked.begins_ms, end)
             made = expected_records(asked, windows, prf_key=self.app.prf_key, entropy=self.app.entropy)
             for audience, records in made.items():
                 found.setdefault(audience, []).extend(records)
         return found
 
-    async def assert_released(self, script: Script, until: int) -> None:
-        """Records and charges are those of a computation at once."""
-        releases = await self.app.releases(self.view.name)
-        assert told(releases) == told(self.expected(script, until))
+    async def assert_released(
+        self, script: Script, until: int, seen: Callable[[ViewPlan, Event], Event | None] = lambda _asked, event: event
+    ) -> None:
+        """Records and charges are, or come to be, those of a computation at once (`expected`)."""
+        expected = self.expected(script, until, seen)
+
+        async def shown() -> Mapping[str, Sequence[AnyRecord]] | None:
+            found = await self.app.releases(self.view.name)
+            return found if all(len(found[name]) >= len(records) for name, records in expected.items()) else None
+
+        releases = await self.app.eventually(shown)
+        assert told(releases) == told(expected)
         await self.assert_charged(releases)
 
     async def assert_charged(self, releases: Mapping[str, Sequence[AnyRecord]]) -> None:
