@@ -29,6 +29,7 @@ so a new shape must not be chosen by what was released (`accounting.ledger`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 
 from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
@@ -54,6 +55,7 @@ from stream_dp.releases.rows import (
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.keys import after
+from stream_dp.windows.shape import Stretch
 from stream_dp.windows.views import view_of
 
 
@@ -107,13 +109,23 @@ class Accounts:
         return [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
 
     def _shared(self, key: bytes, view: ViewPlan) -> Shares:
-        """How the views of a ledger share its budget in a period."""
+        """How the views of a ledger share its budget in a period.
+
+        For a view that was taken out all its windows are kept that it has in the period, since the last of them may
+        still be open; the others share what that leaves.
+        """
         found = self._shares.get(key)
         if found is None:
             period, budget = period_of(key), self._begun.get(key, view.ledger).budget
-            asked = [other for other in self._views.values() if other.until_ms is None]  # the newest of each view
-            views = [other for other in asked if other.ledger.fingerprint == view.ledger.fingerprint]
-            found = self._shares[key] = Shares.of(budget, period.end_ms - period.start_ms, views)
+            views = [one for one in self._views.values() if one.ledger.fingerprint == view.ledger.fingerprint]
+            newest = {one.view: one for one in views if one.until_ms is None}
+            ended: dict[str, Cost] = {}
+            for one in views:
+                if one.view not in newest:
+                    ended[one.view] = ended.get(one.view, Cost.ZERO) + _scheduled(one, period)
+            rest = budget.most(sum(ended.values(), Cost.ZERO)) - sum(ended.values(), Cost.ZERO)
+            shared = Shares.of(rest, period.end_ms - period.start_ms, newest.values())
+            found = self._shares[key] = replace(shared, budget=budget, kept={**ended, **shared.kept})
         return found
 
     def _taken(self, key: bytes) -> dict[str, Cost]:
@@ -196,6 +208,12 @@ class Accounts:
                 ledger = commit(ledger, str(call), paid, shares, view=view.view)
                 changes += charged_rows(key, ledger)
         return ledger
+
+
+def _scheduled(view: ViewPlan, period: Stretch) -> Cost:
+    """What the windows of a question that ends cost at worst in a period."""
+    end_ms = period.end_ms if view.until_ms is None else min(period.end_ms, view.until_ms)
+    return view.cost(view.planned_level) * view.charged.begun(max(period.start_ms, view.begins_ms), end_ms)
 
 
 def _charged(ledger: Ledger) -> Cost:

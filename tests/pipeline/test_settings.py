@@ -6,12 +6,14 @@ import logging
 
 import pytest
 
+from stream_dp.accounting import Cost
 from stream_dp.config.planning import build_plan
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.client import Outgoing
 from stream_dp.testing import Event, Watermark
 from stream_dp.windows.events import WATERMARK_HEADER
-from tests.support.changing import MINUTE, Changing, Make
+from tests.support.changing import MINUTE, Changing, Make, told
+from tests.support.views import released
 
 WALL = ("clock: event", "clock: wall")
 ONE_ITEM = ("items_per_user: 2", "items_per_user: 1")
@@ -145,7 +147,7 @@ async def test_views_come_and_go_while_a_worker_runs(changing: Make) -> None:
     await made.app.publish(script)
     await made.consumed(len(script))
     await made.pass_to(2, 2)
-    made.app.plan = both
+    first, made.app.plan = made.app.plan, both
     found = await made.app.wait_for_releases(more, 1)
     assert [record.window.start_ms for record in found["public"]] == [made.at(1)]
 
@@ -154,7 +156,24 @@ async def test_views_come_and_go_while_a_worker_runs(changing: Make) -> None:
     await made.learned(3)
     made.clock.now_ms = made.at(4) + 30_000
     found = await made.app.wait_for_releases(more, 3)
-    assert len((await made.app.releases(made.view.name))["public"]) == 3
+    assert len((await made.app.wait_for_releases(made.view.name, 3))["public"]) == 3
+
+    await made.app.apply(both, {made.view.name: made.at(6)})
+    await made.learned(4)
+    back = [event for minute in (5, 6) for event in events(made, minute)]
+    await made.app.publish(back)
+    await made.consumed(len(script) + len(back))
+    found = await made.pass_to(7, 4)
+    assert [(made.minute(one.window.start_ms), one.edition) for one in found["public"]] == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (6, 2),
+    ]
+    made.app.plan = first
+    assert told(found) == told(made.expected([*script, *back], 7))
+    (ledger,) = (await made.app.ledgers()).values()
+    assert ledger.views[made.view.name] == sum((one.held.cost for one in released(found["partner"])), Cost.ZERO)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from itertools import pairwise
 from stream_dp.cli.tune import tuned
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import build_plan
-from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
 from stream_dp.testing import Event, Watermark
 from tests.support.changing import MINUTE, Changing, Make
 
@@ -20,6 +19,7 @@ SLOW_ON_KAFKA = True
 
 RICH = ('epsilon: "100", delta: "1/100"', 'epsilon: "10000", delta: "9/10"')
 HISTOGRAM = ("kind=histogram", "catalogue=null", "k=null", "kbar=null", "selection=null", "delta=1e-4")
+CATALOGUE = ("kind=catalogue", "catalogue=[/0, /1, /2, /3, /none]", "k=null", "kbar=null", "selection=null")
 TUMBLING = ("window.size=1m", "window.step=null", "window.pane=null")
 
 
@@ -55,11 +55,7 @@ TUNES = {
     "k": Tune(2, ("k=2",)),
     "kbar": Tune(2, ("kbar=5",)),
     "epsilon of the selection": Tune(2, ("selection.epsilon=1",)),
-    "panes": Tune(
-        5,
-        (*HISTOGRAM, "delta=null", "kind=catalogue", "catalogue=[/0, /1, /2, /3, /none]", *TUMBLING[:1])
-        + ("window.size=2m", "window.step=1m", "window.pane=1m"),
-    ),
+    "panes": Tune(5, (*CATALOGUE, "window.size=2m", "window.step=1m", "window.pane=1m")),
     "windows of more panes": Tune(4, ("window.size=3m",), goes_on=True),
     "totals": Tune(8, ("kind=running", "window.size=4m", "window.step=null")),
     "totals of other panes": Tune(4, ("window.pane=2m",)),
@@ -92,13 +88,6 @@ class Tuned:
         self.script: list[Event | Watermark] = []
         self.known: dict[Event, tuple[int, int]] = {}
         """Of an event, how many questions there were when it was counted, and what the wall clock showed."""
-        self.begins: list[int] = [0]
-        """In minutes, where each edition begins."""
-
-    @property
-    def plan(self) -> Plan:
-        assert self.made.app.worker is not None
-        return self.made.app.worker.plan
 
     async def feed(self, until: int) -> None:
         """Publish visits up to a minute, some of them too late, some ahead of time; all are counted."""
@@ -120,16 +109,6 @@ class Tuned:
         marks = sum(isinstance(one, Watermark) for one in self.script)
         await made.consumed(len(self.script) - marks + marks * made.view.source.partitions)
 
-    async def tune(self, plan: Plan) -> int:
-        """Let a plan hold as soon as may be; the minute from which on it does."""
-        name, now_ms = self.made.view.name, self.made.at(self.fed)
-        situation = Situation(now_ms, self.plan, {name: now_ms - LEAD_MS}, workers=True)
-        begins = boundary(plan.views[name], situation)
-        await self.made.app.apply(plan, {name: begins})
-        self.begins.append(self.made.minute(begins))
-        await self.made.learned(len(self.begins))
-        return self.begins[-1]
-
     def seen(self, asked: ViewPlan, event: Event) -> Event | None:
         """An event, if a question has it: one that came ahead of it is handed on by those that accept the same."""
         questions = self.made.questions()
@@ -150,7 +129,8 @@ async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_bound
         holds, questions = changed(made, holds, tune), len(made.questions())
         view = holds.views[made.view.name]
         made_of[number] = view.window.released.length_ms, set(view.audiences)
-        begins = await tuning.tune(holds)
+        begins = await made.tune(holds, tuning.fed)
+        await made.learned(number)
         assert (len(made.questions()) == questions) == tune.goes_on, what
         await tuning.feed(begins + tune.minutes)
     last = [Watermark(made.at(tuning.fed) + 30_000)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
 from stream_dp.records.codec import AnyRecord, decode_entry
 from stream_dp.records.models import Release
 from stream_dp.runtime.topics import Topics
@@ -52,6 +54,15 @@ class Changing:
     async def apply(self, minute: int, *changes: tuple[str, str]) -> None:
         await self.app.apply(self.plan(*changes), {self.view.name: self.at(minute)})
 
+    async def tune(self, plan: Plan, minute: int) -> int:
+        """Post the settings of a plan where events have come to a minute; the minute from which on they hold."""
+        assert self.app.worker is not None
+        name, now_ms = self.view.name, self.at(minute)
+        situation = Situation(now_ms, self.app.worker.plan, {name: now_ms - LEAD_MS}, workers=True)
+        begins = boundary(plan.views[name], situation)
+        await self.app.apply(plan, {name: begins})
+        return self.minute(begins)
+
     async def pass_to(self, minute: int, windows: int) -> dict[str, list[AnyRecord]]:
         """Let the clock pass a minute and its grace, and wait for so many windows altogether."""
         self.clock.now_ms = self.at(minute) + 30_000
@@ -71,8 +82,9 @@ class Changing:
         await self.app.eventually(knows)
 
     def questions(self) -> Sequence[ViewPlan]:
+        """The questions of the view so far, in the order in which they were decided."""
         assert self.app.worker is not None
-        return list(self.app.worker.plan.views.values())
+        return [one for one in self.app.worker.plan.views.values() if one.view == self.view.name]
 
     def expected(
         self, script: Script, until: int, seen: Callable[[ViewPlan, Event], Event | None] = lambda _asked, event: event
@@ -110,7 +122,7 @@ class Changing:
             return found if all(len(found[name]) >= len(records) for name, records in expected.items()) else None
 
         releases = await self.app.eventually(shown)
-        assert told(releases) == told(expected)
+        assert differing(told(releases), told(expected)) == []
         await self.assert_charged(releases)
 
     async def assert_charged(self, releases: Mapping[str, Sequence[AnyRecord]]) -> None:
@@ -141,6 +153,22 @@ class Changing:
 def told(releases: Mapping[str, Iterable[AnyRecord]]) -> dict[str, list[dict[str, Any]]]:
     """Records by audience, without what was told before them."""
     return {name: [one.model_dump(exclude={"told"}) for one in records] for name, records in releases.items()}
+
+
+def differing(
+    found: Mapping[str, Sequence[dict[str, Any]]], due: Mapping[str, Sequence[dict[str, Any]]]
+) -> list[tuple[Any, ...]]:
+    """Where records are not those that are due: audience, window, field, and both values."""
+    wrong: list[tuple[Any, ...]] = []
+    for audience in found.keys() | due.keys():
+        nothing: dict[str, Any] = {}
+        for one, other in zip_longest(found.get(audience, ()), due.get(audience, ()), fillvalue=nothing):
+            fields = one.keys() | other.keys()
+            place = audience, (one or other)["window"]["start"]
+            wrong += [
+                (*place, name, one.get(name), other.get(name)) for name in fields if one.get(name) != other.get(name)
+            ]
+    return wrong
 
 
 def by_window(releases: Mapping[str, Sequence[AnyRecord]]) -> dict[int, list[Release]]:
