@@ -187,7 +187,7 @@ async def test_a_worker_that_waits_for_the_registry_can_be_stopped_and_the_next_
     app = await launch(*changes(fake.url))
     start = start_of(only_view(app))
     events = crowd(start, 1)
-    await app.start()
+    stopped = await app.start()
     fake.hangs = True
     await app.publish([*map(visit, [app] * len(events), events), Watermark(start + 3 * MINUTE)])
 
@@ -196,6 +196,7 @@ async def test_a_worker_that_waits_for_the_registry_can_be_stopped_and_the_next_
 
     await app.eventually(asked)
     await asyncio.wait_for(app.stop(), 20)
+    assert stopped.crash_reason() is None
     fake.hangs = False
     await app.start()
     await equal_the_oracle(app, [*events, Watermark(start + 3 * MINUTE)], 2)

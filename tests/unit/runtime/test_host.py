@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from faust.types import TP
+from faust.types import TP, tuples
 
 from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.engine import ReleaseEngine
@@ -94,25 +94,27 @@ async def test_chunk_is_acknowledged_when_the_next_one_is_asked_for(worker: Work
     assert stream.acknowledged == [1, 2]
 
 
-@pytest.mark.parametrize("asked_back", ["rebalance", "stop", "owner"])
+class Unanswered(SourceSchemas):
+    """Schemas of which a registry says nothing until it is let."""
+
+    registry: Any = "the schema registry at http://r"
+
+    def __init__(self) -> None:
+        """It asks nobody."""
+        self.answers = asyncio.Event()
+
+    async def of(self, records: Any) -> dict[bytes, Any]:
+        await self.answers.wait()
+        return {b"known": None}
+
+
+@pytest.mark.parametrize("asked_back", ["rebalance", "owner"])
 async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_asked_back(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, asked_back: str
 ) -> None:
-    """A rebalance and a stop wait for what agents have at hand; a registry may be away for hours."""
-    silent = asyncio.Event()
-
-    class Waiting(SourceSchemas):
-        registry: Any = "the schema registry at http://r"
-
-        def __init__(self) -> None:
-            """It asks nobody."""
-
-        async def of(self, records: Any) -> dict[bytes, Any]:
-            await silent.wait()
-            return {b"known": None}
-
-    host = worker.host
-    monkeypatch.setattr(host, "_schemas", {"visits": Waiting()})
+    """A rebalance waits for what agents have at hand; a registry may be away for hours."""
+    host, schemas = worker.host, Unanswered()
+    monkeypatch.setattr(host, "_schemas", {"visits": schemas})
     chunk = Chunk("visits", 1, [], 7)
     asking = asyncio.create_task(host.schemas(chunk))
     await asyncio.sleep(0.5)
@@ -120,18 +122,36 @@ async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_ask
     match asked_back:
         case "rebalance":
             monkeypatch.setattr(worker.app, "rebalancing", True)
-        case "stop":
-            monkeypatch.setattr(type(worker.app), "should_stop", True)
         case "owner":
             monkeypatch.setattr(host.tables[COUNTS], "_owned", {})
     with pytest.raises(GaveWayError, match="it was waiting for the schema registry at http://r when"):
         await asking
     monkeypatch.undo()
-    monkeypatch.setattr(host, "_schemas", {"visits": Waiting()})
-    silent.set()
+    monkeypatch.setattr(host, "_schemas", {"visits": schemas})
+    schemas.answers.set()
     monkeypatch.setattr(worker.app, "rebalancing", True)
     assert await host.schemas(chunk) == {b"known": None}, "what is known is no reason to give way"
     assert await host.schemas(Chunk("pages", 1, [], 7)) == {}
+
+
+async def test_stop_leaves_a_chunk_that_waits_for_a_schema_and_no_other(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the registry says then comes too late: the parts of a worker that stops are closed."""
+    schemas, consumer = Unanswered(), worker.app.consumer
+    monkeypatch.setattr(worker.host, "_schemas", {"visits": schemas})
+    places = TP("visits", 1), TP("pages", 1)
+    at_hand, other = (tuples.Message(*place, 0, 0, 0, None, None, None, None, tp=place) for place in places)
+    for one in (at_hand, other):
+        consumer.track_message(one)
+    asking = asyncio.create_task(worker.host.schemas(Chunk("visits", 1, [], 7)))
+    monkeypatch.setattr(type(worker.app), "should_stop", True)
+    await asyncio.sleep(0.5)
+    assert set(consumer.unacked) == {other}
+    schemas.answers.set()
+    await asyncio.sleep(0.3)
+    assert not asking.done()
+    asking.cancel()
 
 
 async def test_agent_that_fails_leaves_its_chunk_unacknowledged(worker: Worker) -> None:
