@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.kinds.sealing import Sealing, WindowNoise, own_secret, read_counts
-from stream_dp.records.codec import AnyRecord, topic_key
-from stream_dp.records.codec import decode as decode_record
+from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Refusal
-from stream_dp.releases.rows import ledger_key, read_ledgers
-from tests.support.releasing import KEY, ONLY_PAGES, Desk, Standing, keyed, plan
+from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
 
 LIST = ["cart", "help", "home", "rare"]
 CATALOGUE = (
@@ -96,52 +94,3 @@ def give_all(desk: Desk, starts: Iterable[int]) -> None:
     """Give the counts of panes."""
     for start in starts:
         desk.give("pages", start, COUNTS[start // 1000])
-
-
-class PaneAuditor:
-    """At every point: what was published of panes, in windows however they overlap, is paid for; bytes never change."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._seen = 0
-        self._standing = Standing(desk)
-        self._bytes: dict[tuple[str, bytes | None, int, str, object], bytes] = {}
-        self._revisions: dict[tuple[str, str, int, int], int] = {}
-        self.finest: dict[int, int] = {}
-        """By start of a pane, the finest level that was published of it to anyone."""
-
-    def __call__(self) -> None:
-        sent = [*self._desk.machine.sent[self._seen :]]
-        self._seen += len(sent)
-        view = self._desk.plan.views["pages"]
-        names = [level.name for level in view.levels]
-        for message in sent:
-            if not message.topic.startswith("shop.releases."):
-                continue
-            self._standing.take(message)
-            if message.value is None:
-                continue
-            record = decode_record(message.value)
-            assert message.key == topic_key(record)
-            same = message.topic, message.key, record.revision, record.level.name, record.told
-            assert self._bytes.setdefault(same, message.value) == message.value, "a record came with other bytes"
-            window = record.window.start_ms, record.window.end_ms
-            assert record.revision >= self._revisions.get((message.topic, record.type, *window), 0)
-            self._revisions[message.topic, record.type, *window] = record.revision
-            if not isinstance(record, Refusal):
-                for start in range(*window, view.window.shape.length_ms):
-                    self.finest[start] = max(names.index(record.level.name), self.finest.get(start, -1))
-        self._standing.check()
-        shown: dict[bytes, Cost] = {}
-        for start, level in self.finest.items():
-            key = ledger_key(view, start)
-            shown[key] = shown.get(key, Cost.ZERO) + view.cost(level)
-        ledgers = read_ledgers(self._desk.machine.rows.items())
-        for key, cost in shown.items():
-            assert cost <= sum(ledgers[key].reserved.values(), ledgers[key].spent), "more was published than is charged"
-
-
-def audited(desk: Desk) -> Desk:
-    """A desk whose panes are audited at every point."""
-    desk.machine.watch = PaneAuditor(desk)
-    return desk

@@ -466,21 +466,24 @@ class Auditor:
     """Checks at every point that what readers have is paid for, and that a record never changes.
 
     What a window has cost is worked out from the published records alone: the epsilon of the finest level, and
-    for a top-k the draws that its items and its completeness tell of.
+    for a top-k the draws that its items and its completeness tell of. Where windows are made of panes each of them is
+    paid for by itself, in whatever windows it was shown; totals are paid for with their window.
     """
 
     desk: Desk
     seen: int = 0
     asked: dict[tuple[str, int], ViewPlan] = field(default_factory=dict)
-    """By view and window: the question that its records answer."""
+    """By view and start of what is charged: the question that its records answer."""
     finest: dict[tuple[str, int], int] = field(default_factory=dict)
-    """By view and window: the finest level that any audience has."""
+    """By view and start of what is charged: the finest level that any audience has."""
     draws: dict[tuple[str, int], int] = field(default_factory=dict)
     held: dict[tuple[str, int, str], int] = field(default_factory=dict)
-    """By view, window and audience: its level."""
+    """By view, start of what is charged and audience: its level."""
+    windows: dict[tuple[str, int, int, str], int] = field(default_factory=dict)
+    """By view, start and end of the window and audience: the level of its newest release."""
     bytes_of: dict[tuple[object, ...], bytes] = field(default_factory=dict)
     """By topic, key and revision: the record. Of a refusal, by its level and by what had been told as well."""
-    revisions: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    revisions: dict[tuple[str, str, int, int], int] = field(default_factory=dict)
     """By topic, type of record and window: the newest."""
     joiner: Joiner = field(default_factory=Joiner)
     shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
@@ -540,27 +543,32 @@ class Auditor:
         assert message.key == topic_key(record)
         assert len(message.key) + len(message.value) <= MESSAGE_BYTES
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
-        place = message.topic, record.type, record.window.start_ms
+        place = message.topic, record.type, record.window.start_ms, record.window.end_ms
         assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
         self.revisions[place] = record.revision
         asked = self.desk.question(record.view, record.edition)
         assert asked is not None
-        assert self.asked.setdefault((record.view, record.window.start_ms), asked).name == asked.name
-        reader = ledger_key(asked, record.window.start_ms), record.audience
+        charged = _charged(asked, record)
+        for start in charged:
+            assert self.asked.setdefault((record.view, start), asked).name == asked.name, (
+                "a window answers two questions"
+            )
+        reader = ledger_key(asked, charged[-1]), record.audience
         self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
         if isinstance(record, Refusal):
             return
-        window = (record.view, record.window.start_ms)
-        names = [level.name for level in asked.levels]
-        level = names.index(record.level.name)
-        self.finest[window] = max(level, self.finest.get(window, -1))
-        self.held[*window, record.audience] = level
+        level = [level.name for level in asked.levels].index(record.level.name)
+        self.windows[record.view, record.window.start_ms, record.window.end_ms, record.audience] = level
         if isinstance(record, TopKRelease):
             whole = self.joiner.take(record)
             if isinstance(whole, TopKRelease):
-                self.draws[window] = len(whole.items) + (not whole.complete)
-        key, said = ledger_key(asked, window[1]), promise_of(record)
-        self.shown.setdefault(key, {})[window] = self.cost(*window, self.finest[window])
+                self.draws[record.view, record.window.start_ms] = len(whole.items) + (not whole.complete)
+        key, said = ledger_key(asked, charged[-1]), promise_of(record)
+        for start in charged:
+            window = record.view, start
+            self.finest[window] = max(level, self.finest.get(window, -1))
+            self.held[*window, record.audience] = max(level, self.held.get((*window, record.audience), -1))
+            self.shown.setdefault(ledger_key(asked, start), {})[window] = self.cost(*window, self.finest[window])
         assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"
 
     def _take_entry(self, message: Message) -> None:
@@ -587,19 +595,31 @@ class Auditor:
     def settled(self) -> None:
         """Every window is charged exactly once at its finest level, and each reader's share is what it holds.
 
-        Records and entries say the same.
+        Records and entries say the same. Of panes some may be paid for of which no window was shown.
         """
         self()
         ledgers = read_ledgers(self.desk.machine.rows.items())
         assert self.shown.keys() <= ledgers.keys()
         for key, ledger in ledgers.items():
             assert not ledger.reserved
-            assert ledger.spent == sum(self.shown.get(key, {}).values(), Cost.ZERO)
+            assert ledger.spent <= ledger.budget
             shares: dict[str, Cost] = {}
             for (view, start, audience), level in self.held.items():
                 if ledger_key(self.asked[view, start], start) == key:
                     shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, level)
-            assert ledger.readers == shares
+            shown = sum(self.shown.get(key, {}).values(), Cost.ZERO)
+            told = {name: told for (of, name), told in self.told.items() if of == key and told != Cost.ZERO}
+            if any(view.window.made_of_panes for view in self.desk.plan.views.values()):
+                assert shown <= ledger.spent
+                for found in (shares, told):
+                    assert all(cost <= ledger.readers[audience] for audience, cost in found.items())
+            else:
+                assert (shown, shares, told) == (ledger.spent, ledger.readers, shares)
             assert ledger.spent == sum(self.charges.get(key, {}).values(), Cost.ZERO)
             assert ledger.left == self.left.get(key, ledger.left)
-            assert shares == {name: told for (of, name), told in self.told.items() if of == key and told != Cost.ZERO}
+
+
+def _charged(view: ViewPlan, record: AnyRecord) -> Sequence[int]:
+    """The starts of what was charged for a record: its window, or each of its panes."""
+    start, end = record.window.start_ms, record.window.end_ms
+    return [start] if record.panes is None else view.window.shape.starts(start, end)

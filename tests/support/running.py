@@ -13,13 +13,11 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.kinds.sealing import Sealing, WindowNoise, own_secret, read_counts
 from stream_dp.lossless.factorization import cover
-from stream_dp.records.codec import decode as decode_record
-from stream_dp.records.codec import topic_key
 from stream_dp.records.models import Refusal, Release
-from stream_dp.releases.rows import BLOCK, ledger_key, read_ledgers
+from stream_dp.releases.rows import BLOCK, read_ledgers
 from stream_dp.windows.keys import window_start
 from tests.support.panes import LIST
-from tests.support.releasing import KEY, ONLY_PAGES, Desk, Standing, keyed, plan
+from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
 
 SECOND = 1000
 PANES = 6
@@ -88,53 +86,3 @@ def spent(desk: Desk) -> Cost:
 def kept_blocks(desk: Desk) -> set[int]:
     """Starts of the last panes of the blocks whose exact counts are stored."""
     return {window_start(BLOCK, "pages", key) for key in desk.machine.rows if key.startswith(BLOCK)}
-
-
-class TotalsAuditor:
-    """At every point: the totals of a window that were published are paid for, once; bytes never change."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._seen = 0
-        self._standing = Standing(desk)
-        self._bytes: dict[tuple[str, bytes | None, int, str, object], bytes] = {}
-        self._revisions: dict[tuple[str, str, int], int] = {}
-        self._finest: dict[int, int] = {}
-        """By start of a window, the finest level at which a total of it was published to anyone."""
-
-    def __call__(self) -> None:
-        sent = [*self._desk.machine.sent[self._seen :]]
-        self._seen += len(sent)
-        view = self._desk.plan.views["pages"]
-        names = [level.name for level in view.levels]
-        for message in sent:
-            if not message.topic.startswith("shop.releases."):
-                continue
-            self._standing.take(message)
-            if message.value is None:
-                continue
-            record = decode_record(message.value)
-            assert message.key == topic_key(record)
-            same = message.topic, message.key, record.revision, record.level.name, record.told
-            assert self._bytes.setdefault(same, message.value) == message.value, "a record came with other bytes"
-            place = message.topic, record.type, record.window.end_ms
-            assert record.revision >= self._revisions.get(place, 0), "an older revision came behind a newer one"
-            self._revisions[place] = record.revision
-            if isinstance(record, Release):
-                start = record.window.start_ms
-                assert start == first_of(start)
-                self._finest[start] = max(names.index(record.level.name), self._finest.get(start, -1))
-        self._standing.check()
-        shown: dict[bytes, Cost] = {}
-        for start, level in self._finest.items():
-            key = ledger_key(view, start)
-            shown[key] = shown.get(key, Cost.ZERO) + view.cost(level)
-        ledgers = read_ledgers(self._desk.machine.rows.items())
-        for key, cost in shown.items():
-            assert cost <= sum(ledgers[key].reserved.values(), ledgers[key].spent), "more was published than is charged"
-
-
-def audited_totals(desk: Desk) -> Desk:
-    """A desk whose totals are audited at every point."""
-    desk.machine.watch = TotalsAuditor(desk)
-    return desk

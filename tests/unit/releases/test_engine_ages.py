@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -12,9 +12,9 @@ from stream_dp.control.settings import next_record, plan_holding
 from stream_dp.windows.effects import Message
 from tests.support.expiring import standing
 from tests.support.machine import newest
-from tests.support.panes import COUNTS, PaneOracle, audited, newest_windows, paned, said
+from tests.support.panes import COUNTS, PaneOracle, newest_windows, paned, said
 from tests.support.releasing import COARSE, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, plan
-from tests.support.running import audited_totals, newest_totals, running, spent, total
+from tests.support.running import newest_totals, running, spent, total
 
 SECONDS = range(0, 8000, 1000)
 COUNTED: Mapping[int, Mapping[str, int]] = {
@@ -47,7 +47,7 @@ def revisions(desk: Desk, audience: str) -> list[tuple[int, int, str]]:
 
 
 def test_a_window_of_panes_is_unlocked_by_its_own_age_and_each_pane_is_charged_once() -> None:
-    desk = give(audited(Desk(paned(3, 1, UNLOCKS, RICH), audit=False)), SECONDS[:5])
+    desk = give(Desk(paned(3, 1, UNLOCKS, RICH)), SECONDS[:5])
     view, before = desk.plan.views["pages"], spent(desk)
     desk.tell(5999)
     assert [one for one in revisions(desk, "public") if one[1] > 1] == []
@@ -71,7 +71,7 @@ SCARCE = paned(2, 1, UNLOCKS, ('epsilon: "40"', 'epsilon: "12"'), ("retention: 1
 
 def test_windows_whose_panes_cannot_be_unlocked_are_refused_once_each_wherever_a_crash_cuts_and_expire() -> None:
     def run(cut: int | None) -> Desk:
-        desk = give(audited(Desk(SCARCE, audit=False, cuts=[] if cut is None else [cut])), SECONDS[:4])
+        desk = give(Desk(SCARCE, cuts=[] if cut is None else [cut]), SECONDS[:4])
         for now_ms in (8500, 9500, 30_000):
             desk.tell(now_ms)
         return desk
@@ -102,7 +102,7 @@ def test_the_refusal_of_an_unlock_expires_with_its_window() -> None:
 
 
 def test_totals_are_unlocked_when_their_window_is_so_old_all_at_once_and_for_one_charge() -> None:
-    desk = give(audited_totals(Desk(running(UNLOCKS, RICH), audit=False)), SECONDS)
+    desk = give(Desk(running(UNLOCKS, RICH)), SECONDS)
     view, before = desk.plan.views["pages"], spent(desk)
     desk.tell(11_999)
     assert {level for level, _ in newest_totals(desk, "public").values()} == {"coarse", "middle"}
@@ -116,7 +116,7 @@ def test_totals_are_unlocked_when_their_window_is_so_old_all_at_once_and_for_one
 
 
 def test_the_scope_of_a_grant_has_all_totals_of_a_window_or_none() -> None:
-    desk = give(audited_totals(Desk(running(RICH), audit=False)), SECONDS)
+    desk = give(Desk(running(RICH)), SECONDS)
     desk.grant(1, "public", "fine", scope=Scope(from_ms=3000, until_ms=6001))
     levels = {start: level for start, (level, _) in newest_totals(desk, "public").items()}
     assert levels == {start: "coarse" if start < 6000 else "fine" for start in SECONDS}
@@ -126,20 +126,18 @@ def test_the_scope_of_a_grant_has_all_totals_of_a_window_or_none() -> None:
 
 # -- by the clock of the stream -------------------------------------------------------------------------------------
 
-STREAMS: Mapping[str, tuple[Plan, Callable[[Desk], Desk] | None]] = {
-    "tumbling": (plan(ONLY_PAGES, UNLOCKS, EVENT, RICH, ('"1/5"', '"9/10"'), SPENDS), None),
-    "panes": (paned(3, 1, UNLOCKS, EVENT, RICH), audited),
-    "totals": (running(UNLOCKS, EVENT, RICH), audited_totals),
+STREAMS: Mapping[str, Plan] = {
+    "tumbling": plan(ONLY_PAGES, UNLOCKS, EVENT, RICH, ('"1/5"', '"9/10"'), SPENDS),
+    "panes": paned(3, 1, UNLOCKS, EVENT, RICH),
+    "totals": running(UNLOCKS, EVENT, RICH),
 }
 STARTS = range(0, 24_000, 1000)
 
 
 def streamed(name: str, *, together: bool = False, told_ms: int = 0, cuts: Sequence[int] = ()) -> Desk:
     """A view whose windows come one by one, or all together long after; whatever the wall clock shows."""
-    planned, audit = STREAMS[name]
-    desk = Desk(planned, audit=audit is None, cuts=cuts, at_once=30 if together else 3)
-    if audit is not None:
-        audit(desk)
+    planned = STREAMS[name]
+    desk = Desk(planned, cuts=cuts, at_once=30 if together else 3)
     if together:
         messages: list[Message] = []
         for start in STARTS:
@@ -175,7 +173,7 @@ def test_by_the_event_clock_windows_are_unlocked_as_the_stream_moves_on_whenever
 
 
 def test_the_time_of_a_stream_is_the_end_of_its_newest_window() -> None:
-    desk = Desk(STREAMS["tumbling"][0])
+    desk = Desk(STREAMS["tumbling"])
     seen = []
     for start in STARTS[:8]:
         before = len(revisions(desk, "public"))

@@ -14,7 +14,7 @@ from stream_dp.releases.publication import extent_of
 from stream_dp.releases.rows import WINDOW, read_ledgers
 from stream_dp.windows.keys import text, window_start
 from tests.support.machine import newest
-from tests.support.panes import COUNTS, PaneOracle, audited, give_all, newest_windows, paned, said
+from tests.support.panes import COUNTS, PaneOracle, give_all, newest_windows, paned, said
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk
 
 SECONDS = range(0, 8000, 1000)
@@ -38,7 +38,7 @@ def windows(size: int, step: int, until: int = 8) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(("size", "step"), [(3, 1), (4, 2), (3, 2), (2, 2)])
 def test_a_window_of_panes_is_the_sum_of_its_panes_at_each_step_and_costs_nothing_more(size: int, step: int) -> None:
-    desk = audited(Desk(paned(size, step), audit=False))
+    desk = Desk(paned(size, step))
     give_all(desk, SECONDS)
     view = desk.plan.views["pages"]
     for audience, level in view.audiences.items():
@@ -60,7 +60,6 @@ AMPLE = paned(3, 1)
 
 def play(desk: Desk) -> Desk:
     """Eight panes; grants behind the fourth, for one that began coarse, and behind the last."""
-    audited(desk)
     give_all(desk, SECONDS[:4])
     desk.grant(5, "public", "middle")
     give_all(desk, SECONDS[4:6])
@@ -72,7 +71,7 @@ def play(desk: Desk) -> Desk:
     return desk
 
 
-RUNS = {name: play(Desk(plan, audit=False)) for name, plan in (("ample", AMPLE), ("scarce", SCARCE))}
+RUNS = {name: play(Desk(plan)) for name, plan in (("ample", AMPLE), ("scarce", SCARCE))}
 
 
 def test_a_grant_charges_each_pane_once_and_publishes_every_window_again_that_got_finer() -> None:
@@ -144,7 +143,7 @@ every = pytest.mark.parametrize("whole", RUNS.values(), ids=RUNS)
 def test_a_run_of_panes_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(whole: Desk, first: int) -> None:
     for cut in range(first, whole.machine.points, 29):
         cuts = [cut, *([3] if cut % 4 else [])]
-        desk = play(Desk(whole.plan, audit=False, cuts=cuts, back=5 * (cut % 3 // 2), compacts=cut % 8 > 3))
+        desk = play(Desk(whole.plan, cuts=cuts, back=5 * (cut % 3 // 2), compacts=cut % 8 > 3))
         assert desk.machine.rows == whole.machine.rows
         assert newest(desk.published()) == newest(whole.published())
         assert newest_windows(desk.records("pages", "public")) == newest_windows(whole.records("pages", "public"))
@@ -172,7 +171,7 @@ def test_a_pane_that_was_refused_or_lost_makes_the_windows_with_it_refusals_with
 
 def test_a_view_goes_on_with_windows_of_another_size_and_step_without_a_charge_or_a_new_draw() -> None:
     """What was published stays, and is sharpened, as the windows that it was published as."""
-    desk = audited(Desk(paned(2, 2), audit=False))
+    desk = Desk(paned(2, 2))
     fingerprint = desk.plan.views["pages"].fingerprint
     give_all(desk, SECONDS[:4])
     for plan, seconds in ((paned(3, 1), SECONDS[4:6]), (paned(1, 1), SECONDS[6:7]), (paned(4, 4), SECONDS[7:])):
@@ -195,7 +194,7 @@ def test_a_view_goes_on_with_windows_of_another_size_and_step_without_a_charge_o
 
 
 def test_panes_are_kept_as_long_as_a_retained_window_needs_them_and_no_longer() -> None:
-    desk = audited(Desk(paned(3, 1, ("retention: 1h", "retention: 2s")), audit=False))
+    desk = Desk(paned(3, 1, ("retention: 1h", "retention: 2s")))
     give_all(desk, SECONDS)
     kept = sorted(
         window_start(WINDOW, "pages", key) for key in desk.machine.rows if key.startswith(WINDOW + text("pages"))
@@ -208,7 +207,7 @@ def test_panes_are_kept_as_long_as_a_retained_window_needs_them_and_no_longer() 
 
 def test_an_audience_that_came_later_gets_the_windows_of_which_it_may_have_every_pane() -> None:
     buckets = "retention: 1h\n    buckets: 2"
-    desk = audited(Desk(paned(3, 1, (buckets, f"{buckets}\n    audiences: [public, staff]")), audit=False))
+    desk = Desk(paned(3, 1, (buckets, f"{buckets}\n    audiences: [public, staff]")))
     give_all(desk, SECONDS[:5])
     before = spent(desk)
     desk.change(AMPLE)
@@ -240,7 +239,7 @@ def test_state_that_was_lost_is_found_by_the_windows_of_panes_and_charged_at_wor
 def test_a_window_is_as_fine_as_its_coarsest_pane_until_a_grant_makes_that_finer() -> None:
     """A clearance that is raised in the file holds for panes to come. The windows across get finer with the grant,
     though their last pane has the level already."""
-    desk = audited(Desk(paned(3, 1), audit=False))
+    desk = Desk(paned(3, 1))
     give_all(desk, SECONDS[:4])
     desk.change(paned(3, 1, ("public: coarse", "public: fine")))
     give_all(desk, SECONDS[4:])
@@ -256,7 +255,7 @@ def test_a_window_is_as_fine_as_its_coarsest_pane_until_a_grant_makes_that_finer
 
 def test_what_is_remembered_of_panes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(panes, "REMEMBERED", 5)
-    desk = play(Desk(AMPLE, audit=False))
+    desk = play(Desk(AMPLE))
     assert newest(desk.published()) == newest(RUNS["ample"].published())
     assert desk.machine.rows == RUNS["ample"].machine.rows
 

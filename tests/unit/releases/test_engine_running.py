@@ -16,7 +16,6 @@ from stream_dp.windows.keys import text, window_start
 from tests.support.machine import newest
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, buckets_of
 from tests.support.running import (
-    audited_totals,
     first_of,
     give_panes,
     kept_blocks,
@@ -46,7 +45,7 @@ def expected(desk: Desk, levels: Mapping[int, int]) -> dict[int, tuple[str, dict
 
 
 def test_the_total_at_the_end_of_every_pane_is_the_sum_of_its_blocks_and_a_window_is_charged_once() -> None:
-    desk = audited_totals(Desk(AMPLE, audit=False))
+    desk = Desk(AMPLE)
     paid = []
     for start in STARTS:
         give(desk, starts=[start])
@@ -79,7 +78,7 @@ def test_a_record_says_which_panes_it_is_about_and_what_the_noise_of_its_blocks_
 
 
 def test_exact_counts_are_kept_of_the_blocks_that_later_panes_need_and_erased_with_their_last_use() -> None:
-    desk = audited_totals(Desk(AMPLE, audit=False))
+    desk = Desk(AMPLE)
     kept = []
     for start in STARTS:
         give(desk, starts=[start])
@@ -96,7 +95,6 @@ SCARCE = running(('epsilon: "40"', 'epsilon: "5"'))
 
 def play(desk: Desk) -> Desk:
     """Two windows; grants in the midst of each."""
-    audited_totals(desk)
     give(desk, starts=STARTS[:3])
     desk.grant(5, "public", "middle")
     give(desk, starts=STARTS[3:9])
@@ -107,7 +105,7 @@ def play(desk: Desk) -> Desk:
     return desk
 
 
-RUNS = {name: play(Desk(plan, audit=False)) for name, plan in (("ample", AMPLE), ("scarce", SCARCE))}
+RUNS = {name: play(Desk(plan)) for name, plan in (("ample", AMPLE), ("scarce", SCARCE))}
 
 
 def test_a_grant_in_mid_window_charges_the_difference_once_and_tells_all_its_totals_again_finer() -> None:
@@ -147,7 +145,7 @@ def test_a_run_of_totals_that_is_cut_ends_with_the_rows_and_the_records_of_an_un
 ) -> None:
     for cut in range(first, whole.machine.points, 31):
         cuts = [cut, *([3] if cut % 4 else [])]
-        desk = play(Desk(whole.plan, audit=False, cuts=cuts, back=5 * (cut % 3 // 2), compacts=cut % 8 > 3))
+        desk = play(Desk(whole.plan, cuts=cuts, back=5 * (cut % 3 // 2), compacts=cut % 8 > 3))
         assert desk.machine.rows == whole.machine.rows
         assert newest(desk.published()) == newest(whole.published())
         assert desk.machine.unerased(BLOCK) == []
@@ -156,7 +154,7 @@ def test_a_run_of_totals_that_is_cut_ends_with_the_rows_and_the_records_of_an_un
 
 def test_a_pane_that_is_released_while_a_grant_waits_gets_as_fine_as_the_others_of_its_window() -> None:
     """Releasing goes first, so the pane has the level that its window has, and the grant does not know of it."""
-    desk = audited_totals(Desk(AMPLE, audit=False))
+    desk = Desk(AMPLE)
     give(desk, starts=STARTS[:2])
     machine, engine = desk.machine, desk.made(ReleaseEngine)
     buckets = buckets_of(desk.plan.views["pages"], 2000, COUNTS[2000])
@@ -171,7 +169,7 @@ def test_a_pane_that_is_released_while_a_grant_waits_gets_as_fine_as_the_others_
 
 
 def test_a_window_that_the_ledger_cannot_pay_for_is_refused_at_every_pane() -> None:
-    desk = audited_totals(Desk(running(('epsilon: "40"', 'epsilon: "3"')), audit=False))
+    desk = Desk(running(('epsilon: "40"', 'epsilon: "3"')))
     give(desk, starts=STARTS)
     view = desk.plan.views["pages"]
     assert newest_totals(desk, "staff") == expected(desk, dict.fromkeys(STARTS[:6], MIDDLE))
@@ -185,7 +183,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_at_every_pane() -> N
 
 
 def test_a_grant_below_what_an_audience_has_holds_from_the_next_window_on() -> None:
-    desk = audited_totals(Desk(AMPLE, audit=False))
+    desk = Desk(AMPLE)
     give(desk, starts=STARTS[:2])
     desk.grant(1, "staff", "coarse")
     give(desk, starts=STARTS[2:])
@@ -197,7 +195,7 @@ def test_a_grant_below_what_an_audience_has_holds_from_the_next_window_on() -> N
 
 
 def test_a_window_of_which_a_pane_is_lost_is_refused_from_there_to_its_end_and_the_next_begins_anew() -> None:
-    desk = audited_totals(Desk(running(), audit=False, unknown_before={"pages": 2000}))
+    desk = Desk(running(), unknown_before={"pages": 2000})
     give(desk, starts=STARTS)
     assert refusals(desk, "public") == dict.fromkeys(STARTS[:6], "lost")
     assert newest_totals(desk, "public") == expected(desk, dict.fromkeys(STARTS[6:], COARSE))
@@ -206,7 +204,7 @@ def test_a_window_of_which_a_pane_is_lost_is_refused_from_there_to_its_end_and_t
 
 
 def test_a_window_whose_counts_are_lost_in_its_midst_keeps_what_was_told_and_tells_no_more() -> None:
-    desk = audited_totals(Desk(AMPLE, audit=False))
+    desk = Desk(AMPLE)
     give(desk, starts=STARTS[:3])
     assert kept_blocks(desk) == {1000, 2000}
     desk.unknown_before = {"pages": 4000}
@@ -220,7 +218,7 @@ def test_a_window_whose_counts_are_lost_in_its_midst_keeps_what_was_told_and_tel
 
 def test_a_window_of_which_a_block_cannot_be_read_any_more_is_refused_from_there_on() -> None:
     """The key of its first panes is retired while it lasts."""
-    desk = audited_totals(Desk(AMPLE, audit=False))
+    desk = Desk(AMPLE)
     give(desk, starts=STARTS[:2])
     (former,) = desk.keys.keys
     desk.keys = KeyRing((PrfKey(former.id, None), PrfKey.of(bytes(range(1, 33)))))
@@ -235,7 +233,7 @@ def test_a_window_of_which_a_block_cannot_be_read_any_more_is_refused_from_there
 
 
 def test_panes_are_kept_with_the_first_of_their_window_and_no_longer_than_their_retention_asks_for() -> None:
-    desk = audited_totals(Desk(running(("retention: 1h", "retention: 1s")), audit=False))
+    desk = Desk(running(("retention: 1h", "retention: 1s")))
     give(desk, starts=STARTS)
     kept = sorted(
         window_start(WINDOW, "pages", key) for key in desk.machine.rows if key.startswith(WINDOW + text("pages"))
@@ -247,7 +245,7 @@ def test_panes_are_kept_with_the_first_of_their_window_and_no_longer_than_their_
 
 def test_an_audience_that_comes_in_mid_window_gets_all_its_totals_where_that_is_free() -> None:
     buckets = "retention: 1h\n    buckets: 2"
-    desk = audited_totals(Desk(running((buckets, f"{buckets}\n    audiences: [public, staff]")), audit=False))
+    desk = Desk(running((buckets, f"{buckets}\n    audiences: [public, staff]")))
     give(desk, starts=STARTS[:4])
     before = spent(desk)
     desk.change(AMPLE)

@@ -12,9 +12,9 @@ from stream_dp.records.models import Refusal
 from stream_dp.releases import expiry
 from tests.support.expiring import assert_rows_expired, secrets_of, standing
 from tests.support.machine import newest
-from tests.support.panes import COUNTS, audited, paned
+from tests.support.panes import COUNTS, paned
 from tests.support.releasing import Desk
-from tests.support.running import audited_totals, running
+from tests.support.running import running
 
 RETENTION = "retention: 1h"
 STARTS = range(0, 12_000, 1000)
@@ -29,9 +29,8 @@ TOTALS = running((RETENTION, "retention: 1s"), ('epsilon: "40"', 'epsilon: "3"')
 """Windows of six panes, two in a period, which pays for one at middle and not for the difference to fine."""
 
 
-def play(desk: Desk, audit: Callable[[Desk], Desk]) -> Desk:
+def play(desk: Desk) -> Desk:
     """Twelve panes, with grants that are paid for and refused between them, and a last restart."""
-    audit(desk)
     for start in STARTS:
         desk.give("pages", start, COUNTED[start])
         if start in (2000, 4000, 8000):
@@ -43,24 +42,20 @@ def play(desk: Desk, audit: Callable[[Desk], Desk]) -> Desk:
     return desk
 
 
-RUNS: dict[str, tuple[Plan, Callable[[Desk], Desk]]] = {
-    "paned": (PANED, audited),
-    "stepped": (STEPPED, audited),
-    "totals": (TOTALS, audited_totals),
-}
+RUNS: Mapping[str, Plan] = {"paned": PANED, "stepped": STEPPED, "totals": TOTALS}
 KEPT = {
     "paned": ({7000, 8000, 9000, 10_000, 11_000}, {"5000-8000", "6000-9000", "7000-10000", "8000-11000", "9000-12000"}),
     "stepped": ({*range(6000, 12_000, 1000)}, {"4000-8000", "8000-12000"}),
     "totals": ({*range(5000, 12_000, 1000)}, {"0-6000", *(f"6000-{end}" for end in range(7000, 13_000, 1000))}),
 }
 """By run: the panes that are kept, and the windows of which something stands."""
-WHOLE = {name: play(Desk(plan, audit=False), audit) for name, (plan, audit) in RUNS.items()}
+WHOLE = {name: play(Desk(plan)) for name, plan in RUNS.items()}
 each = pytest.mark.parametrize("name", RUNS)
 
 
 def assert_expired_whole(desk: Desk, name: str) -> None:
     panes, windows = KEPT[name]
-    desk.machine.watch()
+    desk.auditor.settled()
     assert {key.decode().split("/")[2] for key in standing(desk)} == windows
     assert_rows_expired(desk, panes)
     assert {len(found) for found in secrets_of(desk).values()} == {1}
@@ -78,10 +73,10 @@ def test_of_a_pane_that_no_retained_window_needs_no_record_no_table_and_no_secre
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, 67, 6))])
 @each
 def test_a_run_cut_anywhere_expires_the_same_and_leaves_nothing_over(name: str, first: int) -> None:
-    (plan, audit), whole = RUNS[name], WHOLE[name]
+    plan, whole = RUNS[name], WHOLE[name]
     for cut in range(first, whole.machine.points, 67):
         cuts = [cut, *([cut % 7] if cut % 3 else [])]
-        desk = play(Desk(plan, audit=False, cuts=cuts, back=cut % 4, compacts=cut % 8 > 3), audit)
+        desk = play(Desk(plan, cuts=cuts, back=cut % 4, compacts=cut % 8 > 3))
         assert_expired_whole(desk, name)
         assert desk.machine.rows == whole.machine.rows
         assert newest(desk.published()) == newest(whole.published())
@@ -89,7 +84,7 @@ def test_a_run_cut_anywhere_expires_the_same_and_leaves_nothing_over(name: str, 
 
 def test_the_newest_window_that_was_told_of_stays_though_windows_became_shorter_since() -> None:
     """Behind a window of four panes two panes more are released, then windows are of two; the next pane ends none."""
-    desk = audited(Desk(paned(4, 4, (RETENTION, "retention: 1ms")), audit=False))
+    desk = Desk(paned(4, 4, (RETENTION, "retention: 1ms")))
     for start in STARTS[:6]:
         desk.give("pages", start, COUNTED[start])
     desk.change(paned(2, 2, (RETENTION, "retention: 1ms")))
@@ -101,7 +96,7 @@ def test_the_newest_window_that_was_told_of_stays_though_windows_became_shorter_
 
 def test_a_window_that_became_longer_has_no_pane_that_expires() -> None:
     """It is as if the pane were gone: such a window is not told of."""
-    desk = audited(Desk(paned(1, 1, (RETENTION, "retention: 2s")), audit=False))
+    desk = Desk(paned(1, 1, (RETENTION, "retention: 2s")))
     for start in STARTS[:3]:
         desk.give("pages", start, COUNTED[start])
     desk.until_ms = 0
@@ -150,7 +145,6 @@ MUTANTS = [counts_only_the_retention, takes_back_panes, forgets_refusals]
 def test_a_mutant_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, audit = RUNS[name]
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_expired_whole(play(Desk(plan, audit=False), audit), name)
+        assert_expired_whole(play(Desk(RUNS[name])), name)
