@@ -106,13 +106,8 @@ def _running(path: str, window: WindowConfig) -> Iterator[Fault]:
             f"{path}.window.pane",
             f"{length} is no whole number of panes of {format_duration(pane)}; give pane: {lengths}, or another size",
         )
-    elif size > MOST_TOTALS * pane:
-        longer = format_duration(_dividing(size, -(-size // MOST_TOTALS) - 1)[-1])
-        yield Fault(
-            f"{path}.window.pane",
-            f"windows of {length} would be of {size // pane} panes of {format_duration(pane)}, each with a noisy table "
-            f"of its own, and {MOST_TOTALS} is the most; give pane: {longer} or more",
-        )
+    else:
+        yield from _too_many(path, size, pane, MOST_TOTALS, "each with a noisy table of its own")
 
 
 def _panes(path: str, window: WindowConfig) -> Iterator[Fault]:
@@ -134,12 +129,19 @@ def _panes(path: str, window: WindowConfig) -> Iterator[Fault]:
             f"{format_duration(step)} is longer than windows of {length}: what lies between them would be paid for and "
             f"never shown; give step: {length} or less",
         )
-    elif size > MOST_PANES * pane:
-        longer = format_duration(_dividing(size, -(-size // MOST_PANES) - 1)[-1])
+    else:
+        yield from _too_many(path, size, pane, MOST_PANES, "and bear the noise of all of them")
+
+
+def _too_many(path: str, size: int, pane: int, most: int, why: str) -> Iterator[Fault]:
+    """More panes than a window can have."""
+    if size > most * pane:
+        length, slice_ = format_duration(size), format_duration(pane)
+        longer = format_duration(_dividing(size, -(-size // most) - 1)[-1])
         yield Fault(
             f"{path}.window.pane",
-            f"windows of {length} would be of {size // pane} panes of {slice_}, and bear the noise of all of them; "
-            f"{MOST_PANES} is the most. Give pane: {longer} or more",
+            f"windows of {length} would be of {size // pane} panes of {slice_}, {why}, and {most} is the most; give "
+            f"pane: {longer} or more",
         )
 
 

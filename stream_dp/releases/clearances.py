@@ -13,16 +13,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from stream_dp.config.plan import ViewPlan
+from stream_dp.config.shapes import MOST_PANES
 from stream_dp.control.grants import Order
 from stream_dp.releases.clearance_rows import ClearanceRow, GrantRow, clearance_audience
 from stream_dp.releases.errands import Errand
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.rows import CLEARANCE, WINDOW, ViewRow, WindowRow, stored_window
+from stream_dp.releases.rows import CLEARANCE, NOTHING, WINDOW, ViewRow, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import after, decode, encode, text, window_start
 from stream_dp.windows.slots import Slots
+
+
+class _Place(NamedTuple):
+    """A window that an audience may have to get finer."""
+
+    view: ViewPlan
+    start_ms: int
+    slot_ms: int
+    """When it leaves, where no grant says that."""
 
 
 class Clearances:
@@ -48,8 +59,9 @@ class Clearances:
         self._readable = readable
         self._slots = slots
         self._rows: dict[str, ClearanceRow] = {}
-        self._sharpening: dict[str, deque[tuple[ViewPlan, int]]] = {}
-        """By audience: windows that its grants have to sharpen, or that it came later than, oldest first in a view."""
+        self._sharpening: dict[str, deque[_Place]] = {}
+        """By audience: windows that its grants have to sharpen, or that it came later than, oldest first in a view; and
+        windows that are behind a pane of theirs that became finer."""
         self._changed: set[str] = set()
         self.withheld: dict[str, set[str]] = {}
         self._later_ms = 0
@@ -71,28 +83,59 @@ class Clearances:
         """Look whether a window was released before audiences came that have no grant of it to carry out."""
         if row.refused or row.key_id not in self._readable:
             return
-        for audience in sorted(view.audiences.keys() - row.given.keys()):
+        for audience in sorted(view.audiences):
+            if audience in row.given and row.level(audience) == row.given[audience].level:
+                continue
             grant = self._deciding(view, audience, start_ms)
             if grant is None or not grant.open:
-                if self._errand(view, audience, start_ms, row):
-                    self._sharpening.setdefault(audience, deque()).append((view, start_ms))
-                else:
+                if self._errand(view, audience, start_ms, row, self._later_ms):
+                    self._add(audience, _Place(view, start_ms, self._later_ms))
+                elif audience not in row.given:
                     self.withheld.setdefault(audience, set()).add(view.view)
 
     def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
-        """Look who is to see a pane finer that was released while earlier ones of its window wait to be sharpened."""
+        """Look who is to see more of a window that was released just now.
+
+        Of a pane it is whoever waits for earlier ones of its window; and audiences come with an edition that begins
+        later, for which it is as if the window had been released before they came.
+        """
         for audience in sorted(view.audiences):
-            if self._errand(view, audience, start_ms, row):
-                self._sharpening.setdefault(audience, deque()).append((view, start_ms))
+            if self._errand(view, audience, start_ms, row, row.slot_ms):
+                self._add(audience, _Place(view, start_ms, row.slot_ms))
+
+    def spread(self, errand: Errand, had: int, rows: Rows) -> None:
+        """Look which later windows a pane is in that may become finer with it: up to one that is no finer than it was.
+
+        Args:
+            errand: what made the pane finer.
+            had: index of the level that the audience had of it.
+            rows: the partition's table, with what was changed.
+        """
+        view, start_ms, audience, _, slot_ms, *_ = errand
+        for number in range(1, MOST_PANES):
+            at = view.window.shape.next(start_ms, number)
+            row = stored_window(view.name, at, rows)
+            if row is None or row.sum is None or row.given.get(audience, NOTHING).level <= had:
+                return
+            if row.level(audience) < row.given[audience].level:
+                self._add(audience, _Place(view, at, slot_ms))
+
+    def _add(self, audience: str, place: _Place) -> None:
+        self._sharpening.setdefault(audience, deque()).append(place)
 
     def level(self, view: ViewPlan, audience: str, start_ms: int) -> int:
         """The level an audience may see of a window, as far as it does not rise by itself with the window's age."""
         grant = self._deciding(view, audience, start_ms)
         return view.audiences[audience] if grant is None else _index(view, grant.level)
 
-    def is_lowered(self, view: ViewPlan, audience: str, start_ms: int) -> bool:
-        """Whether a grant gives an audience less of a window than the configuration starts it with."""
-        return self.level(view, audience, start_ms) < view.audiences[audience]
+    def may_rise(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
+        """Whether an audience may see a window finer though no grant asks.
+
+        Not if it is refused, nor if its key is retired, nor where a grant gives the audience less of it than the
+        configuration starts it with.
+        """
+        is_there = not row.refused and row.key_id in self._readable
+        return is_there and self.level(view, audience, start_ms) >= view.audiences[audience]
 
     def _deciding(self, view: ViewPlan, audience: str, start_ms: int) -> GrantRow | None:
         """The grant that decides what an audience may see of a window, None if it is the configuration.
@@ -107,21 +150,23 @@ class Clearances:
                 return grant
         return None
 
-    def _errand(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> Errand | None:
+    def _errand(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow, slot_ms: int) -> Errand | None:
         """What an audience is to get of a released window beyond what it has.
 
-        With a grant to carry out, if that was not turned down there; without one, if it sees nothing and that is free.
-        Nothing where the key of the window is retired: that is as if it were retained no longer.
+        With a grant to carry out, if that was not turned down there; without one, if it sees nothing and that is free,
+        or less of a window than of the pane that it ends with. Nothing where the key of the window is retired: that is
+        as if it were retained no longer.
         """
         if row.refused or row.key_id not in self._readable:
             return None
-        grant = self._deciding(view, audience, start_ms)
+        grant, has = self._deciding(view, audience, start_ms), row.given.get(audience, NOTHING).level
         level = view.audiences[audience] if grant is None else _index(view, grant.level)
-        if grant is None or not grant.open or grant.slot_ms is None:
-            free = audience not in row.given and level <= row.finest
-            return Errand(view, start_ms, audience, level, self._later_ms) if free else None
-        lacks = row.level(audience) < level and row.turned_down.get(audience) != grant.number
-        return Errand(view, start_ms, audience, level, grant.slot_ms, grant.number) if lacks else None
+        if grant is not None and grant.open and grant.slot_ms is not None:
+            if row.level(audience) < level and row.turned_down.get(audience) != grant.number:
+                return Errand(view, start_ms, audience, level, grant.slot_ms, grant.number)
+        elif audience not in row.given and level <= row.finest:
+            return Errand(view, start_ms, audience, level, slot_ms)
+        return Errand(view, start_ms, audience, has, slot_ms, follows=True) if row.level(audience) < has else None
 
     # -- taking grants ----------------------------------------------------------------------------------------
 
@@ -194,9 +239,9 @@ class Clearances:
         if not windows:
             self._finish(audience)
         while windows:
-            view, start = windows.popleft()
+            view, start, slot_ms = windows.popleft()
             row = stored_window(view.name, start, rows)
-            errand = None if row is None else self._errand(view, audience, start, row)
+            errand = None if row is None else self._errand(view, audience, start, row, slot_ms)
             if not windows:
                 self._finish(audience)
             if row is not None and errand is not None:  # else it is no longer retained, or there already
@@ -217,15 +262,15 @@ class Clearances:
         self._changed.clear()
         return changed
 
-    def _lacking(self, audience: str, rows: Rows) -> deque[tuple[ViewPlan, int]]:
-        found: deque[tuple[ViewPlan, int]] = deque()
+    def _lacking(self, audience: str, rows: Rows) -> deque[_Place]:
+        found: deque[_Place] = deque()
         for view in self._views.values():
             if audience in view.audiences:
                 prefix = WINDOW + text(view.name)
                 for key, value in rows.scan(prefix, after(prefix)):
                     start = window_start(WINDOW, view.name, key)
-                    if self._errand(view, audience, start, decode(WindowRow, value)):
-                        found.append((view, start))
+                    if self._errand(view, audience, start, decode(WindowRow, value), self._later_ms):
+                        found.append(_Place(view, start, self._later_ms))
         return found
 
     def _stored(self, audience: str) -> Change:

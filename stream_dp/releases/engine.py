@@ -19,7 +19,6 @@ empty or not: the data trigger, delay and suppress nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import takewhile
 from types import MappingProxyType
 
 from stream_dp.config.plan import ViewPlan
@@ -49,13 +48,14 @@ from stream_dp.releases.pieces import (
     leftovers,
 )
 from stream_dp.releases.publication import Publisher
+from stream_dp.releases.questions import Questions
 from stream_dp.releases.releasing import Releasing
 from stream_dp.releases.rows import (
     BLOCK,
     BUCKET,
+    NOTHING,
     OUTBOX,
     TABLE,
-    VIEW,
     WINDOW,
     ViewRow,
     WindowRow,
@@ -132,13 +132,13 @@ class ReleaseEngine:
         self._gaps = gaps
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
+        self._questions = questions = Questions(self._views, self._marks)
         publisher = Publisher(topic, accounts)
         sums = Sums(publisher, keys.secrets)
         self._retention = Retention(self._marks, topic)
         self._sharpening = Sharpening(self._accounts, publisher, sums, keys.secrets)
         self._releasing = Releasing(
-            self._views,
-            self._marks,
+            questions,
             self._accounts,
             self._clearances,
             self._arrivals,
@@ -150,9 +150,9 @@ class ReleaseEngine:
             lists=lists,
             unknown_before=unknown_before,
         )
-        self._ages = ages = Ages(self._views, self._marks, slots, self._releasing.last_slot)
-        self._unlocks = Unlocks(self._views, self._marks, self._clearances, keys.secrets, ages)
-        self._leftover = Leftover(self._views, self._marks, self._accounts, self._clearances, keys.secrets, ages)
+        self._ages = ages = Ages(questions, slots, self._releasing.last_slot)
+        self._unlocks = Unlocks(questions, self._clearances, ages)
+        self._leftover = Leftover(questions, self._accounts, self._clearances, ages)
         self._errands: list[Errands] = [self._clearances, self._unlocks, self._leftover]
 
     @property
@@ -184,14 +184,14 @@ class ReleaseEngine:
         """
         if undone := taken_back(rows):
             yield Commit(undone)
-        lost: dict[str, list[int]] = {}
+        lost: dict[str, Sequence[int]] = {}
         for name, mark in self._marks.items():
             former = stored_view(name, rows)
             if former is not None:
                 mark.check(name, former)
                 mark.next_ms, mark.kept_ms, mark.told_ms = former.next_ms, former.kept_ms, former.told_ms
             else:
-                behind = self._behind_earlier(self._views[name], mark.next_ms, rows)
+                behind = self._questions.first(self._views[name], mark.next_ms, rows)
                 mark.next_ms = mark.kept_ms = mark.told_ms = behind
             self._keys.check(name, sealing_keys(name, rows))
             if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
@@ -199,12 +199,13 @@ class ReleaseEngine:
                 lost[name] = sorted({*found, *gone})
         if lost and not accept_loss:
             raise lost_state(lost)
-        yield Commit([self._view_row(name) for name in self._marks if name not in lost])
+        lost = self._questions.with_earlier(lost, published, rows)
+        yield Commit([self._questions.row(view) for view in self.views if view.name not in lost])
         for kind in (BUCKET, BLOCK):
             yield from drop_except(kind, tuple(kind + text(name) for name in self._views), rows)
         yield from self._accounts.load(rows)
-        for name, found in lost.items():
-            yield from write_off(self._views[name], found, self._marks[name], self._accounts, self._recall, rows)
+        for name, starts in lost.items():
+            yield from write_off(self._views[name], starts, self._marks[name], self._accounts, self._recall, rows)
         self._clearances.load(rows, now_ms)
         self._ages.tell(now_ms)
         self._unlocks.load(rows)
@@ -218,37 +219,30 @@ class ReleaseEngine:
         for kind in (BUCKET, BLOCK):
             yield Erase(kind, after(kind))
 
-    def _behind_earlier(self, view: ViewPlan, first_ms: int, rows: Rows) -> int:
-        """The first window of a question: none that an earlier one has released by then, if it has released any."""
-        stored = [(one.begins_ms, stored_view(one.name, rows)) for one in self._earlier(view)]
-        come_to = [row.next_ms for begins_ms, row in stored if row is not None and row.next_ms > begins_ms]
-        return view.window.shape.first_from(max([first_ms, *come_to]))
-
-    def _earlier(self, view: ViewPlan) -> Iterator[ViewPlan]:
-        """The questions of a view that were decided before one."""
-        of = (one for one in self._views.values() if one.view == view.view)
-        return takewhile(lambda one: one.name != view.name, of)
-
     def _settle_view(self, view: ViewPlan, rows: Rows) -> Iterator[Effect]:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
-        departures, left_out = [], dict[bytes, bytes | None]()
+        departures = []
         oldest: int | None = None
+        newest: tuple[int, WindowRow] | None = None
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
-            left_out |= dict(self._releasing.passed(view, start, row))
+            newest = start, row
+            self._releasing.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
             self._clearances.welcome(view, start, row)
             oldest = start if oldest is None and not row.expires else oldest
+        if newest is not None and mark.next_ms <= newest[0]:  # a crash left out what stands behind its row
+            start, row = newest
+            yield Commit(self._questions.advance(view.at(start), start, is_told=row.is_told))
         self._retention.begin(view, mark.next_ms if oldest is None else oldest)
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         until = after(buckets) if view.until_ms is None else max(due, window_key(BUCKET, view.name, view.until_ms))
         nobodys = [*rows.scan(buckets, due), *rows.scan(until, after(buckets))]
-        over = [(key, None) for key, _ in nobodys]
-        if over or left_out:
-            yield Commit([*left_out.items(), *over])
+        if over := [(key, None) for key, _ in nobodys]:
+            yield Commit([self._questions.row(view), *over])
         blocks = leftover_blocks(view, mark.next_ms, rows)
         if left := [*leftovers(view.name, mark.next_ms, departures, rows), *blocks]:
             yield Commit(left)
@@ -317,19 +311,16 @@ class ReleaseEngine:
 
     def _is_due(self, view: ViewPlan) -> bool:
         start = self._marks[view.name].next_ms
-        if self._is_over(view) or not all(map(self._is_over, self._earlier(view))):
+        if not self._questions.has_turn(view):
             return False
         complete = self._arrivals.complete(view.name, start) == view.buckets or self._releasing.is_unknown(view, start)
         return complete and not self._is_held(view)
 
     def _is_held(self, view: ViewPlan) -> bool:
         """Whether the time of a view stands still until all that is due by then is carried out."""
-        held = not self._ages.goes_by_the_wall(view)
-        return held and (self._unlocks.holds(view) or self._leftover.holds(view))
-
-    def _is_over(self, view: ViewPlan) -> bool:
-        """Whether a question has no window left to release."""
-        return view.until_ms is not None and self._marks[view.name].next_ms >= view.until_ms
+        if self._ages.goes_by_the_wall(view):
+            return False
+        return self._clearances.waits or self._unlocks.holds(view) or self._leftover.holds(view)
 
     def _expires(self, view: ViewPlan) -> bool:
         return self._retention.is_over(view)
@@ -380,13 +371,16 @@ class ReleaseEngine:
         left, room, ahead = SHARPENED_AT_ONCE, BYTES_AT_ONCE, Ahead(rows)
         for errand, row in asking.errands(ahead):
             left -= 1
-            view, start, *_ = errand
+            view, start, audience, *_ = errand
+            had = row.given.get(audience, NOTHING).level
             if sharpened := self._sharpening.sharpened(errand, row, ahead):  # else other panes are not finer yet
                 ahead.change(sharpened)
+                if row.sum is not None and row.given.get(audience, NOTHING).level > had:
+                    self._clearances.spread(errand, had, ahead)
                 changed += sharpened
                 room -= sum(len(value or b"") for _, value in sharpened)
                 leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
-                refused = row.level(errand.audience) < errand.level and errand.is_refused(row)
+                refused = row.level(audience) < errand.level and errand.is_refused(row)
                 became = "sharpenings_refused" if refused else "windows_sharpened"
                 those.append(Counted(became, view.name, 1, start, row.departures))
             if left == 0 or room <= 0:
@@ -394,6 +388,3 @@ class ReleaseEngine:
         yield Commit([counted(those, rows), *changed, *asking.progress()])
         yield from leaving
         yield from (one.increment for one in those)
-
-    def _view_row(self, name: str) -> tuple[bytes, bytes]:
-        return VIEW + text(name), encode(self._marks[name])

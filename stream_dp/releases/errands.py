@@ -31,9 +31,13 @@ class Errand(NamedTuple):
     """When the revision leaves; later, if it misses that."""
     grant: int | None = None
     """The number of the grant that asks."""
+    follows: bool = False
+    """Whether the audience has the level of the pane already, and only the window with it is to follow."""
 
     def is_refused(self, row: WindowRow) -> bool:
         """Whether a ledger could not pay for it, by the row of the window, or of a pane of it."""
+        if self.follows:
+            return False
         if self.grant is not None:
             return row.turned_down.get(self.audience) == self.grant
         return self.level in row.declined.get(self.audience, ())

@@ -20,7 +20,7 @@ chosen, all records together keep within the caps. When it happens is on a publi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from stream_dp.accounting import Cost
@@ -31,7 +31,8 @@ from stream_dp.releases.clearance_rows import LeftoverRow
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.errands import LOOKED_AT_ONCE, Errand
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.rows import LEFTOVER, NOTHING, WINDOW, ViewRow, WindowRow, period_of, stored_window
+from stream_dp.releases.questions import Questions
+from stream_dp.releases.rows import LEFTOVER, NOTHING, WINDOW, WindowRow, period_of, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import decode, encode, text, window_key, window_start
 from stream_dp.windows.shape import Stretch
@@ -49,30 +50,19 @@ class _Run:
 class Leftover:
     """The views of one partition that sharpen by what their ledger has left; they are `errands.Errands`."""
 
-    def __init__(
-        self,
-        views: Mapping[str, ViewPlan],
-        marks: Mapping[str, ViewRow],
-        accounts: Accounts,
-        clearances: Clearances,
-        readable: Collection[str],
-        ages: Ages,
-    ) -> None:
+    def __init__(self, questions: Questions, accounts: Accounts, clearances: Clearances, ages: Ages) -> None:
         """Set it up; `load` makes it ready.
 
         Args:
-            views: the views, by name.
-            marks: by view, how far its releases have come.
+            questions: what the views ask, and how far their releases have come.
             accounts: what the ledgers have left.
             clearances: what grants say.
-            readable: ids of the keys that are not retired: nobody sees a window of another one finer.
             ages: what time it is for a view.
         """
-        self._views = views
-        self._marks = marks
+        self._views = questions.views
+        self._marks = questions.marks
         self._accounts = accounts
         self._clearances = clearances
-        self._readable = readable
         self._ages = ages
         self._runs: list[_Run] = []
         self._changed: set[str] = set()
@@ -150,11 +140,9 @@ class Leftover:
         return changed
 
     def _is_to_be_sharpened(self, run: _Run, start: int, row: WindowRow) -> bool:
-        if row.refused or row.key_id not in self._readable:
-            return False
         audience = run.plan.audience
-        has = row.given.get(audience, NOTHING).level
-        return has < run.plan.level and not self._clearances.is_lowered(run.view, audience, start)
+        lacks = row.given.get(audience, NOTHING).level < run.plan.level
+        return lacks and self._clearances.may_rise(run.view, audience, start, row)
 
     def _fits(
         self, run: _Run, start: int, row: WindowRow, period: Stretch, pending: Mapping[tuple[str, int], Cost]

@@ -19,11 +19,12 @@ from stream_dp.releases.panes import Pane, Sums
 from stream_dp.releases.pieces import Addressed, Change, leave, stored_buckets, table_rows
 from stream_dp.releases.pricing import price
 from stream_dp.releases.publication import Booking, Publisher
-from stream_dp.releases.rows import BUCKET, VIEW, WINDOW, Call, Given, ViewRow, WindowRow, charged_rows
+from stream_dp.releases.questions import Questions
+from stream_dp.releases.rows import BUCKET, WINDOW, Call, Given, WindowRow, charged_rows
 from stream_dp.releases.running import Begun, begun, block_rows, inner_counts, used_blocks
 from stream_dp.releases.totals import Counted, counted
 from stream_dp.windows.effects import Commit, Effect, Leave, Rows
-from stream_dp.windows.keys import after, encode, text, window_key
+from stream_dp.windows.keys import after, encode, window_key
 from stream_dp.windows.merging import outside, summed
 from stream_dp.windows.slots import Slots
 
@@ -55,8 +56,7 @@ class Releasing:
 
     def __init__(
         self,
-        views: Mapping[str, ViewPlan],
-        marks: Mapping[str, ViewRow],
+        questions: Questions,
         accounts: Accounts,
         clearances: Clearances,
         arrivals: Arrivals,
@@ -72,8 +72,7 @@ class Releasing:
         """Set up the releasing.
 
         Args:
-            views: the views, by name.
-            marks: by view, how far its releases have come; it goes on with them.
+            questions: what the views ask, and how far their releases have come; it goes on with that.
             accounts: which ledger pays.
             clearances: who may see what.
             arrivals: what has come of the windows that wait.
@@ -85,8 +84,7 @@ class Releasing:
             lists: as `ReleaseEngine` has them.
             unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
-        self._views = views
-        self._marks = marks
+        self._questions = questions
         self._accounts = accounts
         self._clearances = clearances
         self._arrivals = arrivals
@@ -100,10 +98,9 @@ class Releasing:
         self._last_slots: dict[str, int] = {}
         """By view, whatever it asks: the slot of its last window."""
 
-    def passed(self, view: ViewPlan, start: int, row: WindowRow) -> list[Change]:
-        """Take note of a window that was released before; the marks to store that a crash has left out behind it."""
+    def passed(self, view: ViewPlan, row: WindowRow) -> None:
+        """Take note of a window that was released before."""
         self._last_slots[view.view] = max(row.slot_ms, self._last_slots.get(view.view, row.slot_ms))
-        return self._step_over(view, start, row) if start >= self._marks[view.name].next_ms else []
 
     def last_slot(self, view: ViewPlan) -> int:
         """The slot of the last window of a view that has one."""
@@ -199,7 +196,6 @@ class Releasing:
         parts = [*window.blocks, (sealed.table, sealed.noise)]
         leaving = self._publisher.releases(view, start, parts, row.given, window.levels, booking)
         yield from self._store_sealed(view, start, row, sealed, leaving, [], rows)
-        self._clearances.follow(view, start, row)
 
     def _sealed(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> _Sealed:
         counts = summed([*arrived.counts, *inner_counts(view, start, rows)])
@@ -234,14 +230,15 @@ class Releasing:
         ]
         unknown = {} if sealed.unknown is None else {"events_unknown": sealed.unknown}
         yield from self._store(view, start, row, before, behind, rows, windows_released=1, **unknown)
+        self._clearances.follow(self._questions.views[view.name], start, row)
 
     def _pass_over(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         """Forget the counts of a window that no period could pay for: it is not in one alone, and is not released."""
         self._arrivals.forget(view.name, start)
-        mark, counts = self._marks[view.name], window_key(BUCKET, view.name, start)
-        mark.next_ms = view.window.shape.next(start)
+        counts = window_key(BUCKET, view.name, start)
+        self._questions.marks[view.name].next_ms = view.window.shape.next(start)
         forgotten = [(key, None) for key, _ in rows.scan(counts, after(counts))]
-        yield Commit([(VIEW + text(view.name), encode(mark)), *forgotten])
+        yield Commit([self._questions.row(view), *forgotten])
 
     def _store(
         self,
@@ -254,7 +251,6 @@ class Releasing:
         **amounts: int,
     ) -> Iterator[Effect]:
         """Store a window and let it leave; forget its counts in the table, and count what became of it."""
-        marks = self._step_over(view, start, row)
         self._last_slots[view.view] = row.slot_ms
         self._arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
@@ -265,27 +261,9 @@ class Releasing:
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
-                *marks,
+                *self._questions.advance(view, start, is_told=row.is_told),
                 *((key, None) for prefix in forgotten for key, _ in rows.scan(prefix, after(prefix))),
             ]
         )
         yield Leave(view.name, start, row.slot_ms)
         yield from (one.increment for one in those)
-
-    def _step_over(self, view: ViewPlan, start: int, row: WindowRow) -> list[Change]:
-        """Go on behind a window: the marks to store of the view, and of what it asked earlier.
-
-        Earlier questions keep their windows no longer than if they went on.
-        """
-        mark = self._marks[view.name]
-        mark.next_ms = view.window.shape.next(start)
-        mark.kept_ms = max(mark.kept_ms, start - view.window.kept_ms)
-        mark.told_ms = start if row.is_told else mark.told_ms
-        changed: list[Change] = [(VIEW + text(view.name), encode(mark))]
-        for one in self._views.values():
-            mark = self._marks[one.name]
-            kept = min(mark.next_ms, start - one.window.kept_ms)
-            if one.view == view.view and one.name != view.name and one.until_ms is not None and kept > mark.kept_ms:
-                mark.kept_ms = kept
-                changed.append((VIEW + text(one.name), encode(mark)))
-        return changed

@@ -58,7 +58,8 @@ class ViewRow(msgspec.Struct, array_like=True):
     kept_ms: int
     """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
     told_ms: int
-    """Start of the newest window that readers were told of, or of the pane that it was released with."""
+    """Start of the newest window that readers were told of, or of the pane that it was released with. Of a question
+    that is over, the end of its windows once readers were told of one of the question that took its place."""
 
     def check(self, view: str, stored: Self) -> None:
         """Refuse to go on with releases that answer another question.

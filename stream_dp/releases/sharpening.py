@@ -44,7 +44,7 @@ class Sharpening:
             row: the row of the window, whose key is not retired; changed in place.
             rows: the partition's table, with what was changed before.
         """
-        view, start, audience, level, slot, _ = errand
+        view, start, audience, level, slot, *_ = errand
         if not view.window.pays(start):
             return self._follow(errand, row, rows)
         before, leaving, behind = list[Change](), list[Addressed](), list[Change]()
@@ -60,7 +60,7 @@ class Sharpening:
 
     def _follow(self, errand: Errand, row: WindowRow, rows: Rows) -> list[Change]:
         """The same for a later pane of a window that is charged as a whole: as fine as its first pane was paid for."""
-        view, start, audience, level, slot, _ = errand
+        view, start, audience, level, slot, *_ = errand
         first, given = first_row(view, start, rows), row.given.get(audience, NOTHING)
         paid = -1 if first is None else min(level, first.given.get(audience, NOTHING).level)
         blocks = earlier_blocks(view, start, self._secrets, rows)

@@ -14,7 +14,7 @@ lowered does not come back by itself. One that gives more leaves the schedule as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -24,7 +24,8 @@ from stream_dp.releases.clearance_rows import UnlockRow
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.errands import LOOKED_AT_ONCE, Errand
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.rows import UNLOCK, WINDOW, ViewRow, WindowRow
+from stream_dp.releases.questions import Questions
+from stream_dp.releases.rows import UNLOCK, WINDOW, WindowRow
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import decode, encode, text, window_key, window_start
 
@@ -53,27 +54,17 @@ class _Step:
 class Unlocks:
     """The unlocks of the views of one partition; they are `errands.Errands`."""
 
-    def __init__(
-        self,
-        views: Mapping[str, ViewPlan],
-        marks: Mapping[str, ViewRow],
-        clearances: Clearances,
-        readable: Collection[str],
-        ages: Ages,
-    ) -> None:
+    def __init__(self, questions: Questions, clearances: Clearances, ages: Ages) -> None:
         """Set up the unlocks; `load` makes them ready.
 
         Args:
-            views: the views, by name.
-            marks: by view, how far its releases have come.
+            questions: what the views ask, and how far their releases have come.
             clearances: what grants say.
-            readable: ids of the keys that are not retired: nobody sees a window of another one finer.
             ages: how old windows are.
         """
-        self._views = views
-        self._marks = marks
+        self._views = questions.views
+        self._marks = questions.marks
         self._clearances = clearances
-        self._readable = readable
         self._ages = ages
         self._steps: list[_Step] = []
         self._changed: set[str] = set()
@@ -132,13 +123,10 @@ class Unlocks:
         return released and step.due_ms(step.mark_ms) <= self._ages.now_ms(step.view)
 
     def _is_to_be_unlocked(self, step: _Step, start: int, row: WindowRow) -> bool:
-        if row.refused or row.key_id not in self._readable:
-            return False
         if step.level in row.declined.get(step.audience, ()):  # it stands there, and a crash left out the mark
             return False
-        return row.level(step.audience) < step.level and not self._clearances.is_lowered(
-            step.view, step.audience, start
-        )
+        lacks = row.level(step.audience) < step.level
+        return lacks and self._clearances.may_rise(step.view, step.audience, start, row)
 
     def progress(self) -> list[Change]:
         """The marks to store behind errands that were run."""

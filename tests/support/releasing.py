@@ -428,11 +428,13 @@ class Standing:
         """By topic and key of what was taken back: the same."""
         self._views = dict(desk.plan.views)
         self._newest: dict[str, int] = {}
-        """By topic: the newest of which something was published."""
+        """By view: the newest of which something was published."""
+        self._seen = 0
+        """Rows of the changelog."""
 
     def take(self, message: Message) -> None:
-        """A record: its window has a secret, or is refused. Or a tombstone: of a window that a later one stands before
-        in this topic; no record of it comes behind."""
+        """A record: its window has a secret, or is refused. Or a tombstone: of a window that a later one of the view
+        stands before; no record of it comes behind."""
         assert message.key is not None
         place = message.topic, message.key
         if message.value is not None:
@@ -443,18 +445,26 @@ class Standing:
             shown = Shown.of(asked, audience, what)
             assert place not in self._taken, "a record was published behind its tombstone"
             self._standing[place] = asked.name, shown.start_ms
-            self._newest[message.topic] = max(shown.start_ms, self._newest.get(message.topic, shown.start_ms))
+            self._newest[view] = max(shown.start_ms, self._newest.get(view, shown.start_ms))
             row = self._desk.row(asked.name, shown.start_ms)
             assert row.secret or shown.refused, "a record was published when its window had no secret"
             return
+        view = message.topic.split(".")[-2]
         start = self._standing.pop(place)[1] if place in self._standing else self._taken.get(place)
         assert start is not None, "what was never published is taken back"
-        assert start < self._newest[message.topic], "the newest window is taken back"
+        assert start < self._newest[view], "the newest window is taken back"
         self._taken[place] = start
+
+    def windows(self) -> set[tuple[str, int]]:
+        """Question and start of all of which something stands."""
+        return {*self._standing.values()}
 
     def check(self) -> None:
         """Every record that stands has a row that will take it back, but for who is no longer configured."""
-        rows, views = self._desk.machine.rows, self._desk.plan.views
+        rows, views, changelog = self._desk.machine.rows, self._desk.plan.views, self._desk.machine.changelog
+        news, self._seen = changelog[self._seen :], len(changelog)
+        if not any(value is None and key.startswith(WINDOW) for key, value in news):  # `take` saw the others
+            return
         for (topic, _), (view, start) in self._standing.items():
             audience = topic.rpartition(".")[2]
             if view in views and audience in views[view].readers:
@@ -599,6 +609,9 @@ class Auditor:
         """
         self()
         ledgers = read_ledgers(self.desk.machine.rows.items())
+        views = self.desk.plan.views.values()
+        paned = any(view.at(one.first_ms).window.made_of_panes for view in views for one in view.editions)
+        paned = paned or any(view.window.made_of_panes for view in views)
         assert self.shown.keys() <= ledgers.keys()
         for key, ledger in ledgers.items():
             assert not ledger.reserved
@@ -609,7 +622,7 @@ class Auditor:
                     shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, level)
             shown = sum(self.shown.get(key, {}).values(), Cost.ZERO)
             told = {name: told for (of, name), told in self.told.items() if of == key and told != Cost.ZERO}
-            if any(view.window.made_of_panes for view in self.desk.plan.views.values()):
+            if paned:
                 assert shown <= ledger.spent
                 for found in (shares, told):
                     assert all(cost <= ledger.readers[audience] for audience, cost in found.items())

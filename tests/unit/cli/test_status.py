@@ -455,7 +455,9 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
         (unlock,) = one["to_come"]
         assert unlock["what"] == "window of 1970-01-19 unlocked to finest for public"
         budget = one["budgets"]["visitors"]
-        assert (budget["pays_until_ms"], budget["period_end_ms"]) == (24 * DAY, 40 * DAY), "8 left, 2 a window"
+        assert (budget["pays_until_ms"], budget["period_end_ms"]) == (23 * DAY, 40 * DAY), (
+            "8 left, 1 for the unlock, 2 a window"
+        )
     page = said()
     lines = [line.split() for line in page.splitlines()]
     clock = ["00:59:55Z", "in", "partition", "1"]
@@ -467,7 +469,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
         ["12:00:00Z", "pages", "window", "of", "1970-01-19", "unlocked", "to", "finest", "for", "public"],
     ):
         assert lines.count(line) == len(found) == 1 + watch
-    left = "left until 1970-02-10: it pays for all views for windows that begin before 1970-01-25"
+    left = "left until 1970-02-10: it pays for all views for windows that begin before 1970-01-24"
     assert page.count(left) == len(found)
 
 

@@ -77,7 +77,7 @@ def test_size_and_step_are_part_of_the_question_of_direct_windows_and_not_of_win
             "window.step: 1s is no whole number of panes of 2s; give step: 2s, or another",
         ),
         ("size: 4s, step: 6s, pane: 2s", "window.step: 6s is longer than windows of 4s: .* give step: 4s or less"),
-        ("size: 20m, pane: 1s", "window.pane: windows of 20m would be of 1200 panes of 1s, .* Give pane: 3s or more"),
+        ("size: 20m, pane: 1s", "window.pane: windows of 20m would be of 1200 panes of 1s, .* give pane: 3s or more"),
         ("size: 6s, pane: 3s", "window.pane: panes of 3s from .* do not tile the periods .* give the window pane: 1s"),
     ],
 )

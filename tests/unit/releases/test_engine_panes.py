@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stream_dp.accounting import Cost
+from stream_dp.control.grants import Scope
 from stream_dp.records.history import History
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases import panes
@@ -147,6 +148,31 @@ def test_a_run_of_panes_that_is_cut_ends_with_the_rows_and_the_records_of_an_unc
         assert desk.machine.rows == whole.machine.rows
         assert newest(desk.published()) == newest(whole.published())
         assert newest_windows(desk.records("pages", "public")) == newest_windows(whole.records("pages", "public"))
+
+
+@pytest.mark.parametrize("cut", [None, *range(7, 120, 13)])
+def test_a_window_follows_whichever_of_its_panes_became_finer_last(cut: int | None) -> None:
+    """A grant makes the later panes finer, and then one the earlier: windows of both are as fine as all their panes."""
+    desk = Desk(paned(3, 1, ('epsilon: "40"', 'epsilon: "400"')))
+    give_all(desk, SECONDS[:6])
+    desk.grant(1, "public", "fine", scope=Scope(from_ms=3000))
+    assert {
+        window: said(record)["level"] for window, record in newest_windows(desk.records("pages", "public")).items()
+    } == {
+        (0, 3000): "coarse",
+        (1000, 4000): "coarse",
+        (2000, 5000): "coarse",
+        (3000, 6000): "fine",
+    }
+    desk.machine.cut_after = cut
+    desk.grant(2, "public", "fine", scope=Scope(until_ms=3000))
+    oracle = PaneOracle(desk.plan.views["pages"], dict.fromkeys(SECONDS, FINE), COUNTED)
+    assert found(desk, "public") == {window: oracle.window(range(*window, 1000)) for window in windows(3, 1, 6)}
+    assert spent(desk) == desk.plan.views["pages"].cost(FINE) * 6
+    desk.machine.cut_after = None
+    before = newest(desk.published())
+    desk.reader.restart()
+    assert newest(desk.published()) == before
 
 
 # -- panes that are not there ---------------------------------------------------------------------------------------

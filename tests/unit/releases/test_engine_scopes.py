@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from stream_dp.control.grants import Scope
 from stream_dp.releases.clearance_rows import ClearanceRow
 from stream_dp.releases.rows import CLEARANCE, WINDOW
 from stream_dp.windows.keys import decode, text, window_key
-from tests.support.releasing import EVERYTHING, FINE, ONLY_PAGES, Desk, WholeEngine, plan
-from tests.support.rising import Replay, check_final
+from tests.support.releasing import EVERYTHING, ONLY_PAGES, Desk, WholeEngine, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 RICH = (('epsilon: "40"', 'epsilon: "400"'), ("period: 4s", "period: 1h"), ('delta: "1/5"', 'delta: "9/10"'))
@@ -148,94 +142,6 @@ def test_grants_that_can_decide_nothing_any_more_are_forgotten() -> None:
         desk.grant(200 + number, "staff", "fine", scope=Scope(from_ms=number * 1000, until_ms=(number + 1) * 1000))
     stored = {name: decode(ClearanceRow, desk.machine.rows[CLEARANCE + text(name)]) for name in desk.plan.audiences}
     assert {name: len(row.grants) for name, row in stored.items()} == {"public": 1, "partner": 1, "staff": 39}
-
-
-SCOPES = [
-    EVERYTHING,
-    Scope(windows="retained"),
-    Scope(windows="future"),
-    Scope(("pages",)),
-    Scope(from_ms=1000, until_ms=3000),
-    Scope(from_ms=2000),
-    Scope(until_ms=2000),
-]
-ACTS = st.lists(
-    st.one_of(
-        st.tuples(st.just("give"), st.sampled_from(["pages", "rests"])),
-        st.tuples(
-            st.just("grant"),
-            st.sampled_from(["public", "staff"]),
-            st.sampled_from(["coarse", "middle", "fine", None]),
-            st.sampled_from(SCOPES),
-            st.sampled_from([None, 1, 3]),
-        ),
-        st.tuples(st.just("tell")),
-    ),
-    min_size=4,
-    max_size=12,
-)
-
-
-def play(desk: Desk, acts: list[Any]) -> Replay:
-    """Run acts one second apart, and what comes of them by the oracle."""
-    replay, starts = Replay(desk.plan), dict.fromkeys(("pages", "rests"), 0)
-    for number, (act, *what) in enumerate(acts, start=1):
-        now = 1000 * number
-        if act == "give":
-            (view,) = what
-            replay.give(view, starts[view])
-            desk.give(view, starts[view], HOME)
-            starts[view] += 1000
-        elif act == "grant":
-            audience, level, scope, behind = what
-            at = None if behind is None else now + behind * 1000
-            desk.grant(number, audience, level, now, scope, at)
-            if level is None:
-                replay.withdraw(audience, scope, at)
-            else:
-                replay.grant(number, audience, level, now, scope, at)
-        else:
-            replay.tell(now)
-            desk.tell(now)
-    replay.tell(10**6)
-    desk.tell(10**6)
-    return replay
-
-
-@given(ACTS, st.lists(st.integers(0, 60), max_size=2), st.integers(0, 3))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_grants_in_any_order_through_any_crash_end_as_the_newest_of_each_window_says(
-    acts: list[Any], cuts: list[int], back: int
-) -> None:
-    desk = Desk(TWO_PAGES, cuts=cuts, back=back)
-    replay = play(desk, acts)
-    desk.machine.cut_after = None
-    desk.reader.restart()
-    check_final(desk, replay.held)
-
-
-@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
-def test_grants_that_wait_and_take_turns_are_carried_out_once_wherever_the_process_ends(step: int) -> None:
-    acts: list[Any] = [
-        ("give", "pages"),
-        ("grant", "public", "middle", Scope(windows="retained"), None),
-        ("grant", "public", "fine", EVERYTHING, 3),
-        ("give", "pages"),
-        ("grant", "staff", "fine", Scope(from_ms=1000, until_ms=2000), 1),
-        ("tell",),
-        ("give", "pages"),
-        ("grant", "public", "coarse", Scope(windows="future"), 2),
-        ("tell",),
-    ]
-    whole = Desk(TWO_PAGES)
-    play(whole, acts)
-    assert whole.row("pages", 0).given["public"].level == FINE
-    for cut in range(0, whole.machine.points, step):
-        desk = Desk(TWO_PAGES, cuts=[cut], back=cut % 3)
-        check_final(desk, play(desk, acts).held)
-        assert {key: row for key, row in desk.machine.rows.items() if not key.startswith(b"n")} == {
-            key: row for key, row in whole.machine.rows.items() if not key.startswith(b"n")
-        }
 
 
 def test_a_window_whose_release_a_crash_cut_short_was_released_if_its_row_is_stored() -> None:

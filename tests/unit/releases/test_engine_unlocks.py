@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Scope
 from stream_dp.releases.engine import ReleaseEngine
-from tests.support.releasing import DELTA, EVERYTHING, ONLY_PAGES, Desk, plan
-from tests.support.rising import Replay, check_final
+from tests.support.releasing import DELTA, ONLY_PAGES, Desk, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 UNLOCKS = (
@@ -303,106 +299,7 @@ def test_a_window_that_costs_nothing_more_is_shown_though_nothing_is_left() -> N
     assert revisions(desk, "staff")[4:] == [(2000, 2, "fine"), (3000, 2, "fine")]
 
 
-# -- all of it ------------------------------------------------------------------------------------------------------
-
-RISING = plan(
-    (
-        "  tops:\n" + tops_text(),
-        "  rests:\n    {source: visits, item: page, kind: histogram, items_per_user: 1, "
-        'delta: "1/100", ledger: visitors,\n'
-        "     ladder: three, window: {size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}}\n",
-    ),
-    UNLOCKS,
-    SPENDS,
-    ('epsilon: "40"', 'epsilon: "400"'),
-    ("period: 4s", "period: 20s"),
-    ('delta: "1/5"', 'delta: "9/10"'),
-)
-SCOPES = [
-    EVERYTHING,
-    Scope(windows="retained"),
-    Scope(windows="future"),
-    Scope(("pages",)),
-    Scope((), "all", 1000, 3000),
-]
-ACTS = st.lists(
-    st.one_of(
-        st.tuples(st.just("give"), st.sampled_from(["pages", "rests"])),
-        st.tuples(
-            st.just("grant"),
-            st.sampled_from(["public", "staff"]),
-            st.sampled_from(["coarse", "middle", "fine"]),
-            st.sampled_from(SCOPES),
-            st.sampled_from([None, None, 2]),
-        ),
-        st.tuples(st.just("tell")),
-        st.tuples(st.just("restart")),
-    ),
-    min_size=4,
-    max_size=14,
-)
-
-
-def play(desk: Desk, acts: list[Any]) -> Replay:
-    replay, starts = Replay(desk.plan), dict.fromkeys(("pages", "rests"), 0)
-    for number, (act, *what) in enumerate(acts, start=1):
-        now = 1000 * number
-        if act == "give":
-            (view,) = what
-            replay.give(view, starts[view])
-            desk.give(view, starts[view], HOME)
-            starts[view] += 1000
-        elif act == "grant":
-            audience, level, scope, behind = what
-            at = None if behind is None else now + behind * 1000
-            desk.grant(number, audience, level, now, scope, at)
-            replay.grant(number, audience, level, now, scope, at)
-        elif act == "tell":
-            replay.tell(now)
-            desk.tell(now)
-        else:
-            desk.reader.restart()
-    for now in (20_000, 40_000):
-        replay.tell(now)
-        desk.tell(now)
-    return replay
-
-
-@given(ACTS, st.lists(st.integers(0, 80), max_size=3), st.integers(0, 3))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_grants_unlocks_and_what_is_left_in_any_order_through_any_crash_end_as_they_should(
-    acts: list[Any], cuts: list[int], back: int
-) -> None:
-    """And what was spent is what the finest level of every window costs alone, however many audiences rose to it."""
-    desk = Desk(RISING, cuts=cuts, back=back)
-    replay = play(desk, acts)
-    desk.machine.cut_after = None
-    desk.reader.restart()
-    check_final(desk, replay.held)
-
-
-STORY: list[Any] = [
-    ("give", "pages"),
-    ("give", "rests"),
-    ("grant", "partner", "middle", Scope(windows="retained"), None),
-    ("tell",),
-    ("grant", "staff", "coarse", Scope((), "all", 1000, 2000), 2),
-    ("give", "pages"),
-    ("tell",),
-    ("give", "rests"),
-    ("tell",),
-]
-
-
-@pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_run_with_all_three_that_is_cut_ends_with_the_rows_and_records_of_an_uncut_one(step: int) -> None:
-    whole = Desk(RISING)
-    play(whole, STORY)
-    for cut in range(0, whole.machine.points, step):
-        desk = Desk(RISING, cuts=[cut], back=cut % 3, compacts=cut % 2 > 0)
-        check_final(desk, play(desk, STORY).held)
-        assert desk.machine.rows == whole.machine.rows
-
+# -- cut anywhere -----------------------------------------------------------------------------------------------------
 
 SCARCE = spending("13", UNLOCKS, ("retention: 1h\n", "retention: 20s\n"))
 

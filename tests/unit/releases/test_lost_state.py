@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
+from stream_dp.control.grants import Scope
+from stream_dp.control.settings import next_record, plan_holding
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.bits import BitSource
 from stream_dp.records.models import Refusal
@@ -26,6 +28,7 @@ from tests.support.releasing import DELTA, ONLY_PAGES, PARTS, Desk, buckets_of, 
 HOME = {"home": 40, "cart": 12}
 PAGES = plan(ONLY_PAGES)
 BOTH = plan(('epsilon: "40"', 'epsilon: "100"'))
+RETENTION = ("retention: 1h\n    buckets: 2", "retention: 2s\n    buckets: 2")
 WORST = Cost(Fraction(4), DELTA)
 """What a window of pages costs at the finest level."""
 
@@ -359,12 +362,46 @@ def test_a_window_that_was_sharpened_and_expired_since_what_is_left_is_charged_a
     assert desk.ledger().spent == spent == WORST * 4
 
 
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_windows_of_a_former_question_of_which_nothing_is_left_are_charged_and_not_drawn_again(step: int) -> None:
+    """They have expired by those of the question that took its place; the changelog ends anywhere before."""
+    short = (ONLY_PAGES, RETENTION, ("period: 4s", "period: 100s"), ('"1/5"', '"9/10"'))
+    former, latter = plan(*short), plan(*short, ("items_per_user: 1", "items_per_user: 2"))
+    known = [next_record((), former, {"pages": 0}, {}, 0)]
+    known.append(next_record(known, latter, {"pages": 2000}, {}, 0))
+
+    def run() -> FreshDesk:
+        desk = released(0, 1000, planned=plan_holding(known[:1], former))
+        desk.grant(1, "public", "fine", scope=Scope(until_ms=1000))
+        desk.change(plan_holding(known, latter))
+        for start in range(2000, 6000, 1000):
+            desk.give("pages@2", start, HOME)
+        return desk
+
+    noticed = 0
+    for kept in range(0, len(run().machine.changelog), step):
+        desk = run()
+        assert {one.start_ms for found in desk.found().values() for one in found} == {3000, 4000, 5000}
+        before, spent = desk.versions(), desk.ledger().spent
+        desk.lose(kept)
+        try:
+            desk.reader.restart()
+        except ConfigError:
+            noticed += 1
+        desk.accept()
+        for start in (0, 1000):
+            desk.give("pages", start, HOME)
+        assert desk.versions() == before
+        assert spent <= desk.ledger().spent
+    assert noticed
+
+
 # -- wherever the changelog ends, and wherever a crash cuts ---------------------------------------------------------
 
 
 def busy(seed: Sequence[int]) -> FreshDesk:
     """Windows of two views, grants, refusals, in an order that the seed decides."""
-    desk = FreshDesk(plan(('epsilon: "40"', 'epsilon: "16"'), ("retention: 1h\n    buckets: 2", RETENTION)))
+    desk = FreshDesk(plan(('epsilon: "40"', 'epsilon: "16"'), RETENTION))
     next_start = dict.fromkeys(desk.plan.views, 0)
     for at, number in enumerate(seed):
         view = ("pages", "tops")[number % 2]
@@ -376,7 +413,6 @@ def busy(seed: Sequence[int]) -> FreshDesk:
     return desk
 
 
-RETENTION = "retention: 2s\n    buckets: 2"
 SEEDS = st.lists(st.integers(0, 11), min_size=3, max_size=9)
 
 
