@@ -19,9 +19,10 @@ was deleted is not left in a file. Behind the last row nothing is left to do.
 Of a window of panes, and of a total, all that is said here of a window holds for the pane that it ends with: with that
 its records are taken back. A pane stays with its table and its secret as long as a retained window is made of it.
 
-The newest window that readers were told of never expires, and its records stand in front of the tombstones of older
-ones in every topic: their slot is earlier, and what waits leaves in the order of slots. So whatever is taken back, the
-public topics tell up to where windows were released (`releases.losses`), and none is ever drawn again.
+The newest window of a view that readers were told of never expires, whichever question it answers, and its records
+stand in front of the tombstones of older ones: their slot is earlier, and what waits leaves in the order of slots. So
+whatever is taken back, the public topics tell up to where windows were released (`releases.losses`), and none is ever
+drawn again.
 
 What a ledger has paid for the window stays in the ledger, and its entries in the operators' topic: what was told stays
 told, and statements are made of entries.

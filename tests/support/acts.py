@@ -398,7 +398,7 @@ def play(story: Story, *, check: Callable[[Desk, Replay], None] | None = None, *
         options: of the desk.
     """
     desk, replay = Desk(story.plans[0], **options), Replay(story.plans[0])
-    now_ms = 0
+    desk.reader.load()
     for act, *what in [*story.acts, ("restart",)]:
         if act == "give":
             windows, seed = what
@@ -408,9 +408,8 @@ def play(story: Story, *, check: Callable[[Desk, Replay], None] | None = None, *
             desk.grant(*what)
             replay.grant(*what)
         elif act == "tell":
-            (now_ms,) = what
-            desk.tell(now_ms)
-            replay.tell(now_ms)
+            desk.tell(*what)
+            replay.tell(*what)
         elif act == "learn":
             desk.change(story.plans[what[0]])
             replay.learn(story.plans[what[0]])
