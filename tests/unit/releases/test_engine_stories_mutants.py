@@ -115,7 +115,7 @@ def _only_own(asked: Any, real: Any, view: ViewPlan, start: int, more: dict[str,
         return real(asked, view, start, **more)
 
 
-MUTANTS: list[Mutant] = [
+MUTANTS = [
     unlocks_too_early,
     unlocks_what_was_lowered,
     looks_at_no_end_of_a_scope,
@@ -145,8 +145,12 @@ def is_found(seed: int) -> bool:
     return False
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+QUICK = (goes_by_the_newest_edition, expires_a_step_early, unlocks_too_early)
+
+
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow, id=one.__name__) for one in MUTANTS]
+)
 def test_a_mutant_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     assert any(map(is_found, SEEDS))
