@@ -255,6 +255,12 @@ class ViewPlan:
         """Everybody who may read some of its windows."""
         return dict.fromkeys([*self.audiences, *(name for one in self.editions for name in one.audiences)])
 
+    @property
+    def most_panes(self) -> int:
+        """Of how many panes a window is at most, in whichever edition; 1 where there are no panes."""
+        made_of = [self.window.made_of_panes, *(one.made_of_panes for one in self.editions)]
+        return max([1, *(one.count for one in made_of if one is not None)])
+
     def begun(self, first_ms: int, number: int = 1) -> ViewPlan:
         """The same with its first edition, from a window on."""
         return replace(self, editions=(self.as_edition(number, first_ms),))

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.config.shapes import MOST_PANES
 from stream_dp.control.grants import Order
 from stream_dp.releases.clearance_rows import ClearanceRow, GrantRow, clearance_audience
 from stream_dp.releases.errands import Errand
@@ -112,10 +111,10 @@ class Clearances:
             rows: the partition's table, with what was changed.
         """
         view, start_ms, audience, _, slot_ms, *_ = errand
-        for number in range(1, MOST_PANES):
+        for number in range(1, view.most_panes):
             at = view.window.shape.next(start_ms, number)
             row = stored_window(view.name, at, rows)
-            if row is None or row.sum is None or row.given.get(audience, NOTHING).level <= had:
+            if row is None or row.given.get(audience, NOTHING).level <= had:
                 return
             if row.level(audience) < row.given[audience].level:
                 self._add(audience, _Place(view, at, slot_ms))

@@ -375,7 +375,7 @@ class ReleaseEngine:
             had = row.given.get(audience, NOTHING).level
             if sharpened := self._sharpening.sharpened(errand, row, ahead):  # else other panes are not finer yet
                 ahead.change(sharpened)
-                if row.sum is not None and row.given.get(audience, NOTHING).level > had:
+                if row.given.get(audience, NOTHING).level > had:
                     self._clearances.spread(errand, had, ahead)
                 changed += sharpened
                 room -= sum(len(value or b"") for _, value in sharpened)

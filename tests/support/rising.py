@@ -218,7 +218,7 @@ class Replay:
         for audience in view.audiences:
             self._welcome(question, unit, audience)
         for window in told:
-            for audience in question.levels[unit]:
+            for audience in question.levels[unit].keys() & {*view.at(start).audiences, *view.audiences}:
                 question.show(window, audience)
         question.kept_ms = max(question.kept_ms, start - view.at(start).window.kept_ms)
         for one in self._earlier(question):
