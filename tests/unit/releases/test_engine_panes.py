@@ -176,17 +176,23 @@ def test_a_window_follows_whichever_of_its_panes_became_finer_last(cut: int | No
 
 
 def test_a_window_follows_a_pane_that_was_a_window_by_itself_when_it_was_released() -> None:
-    rich = ('epsilon: "40"', 'epsilon: "400"')
-    desk = Desk(paned(1, 1, rich))
+    """By its age that is unlocked before the others are; a grant has made these as fine."""
+    aging = (
+        ('epsilon: "40"', 'epsilon: "400"'),
+        ("public: coarse", "public: {level: coarse, unlock: [{level: fine, after: 10s}]}"),
+    )
+    desk = Desk(paned(1, 1, *aging))
     give_all(desk, SECONDS[:2])
-    desk.change(paned(3, 1, rich))
+    desk.change(paned(3, 1, *aging))
     give_all(desk, SECONDS[2:4])
     desk.grant(1, "public", "fine", scope=Scope(from_ms=1000))
-    desk.grant(2, "public", "fine", scope=Scope(until_ms=1000))
-    levels = {
-        window: said(record)["level"] for window, record in newest_windows(desk.records("pages", "public")).items()
-    }
-    assert levels == dict.fromkeys([(0, 1000), (1000, 2000), (0, 3000), (1000, 4000)], "fine")
+
+    def levels() -> dict[tuple[int, int], object]:
+        return {at: said(record)["level"] for at, record in newest_windows(desk.records("pages", "public")).items()}
+
+    assert levels() == {(0, 1000): "coarse", (1000, 2000): "fine", (0, 3000): "coarse", (1000, 4000): "fine"}
+    desk.tell(11_000)
+    assert levels() == dict.fromkeys([(0, 1000), (1000, 2000), (0, 3000), (1000, 4000)], "fine")
 
 
 # -- panes that are not there ---------------------------------------------------------------------------------------
