@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.demo.flights import DAY_MS
+from stream_dp.cli.demo.runs import CARRIERS
 from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.live_table import bars, full_width, keys_of, progress_line, rest
 from stream_dp.cli.numbers import cents_up, days, spent
-from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.history import Seen
 
 FEWEST_ROWS, MOST_ROWS = 4, 16
@@ -127,9 +127,9 @@ def _found(state: DemoState, start: int) -> str:
     """How long the list of carriers is, which is the same for every audience."""
     seen = state.carriers(state.audiences[0]).get(start)
     release = seen.release if seen is not None else None
-    if not isinstance(release, TopKRelease):
+    if release is None:
         return "no carriers"
-    return f"{len(release.items)} of the top {release.k} carriers"
+    return f"{len(release.items)} of the top {state.run.plan.raw['views'][CARRIERS]['k']} carriers"
 
 
 def _age(state: DemoState, audience: str) -> str:
