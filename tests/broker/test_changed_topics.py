@@ -63,6 +63,7 @@ def planned(text: str, folder: Path, kafka: str) -> Plan:
     return plan_from(text, folder, kafka)
 
 
+@pytest.mark.slow
 async def test_source_is_added_and_removed_and_the_worker_runs_again_at_once(
     kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
 ) -> None:

@@ -44,7 +44,7 @@ MORE_PLACES = ["commit counts:3", "commit merges:2", "commit releases:2", "commi
     ("harm", "places"),
     [
         pytest.param(FULL, [CLOSING], id="full at closing", marks=pytest.mark.slow),
-        pytest.param(READ_ONLY, [COUNTING], id="read-only in mid-count"),
+        pytest.param(READ_ONLY, [COUNTING], id="read-only in mid-count", marks=pytest.mark.slow),
         pytest.param(FULL, MORE_PLACES, id="full elsewhere", marks=pytest.mark.slow),
         pytest.param(READ_ONLY, [CLOSING, *MORE_PLACES], id="read-only elsewhere", marks=pytest.mark.slow),
     ],

@@ -111,8 +111,12 @@ async def test_worker_stopped_within_a_window_goes_on_with_the_same_counts(launc
 @in_memory
 @pytest.mark.parametrize(
     ("draw", "fresh_folder"),
-    [(0, False), (1, False), (1, True), (4, False)],
-    ids=["first", "second", "second, fresh folder", "third window"],
+    [
+        pytest.param(0, False, id="first", marks=pytest.mark.slow),
+        pytest.param(1, False, id="second"),
+        pytest.param(1, True, id="second, fresh folder", marks=pytest.mark.slow),
+        pytest.param(4, False, id="third window"),
+    ],
 )
 async def test_worker_that_crashes_while_it_draws_draws_the_same_after_it(
     launch: Launch, draw: int, fresh_folder: bool
@@ -145,7 +149,10 @@ async def test_worker_that_crashes_while_it_draws_draws_the_same_after_it(
 
 
 @in_memory
-@pytest.mark.parametrize("fresh_folder", [False, True], ids=["same folder", "fresh folder"])
+@pytest.mark.parametrize(
+    "fresh_folder",
+    [pytest.param(False, id="same folder", marks=pytest.mark.slow), pytest.param(True, id="fresh folder")],
+)
 async def test_everything_read_again_from_the_beginning_changes_nothing(launch: Launch, fresh_folder: bool) -> None:
     """Source, partials, merged buckets, ticks and orders are all delivered a second time."""
     app = await launch()
