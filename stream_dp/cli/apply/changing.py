@@ -128,7 +128,7 @@ async def _changed(
 ) -> tuple[int, Mapping[str, Any]]:
     """The exit code, and what to tell machines."""
     console = Console(highlight=False, markup=False, quiet=wish.as_json, soft_wrap=True)
-    proposal, posted = await proposed(local, known, before, after, client, wish)
+    proposal, posted, holding = await proposed(local, known, before, after, client, wish)
     made = await _new_topics(before, after, client)
     said = {"settings": known[-1].number, "posted": False, **dumped(proposal), "new_topics": made}
     if not proposal.settings:
@@ -141,13 +141,13 @@ async def _changed(
     if not wish.yes:
         click.confirm("Shall that hold?", abort=True)
         shown = proposal
-        proposal, posted = await proposed(local, known, before, after, client, wish)
+        proposal, posted, holding = await proposed(local, known, before, after, client, wish)
         for words in waits(shown, proposal):
             console.print(words)
     if not await post(local, client, posted):
         raise StateError(_overtaken(before, posted.number, await read_history(local, client)))
     console.print(f"Settings {posted.number} of {local.id} hold.")
-    heard = await wait_until_known(posted.number, plan_holding([*known, posted], local), client, console.print)
+    heard = await wait_until_known(posted.number, holding, client, console.print)
     console.print(heard.words)
     said |= {"settings": posted.number, "posted": True, **dumped(proposal), "workers": heard.as_json()}
     return 0 if heard.by_everybody else UNHEARD, said
@@ -155,8 +155,8 @@ async def _changed(
 
 async def proposed(
     local: Plan, known: Sequence[Posted], before: Plan, after: Plan, client: Client, wish: Wish
-) -> tuple[Proposal, Posted]:
-    """What a change means now, and the record that makes it.
+) -> tuple[Proposal, Posted, Plan]:
+    """What a change means now, the record that makes it, and the plan that holds with it.
 
     Args:
         local: of a file of the application.
@@ -181,8 +181,7 @@ async def proposed(
     found = propose(before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
     found.check()
     posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
-    plan_holding([*known, posted], local)
-    return found, posted
+    return found, posted, plan_holding([*known, posted], local)
 
 
 async def _new_topics(before: Plan, after: Plan, client: Client) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from stream_dp.accounting import Cost
@@ -11,7 +10,7 @@ from stream_dp.cli.apply.waiting import wait_until_known
 from stream_dp.cli.demo.runs import CARRIERS, TEMPLATE, DemoRun
 from stream_dp.cli.numbers import cents_up, moment
 from stream_dp.cli.tune import tuned
-from stream_dp.control.settings import plan_holding, plan_of
+from stream_dp.control.settings import plan_of
 from stream_dp.errors import StateError
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.settings import post, read_history
@@ -64,10 +63,9 @@ async def tune_carriers(run: DemoRun, client: Client, from_ms: int) -> Tuned:
     known = await read_history(run.plan, client)
     before = plan_of(known[-1], run.plan)
     after = tuned(before, CARRIERS, [SETTING])
-    proposal, posted = await proposed(run.plan, known, before, after, client, wish)
+    proposal, posted, holding = await proposed(run.plan, known, before, after, client, wish)
     if not await post(run.plan, client, posted):
         raise StateError("somebody else has changed the settings of this run; start the demo again")
-    holding = await asyncio.to_thread(plan_holding, [*known, posted], run.plan)
     heard = await wait_until_known(posted.number, holding, client, lambda _: None)
     if not (heard.known_by and heard.by_everybody):
         raise StateError(f"the worker does not say that it goes by settings {posted.number}; see {run.log_file}")
