@@ -6,7 +6,7 @@ of the later one leave behind all of the earlier one, and readers see one row of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from stream_dp.config.plan import ViewPlan
@@ -15,23 +15,16 @@ from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import VIEW, ViewRow, stored_view
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import encode, text
-from stream_dp.windows.shape import Shape
 
 
-def stream_ms(questions: Sequence[tuple[ViewPlan, int]]) -> int:
+def stream_ms(over: Iterable[tuple[ViewPlan, int]]) -> int:
     """The time of the stream of a view: the end of the newest window whose turn is over.
 
-    A question that begins with a later window, however far ahead, says nothing of it yet.
-
     Args:
-        questions: those of the view, the first one first, each with the start of the next window that has its turn.
+        over: the questions of the view that had such a window, each with the start of the next one; the first question
+            of all, where none had.
     """
-    begun = [(view, next_ms) for view, next_ms in questions if not view.editions or view.begins_ms < next_ms]
-    return max(_over_to(view.window.shape, next_ms) for view, next_ms in begun or questions[:1])
-
-
-def _over_to(shape: Shape, next_ms: int) -> int:
-    return shape.end(shape.next(next_ms, -1))
+    return max(view.window.shape.end(view.window.shape.next(next_ms, -1)) for view, next_ms in over)
 
 
 class Questions:

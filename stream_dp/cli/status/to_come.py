@@ -65,15 +65,17 @@ def sharper_to_come(questions: Sequence[ViewPlan], released_to_ms: int, wall_ms:
         wall_ms: the wall clock.
     """
     ends = [released_to_ms if one.until_ms is None else min(released_to_ms, one.until_ms) for one in questions]
+    come_to = [*zip(questions, ends, strict=True)]
+    over = [(one, end_ms) for one, end_ms in come_to if not one.editions or one.begins_ms < end_ms]
+    times: Mapping[Clock, int] = {"wall": wall_ms, "event": stream_ms(over or come_to[:1])}
     found: dict[tuple[str, str], ToCome] = {}
 
     def take(about: tuple[str, str], one: ToCome) -> None:
         if about not in found or one.at_ms < found[about].at_ms:
             found[about] = one
 
-    for view, end_ms in zip(questions, ends, strict=True):
-        clock = view.window.clock
-        now_ms = wall_ms if clock == "wall" else stream_ms([*zip(questions, ends, strict=True)])
+    for view, end_ms in come_to:
+        clock, now_ms = view.window.clock, times[view.window.clock]
         for audience, steps in view.unlocks.items():
             for step in steps:
                 words = f"unlocked to {view.levels[step.level].name} for {audience}"

@@ -63,7 +63,7 @@ def leaves_out_who_comes_with_a_later_edition(patch: pytest.MonkeyPatch) -> None
 
 def jumps_to_a_question_to_come(patch: pytest.MonkeyPatch) -> None:
     def stream_ms(self: Questions, view: ViewPlan) -> int:
-        return max(questions._over_to(one.window.shape, self.marks[one.name].next_ms) for one in self._of[view.view])
+        return questions.stream_ms((one, self.marks[one.name].next_ms) for one in self._of[view.view])
 
     patch.setattr(Questions, "stream_ms", stream_ms)
 
