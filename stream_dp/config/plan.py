@@ -292,6 +292,11 @@ class ViewPlan:
         """The finest level that an audience starts with or is unlocked: what the schedule makes a window cost."""
         return max([self.start_level, *(steps[-1].level for steps in self.unlocks.values() if steps)])
 
+    def scheduled(self, first_ms: int, end_ms: int) -> Cost:
+        """What its windows cost at worst that begin from `first_ms`, a start, on and before a time, on its schedule."""
+        until_ms = end_ms if self.until_ms is None else min(end_ms, self.until_ms)
+        return self.cost(self.planned_level) * self.charged.begun(first_ms, until_ms)
+
     @property
     def levels(self) -> tuple[NoiseLevel, ...]:
         """The ladder, coarse to fine."""

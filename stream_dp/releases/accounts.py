@@ -55,7 +55,6 @@ from stream_dp.releases.rows import (
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.keys import after
-from stream_dp.windows.shape import Stretch
 from stream_dp.windows.views import view_of
 
 
@@ -122,8 +121,10 @@ class Accounts:
             ended: dict[str, Cost] = {}
             for one in views:
                 if one.view not in newest:
-                    ended[one.view] = ended.get(one.view, Cost.ZERO) + _scheduled(one, period)
-            rest = budget.most(sum(ended.values(), Cost.ZERO)) - sum(ended.values(), Cost.ZERO)
+                    cost = one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms)
+                    ended[one.view] = ended.get(one.view, Cost.ZERO) + cost
+            kept = sum(ended.values(), Cost.ZERO)
+            rest = budget.most(kept) - kept
             shared = Shares.of(rest, period.end_ms - period.start_ms, newest.values())
             found = self._shares[key] = replace(shared, budget=budget, kept={**ended, **shared.kept})
         return found
@@ -208,12 +209,6 @@ class Accounts:
                 ledger = commit(ledger, str(call), paid, shares, view=view.view)
                 changes += charged_rows(key, ledger)
         return ledger
-
-
-def _scheduled(view: ViewPlan, period: Stretch) -> Cost:
-    """What the windows of a question that ends cost at worst in a period."""
-    end_ms = period.end_ms if view.until_ms is None else min(period.end_ms, view.until_ms)
-    return view.cost(view.planned_level) * view.charged.begun(max(period.start_ms, view.begins_ms), end_ms)
 
 
 def _charged(ledger: Ledger) -> Cost:

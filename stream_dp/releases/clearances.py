@@ -80,7 +80,7 @@ class Clearances:
 
     def welcome(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
         """Look whether a window was released before audiences came that have no grant of it to carry out."""
-        if row.refused or row.key_id not in self._readable:
+        if not self._is_there(row):
             return
         for audience in sorted(view.audiences):
             if audience in row.given and row.level(audience) == row.given[audience].level:
@@ -133,8 +133,11 @@ class Clearances:
         Not if it is refused, nor if its key is retired, nor where a grant gives the audience less of it than the
         configuration starts it with.
         """
-        is_there = not row.refused and row.key_id in self._readable
-        return is_there and self.level(view, audience, start_ms) >= view.audiences[audience]
+        return self._is_there(row) and self.level(view, audience, start_ms) >= view.audiences[audience]
+
+    def _is_there(self, row: WindowRow) -> bool:
+        """Whether a window can be made finer: it was released, and its key is not retired."""
+        return not row.refused and row.key_id in self._readable
 
     def _deciding(self, view: ViewPlan, audience: str, start_ms: int) -> GrantRow | None:
         """The grant that decides what an audience may see of a window, None if it is the configuration.
@@ -156,7 +159,7 @@ class Clearances:
         or less of a window than of the pane that it ends with. Nothing where the key of the window is retired: that is
         as if it were retained no longer.
         """
-        if row.refused or row.key_id not in self._readable:
+        if not self._is_there(row):
             return None
         grant, has = self._deciding(view, audience, start_ms), row.given.get(audience, NOTHING).level
         level = view.audiences[audience] if grant is None else _index(view, grant.level)

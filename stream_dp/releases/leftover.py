@@ -162,8 +162,7 @@ class Leftover:
     def _to_come(self, view: ViewPlan, period: Stretch) -> Cost:
         """What the windows of a view that are still to be released in a period cost at worst."""
         first = view.charged.shape.first_from(max(self._marks[view.name].next_ms, period.start_ms))
-        until = period.end_ms if view.until_ms is None else min(view.until_ms, period.end_ms)
-        return view.cost(view.planned_level) * view.charged.begun(first, until)
+        return view.scheduled(first, period.end_ms)
 
     @staticmethod
     def _first_in(view: ViewPlan, period: Stretch) -> int:
