@@ -13,14 +13,20 @@ import pytest
 
 from stream_dp.config.access import MEMORY
 from stream_dp.errors import ConfigError, OutageError
-from stream_dp.records.codec import encode
 from stream_dp.runtime import registry as client
 from stream_dp.runtime.survey import check_first_starts, survey
 from stream_dp.runtime.worker import wall_clock_ms
-from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, count_script, expected_records
-from tests.support.avro import VISIT, header, written
-from tests.support.registry import FakeRegistry, RealRegistry, fake_registry, real_registry, real_registry_problem
-from tests.support.views import only_view, start_of
+from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, count_script
+from tests.support.avro import VISIT, bare, header, written
+from tests.support.registry import (
+    FakeRegistry,
+    RealRegistry,
+    fake_registry,
+    named,
+    real_registry,
+    real_registry_problem,
+)
+from tests.support.views import only_view, oracle_bytes, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
@@ -64,10 +70,7 @@ async def fake() -> AsyncIterator[FakeRegistry]:
 
 def changes(url: str) -> tuple[tuple[str, str], ...]:
     """What puts the visits into Avro."""
-    return ("partitions: 3", "partitions: 3, format: avro"), (
-        "erase_within: 20s",
-        f'erase_within: 20s\nregistry: "{url}"',
-    )
+    return ("partitions: 3", "partitions: 3, format: avro"), named(url)
 
 
 def crowd(start_ms: int, minutes: int) -> list[Event]:
@@ -82,14 +85,12 @@ def raw(app: Application, user: str, value: bytes | None) -> Raw:
 
 def visit(app: Application, event: Event, number: int = 1) -> Raw:
     said = {"user": event.user, "page": event.item, "at": event.time_ms}
-    bare = json.loads(json.dumps(VISIT).replace('"logicalType"', '"ignored"'))
-    return raw(app, event.user, written(bare, said, number))
+    return raw(app, event.user, written(bare(VISIT), said, number))
 
 
 def later(app: Application, event: Event, number: int) -> Raw:
     said = {"user": event.user, "page": event.item, "at": event.time_ms * 1000 + 999, "kind": "buy", "tags": ["a", "b"]}
-    bare = json.loads(json.dumps(LATER).replace('"logicalType"', '"ignored"'))
-    return raw(app, event.user, written(bare, said, number, [KIND]))
+    return raw(app, event.user, written(bare(LATER), said, number, [KIND]))
 
 
 async def reasons(app: Application) -> Counter[str]:
@@ -101,9 +102,7 @@ async def equal_the_oracle(app: Application, script: list[Event | Watermark], wi
     start = start_of(view)
     await app.wait_for_releases(view.name, windows)
     counts = count_script(view, start, script).between(view, start, start + windows * MINUTE)
-    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
-    published = await app.published(view.name)
-    assert published == {audience: [encode(record) for record in rows] for audience, rows in expected.items()}
+    assert await app.published(view.name) == oracle_bytes(app, view, counts)
 
 
 @pytest.mark.slow
@@ -234,9 +233,8 @@ async def test_a_chunk_that_is_read_again_is_counted_and_refused_as_before(launc
 async def test_a_sample_is_judged_by_the_same_decoder_and_says_what_to_mend(launch: Launch, fake: FakeRegistry) -> None:
     app = await launch(*changes(fake.url), ("page", "pages"), ("clock: event", "clock: wall"))
     now = wall_clock_ms()
-    bare = json.loads(json.dumps(VISIT).replace('"logicalType"', '"ignored"'))
     users = [f"u{number}" for number in range(60)]
-    values = {user: written(bare, {"user": user, "page": "/x", "at": now}) for user in users}
+    values = {user: written(bare(VISIT), {"user": user, "page": "/x", "at": now}) for user in users}
     await app.publish([raw(app, user, value) for user, value in values.items()])
     (sample,) = await survey(app.plan, app.client, now)
     (view,) = app.plan.views

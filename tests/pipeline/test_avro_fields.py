@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from stream_dp.config.access import MEMORY
-from stream_dp.records.codec import encode
 from stream_dp.runtime import registry as client
 from stream_dp.runtime.survey import survey
 from stream_dp.runtime.worker import wall_clock_ms
-from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, count_script, expected_records
-from tests.support.avro import header, written
-from tests.support.registry import FakeRegistry, fake_registry
-from tests.support.views import only_view, start_of
+from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark
+from tests.support.avro import bare, header, written
+from tests.support.registry import FakeRegistry, fake_registry, named
+from tests.support.views import assert_released_first, only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
@@ -66,18 +65,13 @@ async def fake() -> AsyncIterator[FakeRegistry]:
         yield registry
 
 
-def named(fake: FakeRegistry) -> tuple[str, str]:
-    return "erase_within: 20s", f'erase_within: 20s\nregistry: "{fake.url}"'
-
-
 def in_avro(app: Application, event: Event, number: int) -> bytes:
     """An event as a producer writes it, in one of the schemas."""
     said: Any = SourceWriter(app.plan).value(event)
     said["page"]["links"] = [1, 2]
     if number == 2:
         said["when"]["at"] *= 1000
-    bare = json.loads(json.dumps([FIRST, LATER][number - 1]).replace('"logicalType"', '"ignored"'))
-    return written(bare, said, number)
+    return written(bare([FIRST, LATER][number - 1]), said, number)
 
 
 def events_of(start: int, windows: int) -> list[Event]:
@@ -87,17 +81,6 @@ def events_of(start: int, windows: int) -> list[Event]:
     ]
 
 
-async def equal_the_oracle(app: Application, events: Sequence[Event], windows: int) -> None:
-    view = only_view(app)
-    start = start_of(view)
-    await app.wait_for_releases(view.name, windows)
-    counts = count_script(view, start, events).between(view, start, start + windows * MINUTE)
-    assert all(sum(table.values()) > 60 for table in counts.values())
-    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
-    published = {name: found[:windows] for name, found in (await app.published(view.name)).items()}
-    assert published == {name: [encode(row) for row in rows] for name, rows in expected.items()}
-
-
 async def reasons(app: Application) -> dict[str, int]:
     return dict(Counter(json.loads(letter)["reason"] for letter in await app.dead_letters()))
 
@@ -105,7 +88,7 @@ async def reasons(app: Application) -> dict[str, int]:
 async def test_lists_inside_other_fields_of_avro_are_released_as_the_oracle_counts_them(
     launch: Launch, fake: FakeRegistry
 ) -> None:
-    app = await launch(*LISTS, named(fake))
+    app = await launch(*LISTS, named(fake.url))
     start, place = start_of(only_view(app)), SourceWriter(app.plan).place
     events = events_of(start, 2)
     await app.start(unchecked_data=True)
@@ -114,12 +97,11 @@ async def test_lists_inside_other_fields_of_avro_are_released_as_the_oracle_coun
         for n, event in enumerate(events)
     )
     bad = {"page": {"links": [], "tags": None}, "when": {"at": start * 1000}, "who": {"id": "u1"}}
-    bare = json.loads(json.dumps(LATER).replace('"logicalType"', '"ignored"'))
-    values = [written(bare, said, 2) for said in (bad, bad | {"when": None}, bad | {"who": {"id": None}})]
+    values = [written(bare(LATER), said, 2) for said in (bad, bad | {"when": None}, bad | {"who": {"id": None}})]
     await app.publish(Raw(place("u1"), b"u1", value) for value in values)
     await app.publish([Watermark(start + 2 * MINUTE + 10_000)])
 
-    await equal_the_oracle(app, events, 2)
+    await assert_released_first(app, events, 2)
     assert await reasons(app) == {"wrong_type": 3}
 
 
@@ -129,7 +111,7 @@ async def test_a_re_keyed_source_in_avro_is_counted_as_if_every_user_had_one_par
     """The registry is away before the second worker knows a schema of what was passed on, or of what was not."""
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(client, "SURE_SECONDS", 0)
-    app = await launch(*REKEYED, named(fake))
+    app = await launch(*REKEYED, named(fake.url))
     start = start_of(only_view(app))
     events = events_of(start, 2)
     raw = [Raw(n % 3, None, in_avro(app, event, 1 + (n > 130))) for n, event in enumerate(events)]
@@ -158,7 +140,7 @@ async def test_a_re_keyed_source_in_avro_is_counted_as_if_every_user_had_one_par
     await asyncio.sleep(0.3)
     assert again.counters.total("events_counted") == 0
     fake.broken = None
-    await equal_the_oracle(app, events, 2)
+    await assert_released_first(app, events, 2)
     assert await reasons(app) == due
     letters = [json.loads(letter) for letter in await app.dead_letters()]
     source = {
@@ -173,7 +155,7 @@ async def test_a_sample_of_a_re_keyed_source_in_avro_names_what_is_not_there(
     launch: Launch, fake: FakeRegistry
 ) -> None:
     now = wall_clock_ms()
-    app = await launch(*(replace_all(REKEYED, "$.who.id", "$.who.name")), named(fake))
+    app = await launch(*(replace_all(REKEYED, "$.who.id", "$.who.name")), named(fake.url))
     said = {"page": {"links": [], "tags": ["/0"]}, "when": {"at": now}}
     values = [written(FIRST, said | {"who": {"id": f"u{n}"}}) for n in range(60)]
     await app.publish(Raw(n % 3, f"k{n}".encode(), value) for n, value in enumerate(values))

@@ -17,9 +17,9 @@ from stream_dp.runtime import registry as client
 from stream_dp.runtime.registry import SourceSchemas
 from stream_dp.testing import Event, Raw, SourceWriter, Watermark
 from stream_dp.windows.events import WATERMARK_HEADER, Record, Schemas
-from tests.support.avro import written
+from tests.support.avro import bare, written
 from tests.support.changing import Changing, Make
-from tests.support.registry import FakeRegistry, fake_registry
+from tests.support.registry import FakeRegistry, fake_registry, named
 
 SLOW_ON_KAFKA = True
 
@@ -140,9 +140,11 @@ async def fake() -> AsyncIterator[FakeRegistry]:
 
 def in_avro(made: Changing, events: list[Event], number: int = 1) -> list[Raw]:
     """Events as a producer writes them, in one of the schemas."""
-    bare = json.loads(json.dumps([ALL, PAGES][number - 1]).replace('"logicalType"', '"ignored"'))
     writer = SourceWriter(made.app.plan)
-    return [Raw(writer.place(one.user), one.user.encode(), written(bare, said(one), number)) for one in events]
+    return [
+        Raw(writer.place(one.user), one.user.encode(), written(bare([ALL, PAGES][number - 1]), said(one), number))
+        for one in events
+    ]
 
 
 PLACES = (("item: page", "item: place"),)
@@ -155,7 +157,7 @@ async def test_another_field_of_avro_is_read_from_a_boundary_on_also_where_the_c
     """Another field, then the items of a list, then the first field again, in a schema that has no other."""
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
     avro = ("partitions: 3", "partitions: 3, format: avro")
-    made = await changing(RICH, avro, ("erase_within: 20s", f'erase_within: 20s\nregistry: "{fake.url}"'))
+    made = await changing(RICH, avro, named(fake.url))
     app, of = made.app, SourceSchemas.of
     made.clock.now_ms = made.at(60)
     worker = await app.start(clock_ms=made.clock, unchecked_data=True)

@@ -10,12 +10,11 @@ import pytest
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.catalogue import CatalogueRelease
 from stream_dp.kinds.lists import KeyList, NumberRange
-from stream_dp.records.codec import encode
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.topics import TopicSpec
-from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, Watermark, count_script
 from tests.support.sealing import read_window, seal_window, window_key_of
-from tests.support.views import only_view, released, start_of
+from tests.support.views import only_view, oracle_bytes, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
@@ -144,10 +143,7 @@ async def test_a_range_of_numbers_is_a_catalogue(launch: Launch) -> None:
     await app.wait_for_releases(view.name, 1)
 
     counts: Mapping[str, int] = count_script(view, start, script).counts[start]
-    expected = expected_records(view, {start: counts}, prf_key=app.prf_key, entropy=app.entropy)
-    assert await app.published(view.name) == {
-        audience: [encode(record) for record in rows] for audience, rows in expected.items()
-    }
+    assert await app.published(view.name) == oracle_bytes(app, view, {start: counts})
     for record in released((await app.releases(view.name))["internal"]):
         assert isinstance(record, CatalogueRelease)
         assert {entry.item for entry in record.items} == {str(number) for number in range(3, 21)}

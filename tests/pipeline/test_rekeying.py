@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from faust.types import TP
 
-from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
-from stream_dp.records.codec import encode
 from stream_dp.runtime.host import Host
 from stream_dp.runtime.memory import MemoryWriter
 from stream_dp.runtime.topics import Topics
@@ -24,12 +22,10 @@ from stream_dp.testing import (
     Raw,
     Watermark,
     application,
-    count_script,
-    expected_records,
 )
 from stream_dp.windows.effects import Message
 from tests.support.totals import stored_totals_of
-from tests.support.views import only_view, start_of
+from tests.support.views import assert_released_first, only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
@@ -42,17 +38,6 @@ ENOUGH = ("items_per_user: 2", "items_per_user: 5")
 def visits_of(start: int, windows: int, each: int = 150) -> list[Event]:
     """Events of 60 users, each in all partitions."""
     return [Event(f"u{n % 60}", f"/{(n * n + n // 7) % 5}", start + n * MINUTE // each) for n in range(windows * each)]
-
-
-async def assert_released(app: Application, view: ViewPlan, events: Sequence[Event], windows: int) -> None:
-    """What is released first is what the events come to."""
-    start = start_of(view)
-    await app.wait_for_releases(view.name, windows)
-    counts = count_script(view, start, events).between(view, start, start + windows * MINUTE)
-    assert all(sum(table.values()) > 60 for table in counts.values())
-    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
-    published = {name: found[:windows] for name, found in (await app.published(view.name)).items()}
-    assert published == {name: [encode(row) for row in rows] for name, rows in expected.items()}
 
 
 async def test_users_all_over_the_source_are_counted_as_if_each_had_one_partition(launch: Launch) -> None:
@@ -72,7 +57,7 @@ async def test_users_all_over_the_source_are_counted_as_if_each_had_one_partitio
     await app.publish([*events[:200], *bad, *events[200:], Watermark(start + 3 * MINUTE + 10_000)])
     await app.start()
 
-    await assert_released(app, view, events, 3)
+    await assert_released_first(app, events, 3)
 
     letters = [json.loads(letter) for letter in await app.dead_letters()]
     reasons = dict(Counter(letter["reason"] for letter in letters))
@@ -122,7 +107,7 @@ async def test_an_event_that_stood_in_the_source_in_time_is_counted_however_late
     assert worker.counters.total("windows_closed") == 0
     held.set()
 
-    await assert_released(app, view, events, 2)
+    await assert_released_first(app, events, 2)
 
     async def refused() -> bool:
         return worker.counters.total("events_refused", reason="late") == 3
@@ -148,7 +133,7 @@ async def test_what_is_counted_of_the_events_is_deleted_and_nothing_else(launch:
     await app.stop()
     await app.publish([*events[200:], Watermark(start + 2 * MINUTE + 10_000)])
     await app.start()  # from offsets of which some are deleted
-    await assert_released(app, view, events, 2)
+    await assert_released_first(app, events, 2)
 
 
 async def test_a_worker_that_crashes_behind_what_it_passed_on_passes_it_on_again_and_counts_it_once(
@@ -177,7 +162,7 @@ async def test_a_worker_that_crashes_behind_what_it_passed_on_passes_it_on_again
             await app.stop()
         await app.start()
 
-        await assert_released(app, view, events, 2)
+        await assert_released_first(app, events, 2)
         totals = await stored_totals_of(app)
         assert totals.total("events_consumed") == len(events) + 3
         assert totals.total("events_counted") + totals.total("events_refused") == len(events)

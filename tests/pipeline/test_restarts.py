@@ -15,14 +15,13 @@ import pytest
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.histogram import HistogramRelease
-from stream_dp.records.codec import encode
 from stream_dp.releases.rows import OUTBOX, TABLE
 from stream_dp.runtime import memory
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
-from stream_dp.testing import Application, Event, Raw, Watermark, count_script, expected_records, plan_from
+from stream_dp.testing import Application, Event, Raw, Watermark, count_script, plan_from
 from tests.support.totals import stored_totals_of
-from tests.support.views import only_view, start_of
+from tests.support.views import only_view, oracle_bytes, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
@@ -53,8 +52,7 @@ async def assert_released(app: Application, script: Sequence[Event | Watermark |
     start = start_of(view)
     await app.wait_for_releases(view.name, windows)
     counts = count_script(view, start, script).between(view, start, start + windows * MINUTE)
-    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
-    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+    assert await app.published(view.name) == oracle_bytes(app, view, counts)
     (ledger,) = (await app.ledgers()).values()
     assert ledger.spent.epsilon == windows * 2
     assert not ledger.reserved

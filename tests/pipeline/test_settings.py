@@ -27,6 +27,14 @@ def events(made: Changing, minute: int, users: int = 60) -> list[Event]:
     return [Event(f"u{n}", f"/{(n + m) % 5}", at + 100 * n + m) for n in range(users) for m in range(3)]
 
 
+async def fed(made: Changing, minutes: int) -> list[Event]:
+    """The visits of the first minutes, published and counted."""
+    script = [event for minute in range(minutes) for event in events(made, minute)]
+    await made.app.publish(script)
+    await made.consumed(len(script))
+    return script
+
+
 async def test_every_window_is_made_with_the_settings_that_hold_for_it_and_paid_for_once(changing: Make) -> None:
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
@@ -59,9 +67,7 @@ async def test_settings_posted_while_no_worker_runs_hold_at_the_next_start_whate
 ) -> None:
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
-    script = [event for minute in range(2) for event in events(made, minute)]
-    await made.app.publish(script)
-    await made.consumed(len(script))
+    await fed(made, 2)
     await made.app.stop()
     await made.apply(1, ONE_ITEM)
 
@@ -83,9 +89,7 @@ async def test_windows_that_were_released_before_anybody_knew_better_stay_and_th
 ) -> None:
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
-    script = [event for minute in range(4) for event in events(made, minute)]
-    await made.app.publish(script)
-    await made.consumed(len(script))
+    script = await fed(made, 4)
     await made.pass_to(3, 3)
 
     await made.apply(1, ONE_ITEM)
@@ -143,9 +147,7 @@ async def test_views_come_and_go_while_a_worker_runs(changing: Make) -> None:
 
     await made.app.apply(both, {more: made.at(1)})
     await made.learned(2)
-    script = [event for minute in range(4) for event in events(made, minute)]
-    await made.app.publish(script)
-    await made.consumed(len(script))
+    script = await fed(made, 4)
     await made.pass_to(2, 2)
     first, made.app.plan = made.app.plan, both
     found = await made.app.wait_for_releases(more, 1)
@@ -182,9 +184,7 @@ async def test_windows_of_a_former_question_are_sharpened_by_its_own_ladder_and_
 ) -> None:
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
-    script = [event for minute in range(4) for event in events(made, minute)]
-    await made.app.publish(script)
-    await made.consumed(len(script))
+    await fed(made, 4)
     await made.apply(2, ('detailed, epsilon: "6"', 'detailed, epsilon: "7"'))
     await made.learned(2)
     await made.pass_to(4, 4)
@@ -214,9 +214,7 @@ async def test_what_changes_no_question_goes_on_with_its_windows(changing: Make)
     """An audience that is added reads from its first window on, and gets what is free of those before."""
     made = await changing(WALL, ("buckets: 4\n", "buckets: 4\n    audiences: [internal, public]\n"))
     await made.app.start(clock_ms=made.clock)
-    script = [event for minute in range(4) for event in events(made, minute)]
-    await made.app.publish(script)
-    await made.consumed(len(script))
+    await fed(made, 4)
     await made.pass_to(1, 1)
 
     await made.apply(3, ("    audiences: [internal, public]\n", ""))

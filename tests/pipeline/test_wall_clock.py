@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from stream_dp.records.codec import encode
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import Topics
@@ -20,11 +19,10 @@ from stream_dp.testing import (
     SourceWriter,
     Watermark,
     count_script,
-    expected_records,
 )
 from stream_dp.windows.keys import decode
 from stream_dp.windows.keys import encode as encode_row
-from tests.support.views import only_view, start_of
+from tests.support.views import only_view, oracle_bytes, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
@@ -57,8 +55,7 @@ async def test_windows_close_as_the_clock_passes_their_grace_and_equal_the_oracl
 
     assert [len(records) for records in found.values()] == [4] * 3
     windows = count_script(view, start, [*first, *second]).between(view, start, start + 4 * MINUTE)
-    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
-    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+    assert await app.published(view.name) == oracle_bytes(app, view, windows)
     assert worker.counters.total("events_refused", reason="late") == 1
 
 
@@ -95,8 +92,7 @@ async def test_a_backlog_is_counted_before_its_windows_close(launch: Launch) -> 
 
     windows = count_script(view, start, script).between(view, start, start + 59 * MINUTE)
     assert sum(windows[start].values()) == 40
-    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
-    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+    assert await app.published(view.name) == oracle_bytes(app, view, windows)
 
 
 async def test_a_tick_closes_windows_where_the_source_ended_when_it_was_made_not_when_it_is_read(
@@ -129,8 +125,7 @@ async def test_a_tick_closes_windows_where_the_source_ended_when_it_was_made_not
 
     await app.eventually(both_late)
     windows = count_script(view, start, [Event("u1", "/in-time", start + 1)]).between(view, start, start + 2 * MINUTE)
-    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
-    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+    assert await app.published(view.name) == oracle_bytes(app, view, windows)
 
 
 @pytest.mark.parametrize("broker", [pytest.param("kafka", marks=pytest.mark.broker)], indirect=True)
@@ -151,8 +146,7 @@ async def test_the_markers_of_transactions_at_the_end_of_a_source_hold_no_tick_u
     await app.wait_for_releases(view.name, 2)
 
     windows = count_script(view, start, events).between(view, start, start + 2 * MINUTE)
-    expected = expected_records(view, windows, prf_key=app.prf_key, entropy=app.entropy)
-    assert await app.published(view.name) == {name: [encode(row) for row in rows] for name, rows in expected.items()}
+    assert await app.published(view.name) == oracle_bytes(app, view, windows)
 
 
 async def told(app: Application, now_ms: int) -> bool:

@@ -32,6 +32,11 @@ _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 START_SECONDS = 60
 
 
+def named(url: str) -> tuple[str, str]:
+    """What puts a registry into the configuration of `tests.support.visits`."""
+    return "erase_within: 20s", f'erase_within: 20s\nregistry: "{url}"'
+
+
 def real_registry_problem() -> str | None:
     """Why a real registry cannot run on this machine; None when it can."""
     return java_problem() or (None if _folder().is_dir() else maven_problem())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.records.codec import AnyRecord
+from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.records.models import Refusal, Release
-from stream_dp.testing import Application
+from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 
 TOPK = """
   NAME-top:
@@ -25,6 +25,7 @@ TOPK = """
     retention: 1d
     buckets: 2
 """
+MINUTE = 60_000
 CHOOSERS = 'ledgers:\n  choosers: {population: choosers, epsilon: "200", delta: "1/100", period: 366d}'
 
 
@@ -46,3 +47,20 @@ def released(records: Iterable[AnyRecord]) -> list[Release]:
     releases = [record for record in found if not isinstance(record, Refusal)]
     assert len(releases) == len(found)
     return releases
+
+
+def oracle_bytes(app: Application, view: ViewPlan, counts: Mapping[int, Mapping[str, int]]) -> dict[str, list[bytes]]:
+    """What the release topics of a view have to hold, by audience, of the exact counts of its windows."""
+    expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
+    return {audience: [encode(record) for record in records] for audience, records in expected.items()}
+
+
+async def assert_released_first(app: Application, script: Sequence[Event | Watermark], windows: int) -> None:
+    """The first windows of a minute of the only view are what the events come to, and there is something in each."""
+    view = only_view(app)
+    start = start_of(view)
+    await app.wait_for_releases(view.name, windows)
+    counts = count_script(view, start, script).between(view, start, start + windows * MINUTE)
+    assert all(sum(table.values()) > 60 for table in counts.values())
+    published = {name: found[:windows] for name, found in (await app.published(view.name)).items()}
+    assert published == oracle_bytes(app, view, counts)

@@ -1,4 +1,4 @@
-"""A worker that runs, for tests of what it is made of."""
+"""A worker that runs, for tests of what it is made of; and an application on the embedded log without one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from stream_dp.config.plan import Plan
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.topics import Topics
 from stream_dp.runtime.worker import Worker
-from stream_dp.testing import application
+from stream_dp.testing import application, plan_from
+
+
+@pytest.fixture
+def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
+    return plan_from(visits(), tmp_path)
+
+
+@pytest.fixture
+def log(plan: Plan) -> MemoryLog:
+    """The embedded log, with nothing but the control topic of the application."""
+    made = MemoryLog()
+    made.create(Topics.of(plan).control, 1)
+    return made
 
 
 @pytest.fixture

@@ -16,12 +16,6 @@ from stream_dp.config.plan import Plan
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
-from stream_dp.testing import plan_from
-
-
-@pytest.fixture
-def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
-    return plan_from(visits(), tmp_path)
 
 
 def conf(plan: Plan) -> Any:

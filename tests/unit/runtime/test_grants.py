@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from faust.types import TP
@@ -15,22 +13,9 @@ from stream_dp.runtime.grants import known_grants, read_order, withdraw_grant, w
 from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.topics import Topics
-from stream_dp.testing import plan_from
 from tests.support.grants import MALFORMED_GRANTS
 
 GRANT = b'{"type":"grant","audience":"partner","level":"detailed"}'
-
-
-@pytest.fixture
-def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
-    return plan_from(visits(), tmp_path)
-
-
-@pytest.fixture
-def log(plan: Plan) -> MemoryLog:
-    made = MemoryLog()
-    made.create(Topics.of(plan).control, 1)
-    return made
 
 
 async def levels(plan: Plan, client: MemoryClient, audience: str) -> list[str | None]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 
@@ -15,21 +14,8 @@ from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.settings import SettingsLog, holding, post, read_history
 from stream_dp.runtime.topics import Topics
-from stream_dp.testing import plan_from
 
 START = 1_704_067_200_000
-
-
-@pytest.fixture
-def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
-    return plan_from(visits(), tmp_path)
-
-
-@pytest.fixture
-def log(plan: Plan) -> MemoryLog:
-    made = MemoryLog()
-    made.create(Topics.of(plan).control, 1)
-    return made
 
 
 async def test_before_the_first_start_there_are_none_and_the_files_plan_holds(plan: Plan) -> None:
