@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.settings import post, read_history
 from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.worker import wall_clock_ms
 
 UNHEARD = 3
 
@@ -170,7 +170,7 @@ async def proposed(
         ConfigError: it cannot be, or no plan could be made of the history with it.
     """
     holding = plan_holding(known, local)
-    reports, now_ms = await look(holding, client), _now_ms()
+    reports, now_ms = await look(holding, client), wall_clock_ms()
     situation = Situation(
         now_ms=now_ms,
         holding=holding,
@@ -215,7 +215,3 @@ def _overtaken(before: Plan, number: int, known: Sequence[Posted]) -> str:
         f"somebody else was faster, and nothing was changed by you: settings {number} of {before.id}, posted "
         f"{moment(theirs.at_ms)}{why}, hold now: {'; '.join(map(str, changed))}. See what differs now, and apply again"
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -28,6 +27,7 @@ from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.worker import wall_clock_ms
 
 LOOK_SECONDS = 5.0
 """Between two looks of `--watch`."""
@@ -122,7 +122,7 @@ async def look(plan: Plan, client: Client, *, accounts: bool = True) -> Reports:
                 partitions.update(one.partitions)
                 stopped.discard(one.instance)
     statements = await _statements(plan, client) if accounts and topics.accounts in present else []
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_clock_ms()
     group = await client.group(plan.id)
     return Reports(now_ms, said, partitions, frozenset(stopped), group, statements)
 

@@ -256,7 +256,7 @@ def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, now = tomorrow(), [now_ms()]
-    monkeypatch.setattr("stream_dp.cli.apply.changing._now_ms", lambda: now[0])
+    monkeypatch.setattr("stream_dp.cli.apply.changing.wall_clock_ms", lambda: now[0])
     monkeypatch.setattr("click.confirm", lambda *_, **__: now.append(now.pop() + DAY))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
     assert said.code == 0

@@ -418,7 +418,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     office.publish(log)
     report(log, *(one.model_copy(update={"settings": 1}) for one in (ONE, TWO)))
     command = import_module("stream_dp.cli.status")
-    monkeypatch.setattr(command.time, "time_ns", lambda: NOW * 1_000_000)
+    monkeypatch.setattr(command, "wall_clock_ms", lambda: NOW)
     monkeypatch.setattr(command, "LOOK_SECONDS", 0)
 
     def said(*options: str) -> str:
