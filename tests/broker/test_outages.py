@@ -28,7 +28,10 @@ FINEST = {"public": "detailed", "partner": "detailed", "internal": "detailed"}
 GONE, BACK, RUNS = "does not answer; the worker waits for it", "answers again, after", "is running"
 LONGER = SESSION_SECONDS + 3
 """Longer than the group waits for a silent worker."""
-ADVICE = re.compile(r" stream_dp\.worker: (ledger|views\.|sources|windows of)")
+OF_THE_STREAM = re.compile(
+    r" stream_dp\.worker: (ledger|sources|views\.|windows of|view \S+ (is behind|has caught up))"
+)
+"""What a worker says of the data, the budget and its own pace, at times that the machine's load decides as well."""
 SILENT = 7
 """Longer than a worker waits before it says that the broker does not answer."""
 
@@ -44,8 +47,8 @@ def own(tmp_path: Path) -> Iterator[Broker]:
 
 
 def said_since(worker: WorkerProcess, before: int) -> list[str]:
-    """The lines that a worker has logged but for so many, and but for its advice."""
-    lines = [line for line in worker.log.read_text().splitlines() if not ADVICE.search(line)]
+    """The lines that a worker has logged but for so many, and but for what it says of the stream."""
+    lines = [line for line in worker.log.read_text().splitlines() if not OF_THE_STREAM.search(line)]
     return lines[before:]
 
 
@@ -70,10 +73,10 @@ async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_it
         await stream.wait_until_sharpened({"public": "detailed"}, within_s=180)
 
         worker.check()
-        gone, back, *late = said_since(worker, before)
-        assert all("is behind" in line or "has caught up" in line for line in late)
-        assert GONE in gone
-        assert BACK in back
+        said = said_since(worker, before)
+        assert len(said) in (2, 4), said  # a loaded broker that comes back may fall silent again
+        assert all(GONE in line for line in said[::2]), said
+        assert all(BACK in line for line in said[1::2]), said
         assert worker.terminate(10) == 0
         (await stream.audit({"public": "detailed"})).assert_clean()
 
