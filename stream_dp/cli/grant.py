@@ -12,6 +12,7 @@ from rich.console import Console
 
 from stream_dp.cli.command_line import command_line, hush_libraries
 from stream_dp.cli.held import held
+from stream_dp.cli.moments import MOMENT
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.changes import Change, changes_of
@@ -23,23 +24,9 @@ from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import known_grants, write_grant
 from stream_dp.runtime.topics import Topics
 from stream_dp.runtime.worker import wall_clock_ms
-from stream_dp.windows.durations import format_duration, format_time, parse_time
+from stream_dp.windows.durations import format_duration, format_time
 
 DIGITS = 6
-
-
-class Time(click.ParamType):
-    """A moment as RFC 3339 text."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text, if it is one."""
-        try:
-            parse_time(str(value))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-        return str(value)
 
 
 @click.command()
@@ -54,13 +41,12 @@ class Time(click.ParamType):
     show_default=True,
     help="Which windows: those that were released before and are retained, those to come, or both.",
 )
-@click.option("--from", "start_from", type=Time(), help="Only windows that start at this time or later.")
-@click.option("--until", "start_until", type=Time(), help="Only windows that start before this time.")
+@click.option("--from", "start_from", type=MOMENT, help="Only windows that start at this time or later.")
+@click.option("--until", "start_until", type=MOMENT, help="Only windows that start before this time.")
 @click.option(
     "--at",
-    type=Time(),
-    help='When it is carried out, as "2026-01-01T00:00:00Z". Without it: now. Until then `stream-dp grants` lists it, '
-    "and takes it back.",
+    type=MOMENT,
+    help="When it is carried out. Without it: now. Until then `stream-dp grants` lists it, and takes it back.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
 def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
@@ -73,15 +59,17 @@ def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
     \b
     stream-dp grant app.yaml partner --level detailed
     stream-dp grant app.yaml partner --level detailed --view pages --windows retained
-    stream-dp grant app.yaml public --level standard --from 2026-01-01T00:00:00Z --until 2026-02-01T00:00:00Z
-    stream-dp grant app.yaml public --level coarse --windows future --at 2026-07-01T00:00:00Z
+    stream-dp grant app.yaml public --level standard --from 2026-01-01 --until 2026-02-01
+    stream-dp grant app.yaml public --level coarse --windows future --at 2026-07-01T06:00:00Z
 
     Exit codes: 0 written, 1 the broker or the application's topics are not there, 2 no such audience, view or level, a
     time that is over, or a coarser level for windows that were released before.
     """
     hush_libraries()
     plan = held(load_plan(file))
-    order = Grant.model_validate(wanted)
+    order = Grant.model_validate(
+        {name: format_time(value) if isinstance(value, int) else value for name, value in wanted.items()}
+    )
     order.check(plan)
     now_ms = wall_clock_ms()
     if order.at_ms is not None and order.at_ms <= now_ms:

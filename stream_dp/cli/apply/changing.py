@@ -14,10 +14,10 @@ from rich.console import Console
 
 from stream_dp.cli.apply.page import dumped, page, waits
 from stream_dp.cli.apply.waiting import wait_until_known
+from stream_dp.cli.moments import MOMENT
 from stream_dp.cli.numbers import moment
 from stream_dp.cli.status import look
 from stream_dp.cli.status.summary import SILENT_MS, Reports
-from stream_dp.cli.tail import parse_moment
 from stream_dp.config.differences import differences
 from stream_dp.config.plan import Plan
 from stream_dp.control.boundaries import Situation
@@ -59,8 +59,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--from",
         "from_ms",
-        callback=parse_moment,
-        metavar="TIME",
+        type=MOMENT,
         help="From the first window on that begins at TIME or later and cuts no other. [default: one that begins 11 s "
         "from now or later; by the view's clock, where watermarks move that]",
     )

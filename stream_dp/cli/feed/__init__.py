@@ -16,8 +16,8 @@ from stream_dp.cli.feed.events import Columns, Events, Survey
 from stream_dp.cli.feed.tables import Table, open_table
 from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.cli.held import questions_held
+from stream_dp.cli.moments import MOMENT
 from stream_dp.cli.status import look
-from stream_dp.cli.tail import parse_moment
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.planning import load_plan
@@ -59,8 +59,7 @@ from stream_dp.windows.durations import format_time
 @click.option(
     "--until",
     "until_ms",
-    callback=parse_moment,
-    metavar="TIME",
+    type=MOMENT,
     help="The history is complete up to here; the last watermark says so. [default: just behind the last event]",
 )
 def feed(

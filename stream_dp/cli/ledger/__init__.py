@@ -12,8 +12,8 @@ from rich.console import Console
 from stream_dp.cli.command_line import hush_libraries
 from stream_dp.cli.held import held
 from stream_dp.cli.ledger.page import page, whole
+from stream_dp.cli.moments import MOMENT
 from stream_dp.cli.numbers import moment
-from stream_dp.cli.tail import parse_moment
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
@@ -29,9 +29,7 @@ from stream_dp.runtime.topics import Topics
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--ledger", "name", metavar="NAME", help="Show this ledger; all of them otherwise.")
-@click.option(
-    "--period", "at_ms", callback=parse_moment, metavar="TIME", help="Show the period of this day, not the newest."
-)
+@click.option("--period", "at_ms", type=MOMENT, help="Show the period of this day, not the newest.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: every period that entries tell of.")
 def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) -> None:
     """Show what the ledgers of the application that FILE describes have spent and have left.

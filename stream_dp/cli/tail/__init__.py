@@ -14,6 +14,7 @@ from rich.live import Live
 
 from stream_dp.cli.command_line import hush_libraries
 from stream_dp.cli.held import held
+from stream_dp.cli.moments import MOMENT
 from stream_dp.cli.tail.board import Board, record_line
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, ViewPlan
@@ -23,19 +24,8 @@ from stream_dp.records.codec import decode, outline
 from stream_dp.records.parts import Joiner
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.topics import Topics
-from stream_dp.windows.durations import parse_time
 
 REDRAW_SECONDS = 0.2
-
-
-def parse_moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    """A day or a moment given as an option, in ms."""
-    if text is None:
-        return None
-    try:
-        return parse_time(text if "T" in text else f"{text}T00:00:00Z")
-    except ValueError as error:
-        raise click.BadParameter(f'{text!r}: write a date, "2013-05-07", or {error}') from None
 
 
 @click.command()
@@ -49,8 +39,7 @@ def parse_moment(_context: click.Context, _parameter: click.Parameter, text: str
 @click.option(
     "--window",
     "at_ms",
-    callback=parse_moment,
-    metavar="TIME",
+    type=MOMENT,
     help="Show the window of this day or moment: on a terminal not the newest, in a pipe and as JSON no other.",
 )
 def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool, at_ms: int | None) -> None:

@@ -117,7 +117,7 @@ def test_grant_of_some_views_and_windows_at_a_time_is_written_and_listed_and_wit
     assert "public may see level fine from 2100-01-01T00:00:00Z on, of future windows." in said.out
     assert "pages: from coarse (±9) to fine (±3) for windows to come; one costs ledger" in said.out
     assert "searches" not in said.out
-    call("grant", visits_file, "public", "--level", "fine", "--from", "2026-01-01T00:00:00Z", "--until", FUTURE)
+    call("grant", visits_file, "public", "--level", "fine", "--from", "2026-01-01", "--until", FUTURE)
     orders = [read_order(record, visits) for record in control.records[TP(CONTROL, 0)]]
     assert [order and (order.scope, order.at_ms) for order in orders] == [
         (Scope(("pages",), "future"), parse_time(FUTURE)),
@@ -145,6 +145,16 @@ def test_grant_of_some_views_and_windows_at_a_time_is_written_and_listed_and_wit
     said = call("grants", visits_file, "--withdraw", listed[1]["id"])
     assert said.code == 2
     assert "was carried out; a later one can lower the level for windows to come" in said.err
+
+
+@pytest.mark.parametrize("option", ["--from", "--until", "--at"])
+def test_moment_of_a_grant_that_is_none_is_wrong_usage_and_nothing_is_written(
+    call: Make, visits_file: Path, control: MemoryLog, option: str
+) -> None:
+    said = call("grant", visits_file, "public", "--level", "fine", option, "tomorrow")
+    assert (said.code, said.out) == (2, "")
+    assert "'tomorrow': write a date" in said.err
+    assert control.end(TP(CONTROL, 0)) == 0
 
 
 @pytest.mark.parametrize(
