@@ -35,8 +35,8 @@ class Outboxes:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, str, int]] = []
-        """A heap of (slot, view, start of the window)."""
+        self._waiting: list[tuple[int, int, str]] = []
+        """A heap of (slot, start of the window, question): those of former questions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
         self._late: set[tuple[str, int]] = set()
@@ -44,7 +44,7 @@ class Outboxes:
 
     def add(self, leave: Leave) -> None:
         """Carry out a `Leave`."""
-        heappush(self._waiting, (leave.slot_ms, leave.view, leave.start_ms))
+        heappush(self._waiting, (leave.slot_ms, leave.start_ms, leave.view))
 
     @property
     def next_ms(self) -> int | None:
@@ -62,7 +62,8 @@ class Outboxes:
         """
         due: dict[tuple[str, int], None] = {}
         while self._waiting and self._waiting[0][0] <= slot_ms:
-            due.setdefault(heappop(self._waiting)[1:])
+            _, start_ms, view = heappop(self._waiting)
+            due.setdefault((view, start_ms))
         return self._published_at(slot_ms, list(due), rows)
 
     def _published_at(self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows) -> Step:
@@ -99,7 +100,7 @@ class Outboxes:
         due = [departure for departure in outbox if departure.number > behind and departure.slot_ms <= slot_ms]
         leaving = due.pop(0) if due and not behind else None
         if due:
-            heappush(self._waiting, (due[0].slot_ms, view, start))
+            heappush(self._waiting, (due[0].slot_ms, start, view))
         return leaving
 
     def _publish(self, batch: list[Message], slot_ms: int, last: dict[tuple[str, int], int]) -> Iterator[Publish]:

@@ -127,24 +127,30 @@ class Host(Carrier):
         self._times_forgotten = 0
 
     def adopt(self, plan: Plan, factory: Factory) -> None:
-        """Go by another plan: steps that are under way end by the former one, and nothing else of it is left."""
+        """Go by another plan: steps that are under way end by the former one, and nothing else of it is left.
+
+        What waits to be published stays: it is stored, and leaves by its slots whatever holds.
+        """
         self.plan, self._factory = plan, factory
         for topic, schemas in self._schemas.items():
             if topic in self._sources:
                 schemas.go_by(needed(plan, self._sources[topic]))
-        self.forget()
+        self._forget_parts()
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
 
         What parts keep on disk beside the tables goes with them.
         """
+        self._forget_parts()
+        self.outboxes.clear()
+
+    def _forget_parts(self) -> None:
         self._rekeyers.clear()
         self._times_forgotten += 1
         self._counters.clear()
         self._mergers.clear()
         self._engines.clear()
-        self.outboxes.clear()
         self.balances.forget()
 
     # -- what an agent reads ----------------------------------------------------------------------------------

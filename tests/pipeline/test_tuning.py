@@ -12,6 +12,7 @@ from itertools import pairwise
 from stream_dp.cli.tune import tuned
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import build_plan
+from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Event, Watermark
 from tests.support.changing import MINUTE, Changing, Make
 
@@ -137,6 +138,9 @@ async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_bound
     await made.app.publish(last)
     tuning.script += last
     await made.assert_released(tuning.script, tuning.fed, tuning.seen)
+    for audience in made.view.audiences:
+        published = await made.app.read(Topics.of(made.app.plan).release(made.view.name, audience))
+        assert len(set(published)) == len(published), "settings that are adopted repeat nothing"
     found = [record for records in (await made.app.releases(made.view.name)).values() for record in records]
     shown = {
         number: (max(one.window.end_ms - one.window.start_ms for one in those), {one.audience for one in those})

@@ -55,6 +55,15 @@ def test_windows_leave_in_their_order_whichever_question_is_complete_first() -> 
     assert told(desk) == [(0, 1, 1, 1), (1, 2, 1, 1), (2, 3, 1, 1), (3, 4, 2, 1)]
 
 
+def test_windows_of_ten_questions_that_leave_at_one_slot_leave_in_their_order() -> None:
+    ladders = [(FINER[0], f'fine, epsilon: "{4 + second}"') for second in range(11)]
+    desk = Desk(holding(*((second, plan(RICH, ladder)) for second, ladder in enumerate(ladders))), until_ms=0)
+    for second, name in enumerate(desk.plan.views):
+        desk.give(name, 1000 * second, COUNTS[0], 20_000)
+    desk.slot(30_000)
+    assert [edition for *_, edition, _ in told(desk)] == [*range(1, 12)]
+
+
 def test_counts_of_a_former_question_behind_its_end_are_nobodys() -> None:
     desk = Desk(holding((0, FIRST)))
     give(desk, "pages", 3)

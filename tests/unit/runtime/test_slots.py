@@ -70,11 +70,11 @@ class Stand:
         (view,) = self.worker.plan.views.values()
         return Topics.of(self.worker.plan).release(view.name, "public")
 
-    async def store(self, *departures: tuple[int, str]) -> None:
+    async def store(self, *departures: tuple[int, str], first: int = 0) -> None:
         """Store a window for each (slot, text of its record), and let it leave."""
 
         def step() -> Step:
-            for start, (slot, text) in enumerate(departures):
+            for start, (slot, text) in enumerate(departures, first):
                 yield Commit(window_rows(start, slot, [(self.topic, b"key", text.encode())]))
                 yield Leave("stored", start, slot)
 
@@ -281,6 +281,25 @@ async def test_publishing_does_not_wait_for_the_release_engine_and_emptying_outb
         drawn.set()
         await until(lambda: not stand.stored(0) and not stand.stored(1))
         await engine
+
+
+async def test_settings_that_are_adopted_let_what_is_stored_leave_once_and_in_its_order(worker: Worker) -> None:
+    """An engine that is loaded anew lets everything leave that stands in an outbox."""
+    stand, plan = Stand.at(worker, ManualClock(NOON)), worker.plan
+    factory = Factory(Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"))
+
+    def loaded() -> Step:
+        yield from (Leave("stored", start, slot) for start, slot in enumerate((NOON, NOON + 100)))
+
+    async with stand.publishing(), stand.host._engine_locks[0]:
+        await stand.store((NOON, "published"), (NOON + 100, "waits"))
+        stand.host.adopt(plan, factory)
+        await until(lambda: len(stand.sent()) == 2)
+        stand.host.adopt(plan, factory)
+        await stand.host.carry_out(loaded(), worker.tables[RELEASES], 0)
+        await stand.store((NOON + 200, "later"), first=2)
+        await until(lambda: "later" in dict(stand.sent()).values())
+    assert stand.sent() == [(NOON, "published"), (NOON + 100, "waits"), (NOON + 200, "later")]
 
 
 # -- membership and failures ----------------------------------------------------------------------------------------
