@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite("tests.support")  # so that what is asserted there says what it found
+
 from stream_dp.config.access import MEMORY
 from stream_dp.runtime import localkafka
 from stream_dp.testing import Application, application
