@@ -6,7 +6,7 @@ come is noted with the grant when it is carried out. All partitions rank grants 
 
 An audience that comes later gets the retained windows at its level by itself where somebody has that level of them or a
 finer one: coarser releases of a window come free (`lossless 3.2`). Where it would cost more, nothing is charged that
-nobody asked for; a grant asks.
+nobody asked for: a grant asks. Whoever was withheld or refused a window gets it when somebody else has it as fine.
 """
 
 from __future__ import annotations
@@ -79,17 +79,18 @@ class Clearances:
                 self._sharpening[audience] = self._lacking(audience, rows)
 
     def welcome(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
-        """Look whether a window was released before audiences came that have no grant of it to carry out."""
+        """Look who came later than a window, or was refused it, and may have it now; open grants look themselves."""
         if not self._is_there(row):
             return
         for audience in sorted(view.audiences):
-            if audience in row.given and row.level(audience) == row.given[audience].level:
+            is_given = audience in row.given and row.level(audience) == row.given[audience].level
+            if is_given and audience not in self._rows:
                 continue
             grant = self._deciding(view, audience, start_ms)
             if grant is None or not grant.open:
                 if self._errand(view, audience, start_ms, row, self._later_ms):
                     self._add(audience, _Place(view, start_ms, self._later_ms))
-                elif audience not in row.given:
+                elif audience not in row.given and view.window.pays(start_ms):
                     self.withheld.setdefault(audience, set()).add(view.view)
 
     def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
@@ -101,6 +102,14 @@ class Clearances:
         for audience in sorted(view.audiences):
             if self._errand(view, audience, start_ms, row, row.slot_ms):
                 self._add(audience, _Place(view, start_ms, row.slot_ms))
+
+    def share(self, errand: Errand, row: WindowRow) -> None:
+        """Look who may see more of a window that became finer, since it is free now: it was withheld, or refused."""
+        view, start_ms, _, _, slot_ms, *_ = errand
+        for audience in sorted(view.audiences):
+            free = self._errand(view, audience, start_ms, row, slot_ms)
+            if free is not None and free.grant is None and not free.follows:
+                self._add(audience, _Place(view, start_ms, slot_ms))
 
     def spread(self, errand: Errand, had: int, rows: Rows) -> None:
         """Look which later windows a pane is in that may become finer with it: up to one that is no finer than it was.
@@ -155,18 +164,20 @@ class Clearances:
     def _errand(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow, slot_ms: int) -> Errand | None:
         """What an audience is to get of a released window beyond what it has.
 
-        With a grant to carry out, if that was not turned down there; without one, if it sees nothing and that is free,
-        or less of a window than of the pane that it ends with. Nothing where the key of the window is retired: that is
-        as if it were retained no longer.
+        With a grant to carry out, if that was not turned down there. Without one, if it sees nothing, or less than its
+        grant was for, and that is free, as later panes of totals are to whoever has the first; or less of a window than
+        of the pane that it ends with. Nothing where the key of the window is retired: that is as if it were retained no
+        longer.
         """
         if not self._is_there(row):
             return None
         grant, has = self._deciding(view, audience, start_ms), row.given.get(audience, NOTHING).level
         level = view.audiences[audience] if grant is None else _index(view, grant.level)
-        if grant is not None and grant.open and grant.slot_ms is not None:
-            if row.level(audience) < level and row.turned_down.get(audience) != grant.number:
-                return Errand(view, start_ms, audience, level, grant.slot_ms, grant.number)
-        elif audience not in row.given and level <= row.finest:
+        asks = grant if grant is not None and grant.open and row.turned_down.get(audience) != grant.number else None
+        if asks is not None and asks.slot_ms is not None and row.level(audience) < level:
+            return Errand(view, start_ms, audience, level, asks.slot_ms, asks.number)
+        lacks = audience not in row.given or (grant is not None and has < level)
+        if lacks and (level <= row.finest or not view.window.pays(start_ms)):
             return Errand(view, start_ms, audience, level, slot_ms)
         return Errand(view, start_ms, audience, has, slot_ms, follows=True) if row.level(audience) < has else None
 

@@ -376,6 +376,7 @@ class ReleaseEngine:
             if sharpened := self._sharpening.sharpened(errand, row, ahead):  # else other panes are not finer yet
                 ahead.change(sharpened)
                 if row.given.get(audience, NOTHING).level > had:
+                    self._clearances.share(errand, row)
                     self._clearances.spread(errand, had, ahead)
                 changed += sharpened
                 room -= sum(len(value or b"") for _, value in sharpened)

@@ -63,8 +63,8 @@ class Sharpening:
         view, start, audience, level, slot, *_ = errand
         first, given = first_row(view, start, rows), row.given.get(audience, NOTHING)
         paid = -1 if first is None else min(level, first.given.get(audience, NOTHING).level)
-        blocks = earlier_blocks(view, start, self._secrets, rows)
-        if paid <= given.level or blocks is None:
+        blocks = earlier_blocks(view, start, self._secrets, rows) if paid > given.level else None
+        if blocks is None:
             return []
         own = stored_table(view.name, start, rows), noise_of(view, start, row, self._secrets)
         row.given[audience] = Given(given.revision + 1, paid, given.parts)

@@ -60,7 +60,7 @@ views:
      window: {size: 10s, start: 1970-01-01T00:00:00Z, grace: 0s, clock: event}}
   hopping:
     {source: visits, item: page, kind: catalogue, catalogue: [cart, help, home, rare], items_per_user: 1,
-     ledger: visitors, ladder: three, buckets: 1, retention: 70s,
+     ledger: visitors, ladder: three, buckets: 1, retention: 70s, audiences: [partner, staff],
      window: {size: 20s, step: 10s, start: 1970-01-01T00:00:00Z, grace: 0s},
      sharpen: {audience: partner, level: middle, every: 30s}}
   paned:
@@ -69,7 +69,7 @@ views:
      window: {size: 30s, step: 10s, pane: 10s, start: 1970-01-01T00:00:00Z, grace: 0s}}
   running:
     {source: visits, item: page, kind: running, catalogue: [cart, help, home, rare], items_per_user: 1,
-     ledger: visitors, ladder: three, buckets: 1, retention: 60s,
+     ledger: visitors, ladder: three, buckets: 1, retention: 60s, audiences: [partner, staff],
      window: {size: 40s, pane: 10s, start: 1970-01-01T00:00:00Z, grace: 0s}}
 """
 VIEWS = ("tumbling", "streamed", "hopping", "paned", "running")
@@ -111,8 +111,6 @@ class Author:
     chance: random.Random
     views: tuple[str, ...]
     epsilon: str
-    granted: tuple[str, ...]
-    """The audiences that grants are for."""
     story: Story = field(default_factory=Story)
     now_ms: int = 0
     given: dict[str, int] = field(default_factory=dict)
@@ -183,7 +181,7 @@ class Author:
         )
         level = chance.choice(["coarse", "middle", "fine", "fine"])
         at_ms = chance.choice([None, None, self.now_ms + STEP * chance.randrange(1, 4)])
-        self.story.acts.append(("grant", self.number, chance.choice(self.granted), level, self.now_ms, scope, at_ms))
+        self.story.acts.append(("grant", self.number, chance.choice(AUDIENCES), level, self.now_ms, scope, at_ms))
         if at_ms is not None and chance.random() < 0.3:
             _, _, audience, *_ = self.story.acts[-1]
             self.number += 1
@@ -250,8 +248,6 @@ class Author:
         for name in self.chance.sample(names, self.chance.randrange(1, 3) if len(names) > 1 else len(names)):
             change, is_question = self.chance.choice(CHANGES[name] + ANY)
             change(self.chance, name, raw)
-            if self.granted != AUDIENCES and name in raw["views"]:
-                _stay(self.granted, raw["views"][name])
             if is_question and name in ("tumbling", "streamed"):
                 plain.add(name)
         return raw, plain
@@ -268,18 +264,14 @@ def _ladder(_chance: random.Random, name: str, raw: dict[str, Any]) -> None:
 
 
 def _audiences(chance: random.Random, name: str, raw: dict[str, Any]) -> None:
-    """Staff always reads; who comes and goes begins coarse, so what they came later than is free."""
+    """Staff always reads; what the public came later than may cost more than staff has of it."""
     others = [one for one in ("partner", "public") if chance.random() < 0.5]
+    by_age = {"level": "coarse", "unlock": [{"level": "middle", "after": "20s"}, {"level": "fine", "after": "45s"}]}
+    raw["audiences"]["public"] = chance.choice([by_age, "fine"])
     raw["views"][name]["audiences"] = [*others, "staff"]
     raw["views"][name].pop("unlock", None)
     if raw["views"][name].get("sharpen", {}).get("audience") not in (None, *others, "staff"):
         del raw["views"][name]["sharpen"]
-
-
-def _stay(audiences: Sequence[str], view: dict[str, Any]) -> None:
-    """Nobody else comes and goes."""
-    if "audiences" in view:
-        view["audiences"] = list(dict.fromkeys([*view["audiences"], *audiences]))
 
 
 def _unlocks(chance: random.Random, name: str, raw: dict[str, Any]) -> None:
@@ -341,7 +333,7 @@ def _lengths(chance: random.Random, name: str, raw: dict[str, Any]) -> None:
 
 ANY: list[tuple[Change, bool]] = [
     (_ladder, True),
-    (_audiences, False),
+    *3 * [(_audiences, False)],
     (_unlocks, False),
     (_everybody, False),
     (_sharpen, False),
@@ -356,19 +348,17 @@ CHANGES: Mapping[str, list[tuple[Change, bool]]] = {
 }
 
 
-def acts(seed: int, *, views: tuple[str, ...] = (), epsilon: str = "40000", is_steady: bool = False) -> Story:
+def acts(seed: int, *, views: tuple[str, ...] = (), epsilon: str = "40000") -> Story:
     """A run by chance.
 
     Args:
         seed: which.
         views: of which views; of those that chance has, if none are named.
         epsilon: the budget of a period; what it begins with pays for everything.
-        is_steady: no grant is for an audience that comes and goes. What it came later than could become free when
-            others rise, and is given then at the next start, whenever that is.
     """
     chance = random.Random(seed)
     some = tuple(name for name in VIEWS if chance.random() < 0.6) or VIEWS[:2]
-    return Author(chance, views or some, epsilon, AUDIENCES[1:] if is_steady else AUDIENCES).write(30)
+    return Author(chance, views or some, epsilon).write(30)
 
 
 # -- playing it ---------------------------------------------------------------------------------------------------

@@ -237,12 +237,13 @@ class Replay:
             one.stored = [at for at in one.stored if at >= min([kept_ms, *([max(told)] if told else [])])]
 
     def _welcome(self, question: Question, unit: int, audience: str) -> None:
+        """Who has nothing of a unit, or less than they were granted, gets that as soon as somebody else has it."""
         levels = question.levels[unit]
-        if audience not in levels and unit in question.stored:
-            decided = self._decided(question.plan, unit, audience)
-            level = question.plan.audiences[audience] if decided is None else _index(question.plan, decided.level)
-            if level <= max(levels.values()):
-                levels[audience] = level
+        decided = self._decided(question.plan, unit, audience)
+        level = question.plan.audiences[audience] if decided is None else _index(question.plan, decided.level)
+        lacks = audience not in levels or (decided is not None and levels[audience] < level)
+        if lacks and unit in question.stored and level <= max(levels.values()):
+            levels[audience] = level
 
     def _carry_out(self, those: list[Asked]) -> None:
         """Of those that are carried out together the newest decides: what it is about is not given more before."""
@@ -300,11 +301,17 @@ class Replay:
         return decided is not None and _index(question.plan, decided.level) < question.plan.audiences[audience]
 
     def _raise(self, question: Question, unit: int, audience: str, level: int) -> None:
-        """Somebody may see a unit as fine as that, and the windows of which they may see all so."""
+        """Somebody may see a unit as fine as that, and the windows of which they may see all so.
+
+        What costs nothing more with it, others get.
+        """
         levels = question.levels[unit]
         if unit in question.stored:
             levels[audience] = max(level, levels.get(audience, -1))
             question.show_all(audience)
+            for other in question.plan.audiences:
+                self._welcome(question, unit, other)
+                question.show_all(other)
 
     def _decided(self, view: ViewPlan, unit: int, audience: str) -> Asked | None:
         known = [level.name for level in view.levels]

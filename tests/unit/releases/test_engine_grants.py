@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.control.grants import Order
+from stream_dp.control.grants import Order, Scope
 from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import SHARPENED_AT_ONCE, ReleaseEngine
@@ -290,6 +290,47 @@ def test_an_audience_that_came_later_gets_a_window_when_somebody_else_was_given_
     desk.change(PAGES)
     assert revisions(desk, "staff") == [(0, 1, "middle")]
     assert desk.ledger().spent == Cost(Fraction(4), DELTA)
+    desk.auditor.settled()
+
+
+def test_an_audience_that_came_later_gets_a_window_as_soon_as_somebody_else_is_given_its_level() -> None:
+    desk = released(0, 1000, changes=(readers("public"), ONLY_PAGES))
+    desk.change(PAGES)
+    desk.grant(1, "public", "middle", scope=Scope(from_ms=1000))
+    assert revisions(desk, "staff") == [(1000, 1, "middle")], "nobody has that level of the first window"
+    desk.grant(2, "public", "fine")
+    assert revisions(desk, "staff") == [(1000, 1, "middle"), (0, 1, "middle")]
+    assert desk.ledger().spent == Cost(Fraction(8), 2 * DELTA)
+    desk.auditor.settled()
+
+
+def test_what_a_grant_was_refused_comes_without_another_one_when_somebody_else_has_it() -> None:
+    desk = released(0, changes=(ONLY_PAGES, ("kind: histogram", 'kind: histogram\n    share: "3/40"')))
+    desk.grant(1, "public", "fine")
+    assert [record.type for record in desk.records("pages", "public")] == ["release", "refusal"]
+    desk.change(PAGES)
+    assert revisions(desk, "public") == [(0, 1, "coarse")], "it would cost more, and the grant was carried out"
+    desk.grant(2, "staff", "fine")
+    assert revisions(desk, "public") == [(0, 1, "coarse"), (0, 2, "fine")]
+    assert shown(desk, "public", 0) == shown(desk, "staff", 0)
+    assert desk.ledger().spent == Cost(Fraction(4), DELTA)
+    rows, published = dict(desk.machine.rows), desk.published()
+    desk.reader.restart()
+    assert (desk.machine.rows, desk.published()) == (rows, published), "once is enough"
+    desk.auditor.settled()
+
+
+@pytest.mark.parametrize("cut", range(40))
+def test_what_becomes_free_is_given_wherever_the_process_ends(cut: int) -> None:
+    desk = released(0, 1000, changes=(readers("staff"), ONLY_PAGES))
+    desk.grant(1, "public", "fine")
+    desk.change(PAGES)
+    assert (revisions(desk, "public"), len(revisions(desk, "partner"))) == ([], 2)
+    desk.machine.cut_after = cut
+    desk.grant(2, "staff", "fine")
+    desk.reader.restart()
+    assert revisions(desk, "public") == [(0, 1, "fine"), (1000, 1, "fine")]
+    assert desk.ledger().spent == Cost(Fraction(8), 2 * DELTA)
     desk.auditor.settled()
 
 

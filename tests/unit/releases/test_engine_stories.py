@@ -177,7 +177,7 @@ def test_behind_every_act_of_any_story_all_have_what_they_may_see_and_it_costs_w
 @pytest.mark.parametrize("seed", FEW_AND_MANY)
 def test_a_story_ends_as_it_should_through_any_crashes(seed: int) -> None:
     """One crash at any point, or one after another as soon as something goes on; records come again, rows are lost."""
-    chance, story = random.Random(seed), acts(seed, is_steady=True)
+    chance, story = random.Random(seed), acts(seed)
     cuts = [chance.randrange(3000)] if seed % 2 else [chance.randrange(120) for _ in range(20)]
     check_end(story, *play(story, cuts=cuts, back=seed % 4, compacts=seed % 5 > 2))
 
@@ -190,7 +190,7 @@ def test_a_story_that_the_budget_does_not_pay_for_keeps_within_it_wherever_a_cra
     """
     chance = random.Random(seed)
     views, epsilon = (VIEWS[seed // 2 % len(VIEWS)],) if seed % 2 else (), chance.choice(["8", "30", "90"])
-    story = acts(seed, views=views, epsilon=epsilon, is_steady=True)
+    story = acts(seed, views=views, epsilon=epsilon)
     whole, _ = play(story)
     whole.auditor.settled()
     desk, _ = play(story, cuts=[chance.randrange(whole.machine.points)], back=seed % 4)

@@ -57,6 +57,10 @@ def leaves_windows_behind_their_panes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clearances, "spread", lambda *_: None)
 
 
+def lets_who_came_later_wait_for_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Clearances, "share", lambda *_: None)
+
+
 def leaves_out_who_comes_with_a_later_edition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clearances, "follow", lambda *_: None)
 
@@ -123,6 +127,7 @@ MUTANTS = [
     lets_the_grant_decide_that_was_written_first,
     carries_out_what_was_withdrawn,
     leaves_windows_behind_their_panes,
+    lets_who_came_later_wait_for_a_restart,
     leaves_out_who_comes_with_a_later_edition,
     jumps_to_a_question_to_come,
     waits_behind_a_question_that_never_held,
