@@ -15,7 +15,7 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime import registry
-from stream_dp.runtime.registry import open_registry
+from stream_dp.runtime.registry import SchemaRegistry, open_registry
 from stream_dp.testing import plan_from
 from stream_dp.windows.events import RefusedError
 from stream_dp.windows.schemas import unknown_schema, unusable_schema
@@ -138,13 +138,19 @@ async def test_the_log_says_once_a_minute_that_a_registry_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
+    refused: asyncio.Queue[int] = asyncio.Queue()
+    tell = SchemaRegistry._tell
+
+    def told(self: SchemaRegistry, error: OutageError) -> None:
+        tell(self, error)
+        refused.put_nowait(len(caplog.messages))
+
+    monkeypatch.setattr(SchemaRegistry, "_tell", told)
     asking = asyncio.create_task(of(plan_of(tmp_path, "http://127.0.0.1:9"), header(1), patient=True))
-    await asyncio.sleep(0.3)
-    assert len(caplog.messages) == 1
+    assert [await refused.get() for _ in range(5)] == [1] * 5
     assert caplog.messages[0].startswith("the schema registry at http://127.0.0.1:9 is waited for")
     monkeypatch.setattr(registry, "SAY_SECONDS", 0)
-    await asyncio.sleep(0.1)
-    assert len(caplog.messages) > 1
+    assert [await refused.get() for _ in range(3)] == [2, 3, 4]
     asking.cancel()
 
 
