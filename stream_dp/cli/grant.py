@@ -20,10 +20,10 @@ from stream_dp.control.grants import Grant, Scope
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import known_grants, write_grant
 from stream_dp.runtime.topics import Topics
-from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.windows.durations import format_duration, format_time
 
 DIGITS = 6

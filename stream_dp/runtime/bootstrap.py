@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.settings import first_record, plan_holding
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.lists import Lists, read_lists
 from stream_dp.runtime.owners import Life, create_owned
 from stream_dp.runtime.settings import SettingsLog, post
@@ -43,7 +43,7 @@ async def prepare(
     *,
     accept_loss: bool = False,
     backfill: bool = False,
-    now_ms: Callable[[], int] | None = None,
+    now_ms: Callable[[], int] = wall_clock_ms,
 ) -> Settled:
     """Claim and create the topics of an application, read its public lists, settle which settings hold.
 
@@ -70,7 +70,7 @@ async def prepare(
         BrokerError: the cluster refused something.
     """
     topics, settings = Topics.of(plan), SettingsLog(plan, client)
-    now = now_ms() if now_ms else int(time.time() * 1000)
+    now = now_ms()
     first = first_record(plan, now)
     while True:
         await settings.read()

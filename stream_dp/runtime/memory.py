@@ -7,7 +7,6 @@ is missing. It serves the workers of one process and survives nothing.
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from faust.transport import base
 from faust.types import TP, ConsumerMessage, RecordMetadata
 
 from stream_dp.errors import BrokerError
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.coalescing import CoalescingConsumer
 from stream_dp.runtime.fence import Row, lost
 from stream_dp.windows.effects import Message
@@ -116,7 +116,7 @@ class MemoryLog:
                 raise lost(owned)
             self.written[tp, owned] = epoch
         log = self.records[tp]
-        now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        now = wall_clock_ms() if timestamp_ms is None else timestamp_ms
         offset = self.end(tp)
         log.append(LogRecord(topic, partition, offset, key, value, now, headers))
         return offset

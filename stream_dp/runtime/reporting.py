@@ -21,6 +21,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import StreamDPError
 from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.membership import instance_id
 from stream_dp.runtime.standing import Standing
@@ -46,7 +47,7 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
         health: knows what it waits for, and the worker as soon as there is one.
     """
     topic, key = Topics.of(plan).status, instance_id(plan).encode()
-    since_ms = _now_ms()
+    since_ms = wall_clock_ms()
 
     async def report() -> None:
         said = plan.settings
@@ -92,7 +93,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         code_version=__version__,
         instance=instance_id(plan),
         since_ms=since_ms,
-        at_ms=_now_ms(),
+        at_ms=wall_clock_ms(),
         settings=plan.settings,
         waits_for=health.waits_for,
         partitions={
@@ -123,7 +124,3 @@ def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> Partitio
                 views.setdefault(question.view, status)  # the oldest that has a window open
     totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
     return PartitionStatus(lag=lag, views=views, released=standing.released, totals=totals)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

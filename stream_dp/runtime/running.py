@@ -15,6 +15,7 @@ from stream_dp.control.settings import differing
 from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StreamDPError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.exposition import Exposition
@@ -33,7 +34,7 @@ from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
 from stream_dp.runtime.survey import check_first_starts
-from stream_dp.runtime.worker import Worker, wall_clock_ms
+from stream_dp.runtime.worker import Worker
 from stream_dp.windows.durations import format_duration
 
 log = logging.getLogger("stream_dp.worker")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from stream_dp.runtime.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.copies import discard_former_copies
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import RENEWAL_SECONDS
@@ -33,11 +33,6 @@ from stream_dp.runtime.timers import TICK_SECONDS, Timers, beat_seconds
 from stream_dp.runtime.watch import LOOK_SECONDS, Watch
 
 LOOK_AGAIN_SECONDS = 0.02
-
-
-def wall_clock_ms() -> int:
-    """The machine's clock, ms since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class Worker:

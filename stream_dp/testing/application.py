@@ -24,6 +24,7 @@ from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.parts import Joiner
 from stream_dp.releases.rows import read_ledgers
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import load_keys
@@ -31,7 +32,7 @@ from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.running import running
 from stream_dp.runtime.settings import post, read_history
 from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec, sources_of
-from stream_dp.runtime.worker import Worker, wall_clock_ms
+from stream_dp.runtime.worker import Worker
 from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.grants import known_grants, withdraw_grant
 from stream_dp.runtime.topics import Topics, TopicSpec
-from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.testing import Event, SourceWriter
 from stream_dp.windows.durations import format_time
 from tests.chaos.schedule import Act, Kind

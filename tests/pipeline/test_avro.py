@@ -14,8 +14,8 @@ import pytest
 from stream_dp.config.access import MEMORY
 from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime import registry as client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.survey import check_first_starts, survey
-from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, count_script
 from tests.support.avro import VISIT, bare, header, written
 from tests.support.registry import (

@@ -19,8 +19,8 @@ from stream_dp.errors import ConfigError
 from stream_dp.runtime import sampling, worker
 from stream_dp.runtime import survey as survey_module
 from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.survey import check_first_starts, survey
-from stream_dp.runtime.worker import wall_clock_ms
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application, plan_from
 from tests.support.faults import FAULTS, ITEM, USER, visits
 from tests.support.views import only_view, start_of

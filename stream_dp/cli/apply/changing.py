@@ -25,9 +25,9 @@ from stream_dp.control.proposals import Proposal, propose
 from stream_dp.control.settings import Posted, next_record, plan_holding, plan_of
 from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.settings import post, read_history
 from stream_dp.runtime.topics import Topics
-from stream_dp.runtime.worker import wall_clock_ms
 
 UNHEARD = 3
 

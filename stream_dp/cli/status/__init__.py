@@ -24,10 +24,10 @@ from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import Statement, periods_of, read_statements
 from stream_dp.records.status import PartitionStatus, WorkerStatus, decode_status
 from stream_dp.runtime.client import Client
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import Topics
-from stream_dp.runtime.worker import wall_clock_ms
 
 LOOK_SECONDS = 5.0
 """Between two looks of `--watch`."""
