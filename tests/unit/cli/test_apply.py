@@ -402,7 +402,8 @@ def test_the_history_has_what_changed_why_and_which_edition_holds_from_when_on(
     text = call("settings", visits_file)
     assert (text.code, text.err) == (0, "")
     lines = [line.split() for line in text.out.splitlines()]
-    dates = [format_time(at)[:10] for at in (day - DAY, day, day + 5 * DAY)]
+    first = known(visits, started)[0].begins["searches"]
+    dates = [format_time(at)[:10] for at in (first, day, day + 5 * DAY)]
     assert [line for line in lines if line[1:2] == ["1"] or line[1:2] == ["2"] or line[1:2] == ["3"]] == [
         ["pages", "1", "1", dates[0]],
         ["searches", "1", "1", dates[0], dates[1]],
