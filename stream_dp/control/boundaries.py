@@ -39,12 +39,18 @@ class Situation:
     statements: Sequence[Statement] = ()
 
     def clock(self, view: ViewPlan) -> int | None:
-        """What the clock of a view shows, as far as that is known; a new view goes by those of its source."""
+        """What the clock of a view shows, as far as that is known; one that is not counted has those of its source."""
         if view.window.clock == "wall":
             return self.now_ms
-        alike = [one.view for one in self.holding.views.values() if one.source.name == view.source.name]
-        shown = [self.clocks[name] for name in alike if name in self.clocks]
-        return self.clocks.get(view.view, max(shown, default=None))
+        if self.is_counted(view.view) and view.view in self.clocks:
+            return self.clocks[view.view]
+        alike = [one for one in self.holding.views.values() if one.source.name == view.source.name]
+        shown = {one.view: self.clocks[one.view] for one in alike if one.view in self.clocks}
+        return max(shown.values(), default=None)
+
+    def is_counted(self, view: str) -> bool:
+        """Whether there is a view of this name, which was not taken out."""
+        return any(one.until_ms is None for one in self.questions(view))
 
     def questions(self, view: str) -> list[ViewPlan]:
         """The questions of a view so far, also of one that was taken out, in the order in which they were decided."""
@@ -105,7 +111,9 @@ def _in_force(asked: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
 def _earliest(latter: ViewPlan, asked: Sequence[ViewPlan], situation: Situation, from_ms: int | None) -> int:
     """The earliest time at which new settings of a view can begin to hold.
 
-    Where watermarks move its clock, that is ahead of what the clock shows, whatever the time of day is.
+    Where watermarks move its clock, that is ahead of what the clock shows, whatever the time of day is. Where nobody
+    counts the view it is later by `max_ahead`: events that have been read may be so far ahead. This only keeps losses
+    rare: what a partition missed it refuses as lost, whatever is worked out here (`stream_dp.windows.handover`).
     """
     path = f"views.{latter.view}"
     shown = situation.clock(asked[-1] if asked else latter)
@@ -129,4 +137,7 @@ def _earliest(latter: ViewPlan, asked: Sequence[ViewPlan], situation: Situation,
                 )
             ]
         )
-    return max(from_ms or 0, 0 if shown is None else shown + LEAD_MS)
+    lead_ms = LEAD_MS
+    if latter.window.clock == "event" and not situation.is_counted(latter.view):
+        lead_ms += latter.window.max_ahead_ms
+    return max(from_ms or 0, 0 if shown is None else shown + lead_ms)

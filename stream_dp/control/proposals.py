@@ -22,7 +22,7 @@ from stream_dp.control.outlook import LedgerChange, day, ledger_changes
 from stream_dp.control.settings import is_same_question
 from stream_dp.errors import ConfigError, Fault
 
-BACKFILL = "apply it with --backfill; what workers have read of the topic already is not read again"
+BACKFILL = "apply it with --backfill; windows of what workers have read of the topic already are refused as lost"
 
 
 @dataclass(frozen=True, slots=True)

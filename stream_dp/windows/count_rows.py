@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -45,6 +45,9 @@ class Lane(msgspec.Struct, array_like=True):
     """Of the last record of the source that was taken."""
     tick_ms: int = -1
     """The latest time of a tick."""
+    read_ms: int = -1
+    watermark_ms: int | None = None
+    """Both as in `Marker`."""
 
 
 class ViewMark(msgspec.Struct, array_like=True):
@@ -112,6 +115,10 @@ class Marker(msgspec.Struct, array_like=True):
     """How many were refused for every view, by reason."""
     lanes: dict[int, Lane] = {}
     """Where the source is re-keyed: by its partition, how far that has come."""
+    read_ms: int = -1
+    """The time of the tick behind the last record that was read, if it is later than `tick_ms`."""
+    watermark_ms: int | None = None
+    """The time of the latest watermark up to `offset`, whichever views there are; None before the first."""
 
     def totals(self) -> Iterator[Increment]:
         """What was counted since the first record; no count among them is about a window that is open."""
@@ -127,6 +134,12 @@ class Marker(msgspec.Struct, array_like=True):
                 ("windows_closed", mark.closed),
             ):
                 yield Increment(counter, amount, (("view", view),))
+
+
+def latest(watermark_ms: int | None, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
+    """The latest of a time and those of watermarks, none of which shows more than the tick behind it."""
+    times = [min(time_ms, now_ms) for _, time_ms in watermarks]
+    return max([*times, *([] if watermark_ms is None else [watermark_ms])], default=None)
 
 
 def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:

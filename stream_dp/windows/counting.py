@@ -15,7 +15,17 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
-from stream_dp.windows.count_rows import JOURNAL, MARKER, REPEATS, JournalRow, LaneClock, Marker, ViewMark, journal_key
+from stream_dp.windows.count_rows import (
+    JOURNAL,
+    MARKER,
+    REPEATS,
+    JournalRow,
+    LaneClock,
+    Marker,
+    ViewMark,
+    journal_key,
+    latest,
+)
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.handover import Handover, stand_ins
@@ -82,7 +92,12 @@ class PartitionCounter:
         self._dead_letters = dead_letters
         self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
         self._views = [
-            ViewState(view, ViewMark(view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, []))
+            ViewState(
+                view,
+                ViewMark(
+                    view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, [], cut_ms=view.until_ms
+                ),
+            )
             for view in views
         ]
         self._marker = Marker(-1, -1, {state.view.name: state.mark for state in self._views})
@@ -186,6 +201,8 @@ class PartitionCounter:
         decoded = self._decoder.decode(fresh)
         self._marker.consumed += len(fresh)
         self._marker.watermarks += len(decoded.watermarks)
+        self._marker.read_ms = now_ms
+        self._marker.watermark_ms = latest(self._marker.watermark_ms, decoded.watermarks, now_ms)
         if decoded.watermarks:
             yield Increment("watermarks_read", len(decoded.watermarks))
         changed = yield from self._count(decoded, last, now_ms, self._partition)

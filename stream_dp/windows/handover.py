@@ -1,10 +1,19 @@
 """What the questions of a view leave to one another in one partition of its source, when settings change.
 
 A question ends where the next one begins. What it had counted by then in later windows (events ahead of time) is the
-next one's, as it was accepted, where that accepts the same; else it is given up, and refused as `changed`. Windows of
-the next question that an earlier one has handed on counts of already, because this partition learned of the change too
-late, are stood in for: they are refused as lost, and the view goes on behind them. So every accepted contribution
-counts for one question.
+next one's, as it was accepted, where that accepts the same; else it is given up, and refused as `changed`. So every
+accepted contribution counts for one question.
+
+A question that is new to a partition counts a window only if no event of it can have been read before. The windows in
+front of the first such one are stood in for: they are refused as lost, and nothing is charged for them. They are
+
+* those that an earlier question has handed on counts of already;
+* where no earlier question accepted the same up to now, those that start at or before the clock here, in the log;
+* with a clock of watermarks, where no earlier question counted at all (a new view, or one that is put back), those that
+  start within `max_ahead` of it.
+
+The clock at a place in the log is public: it follows from ticks and watermarks. How far the events were that were read
+says nothing here, since one user's event would decide what is refused for all.
 
 What is moved is stored first, then the marker that says so, and only then the former rows are deleted. A crash before
 the marker repeats all of it, to the same rows; one behind it leaves rows that are deleted when they are found.
@@ -39,6 +48,7 @@ class Handover:
         self._views = views
         self._marker = marker
         self._rows = rows
+        self._known = frozenset(marker.views)
 
     def carried_out(self, key: bytes, outlet: Callable[[Partial], Message], partition: int) -> Iterator[Effect]:
         """Hand over what is not handed over yet.
@@ -50,7 +60,7 @@ class Handover:
         """
         marks = self._marker.views
         ending = [view for view in self._views if self._is_cut(view)]
-        fresh = [view for view in self._views if view.name not in marks and self._earlier(view)]
+        fresh = [view for view in self._views if view.name not in marks and self._has_begun]
         for view in fresh:
             mark = self._begun(view)
             yield from self._stand_in(view, mark, outlet, partition)
@@ -75,18 +85,63 @@ class Handover:
         before = self._views[: self._views.index(view)]
         return [(one, marks[one.name]) for one in before if one.view == view.view and one.name in marks]
 
+    @property
+    def _has_begun(self) -> bool:
+        """Whether the partition was counted, or heard of a time, before it was loaded."""
+        return self._marker.offset >= 0 or self._marker.tick_ms >= 0
+
     def _begun(self, view: CountedView) -> ViewMark:
-        """The mark of a question that was never counted here: it goes on where the earlier ones have come to."""
+        """The mark of a question that was never counted here."""
         earlier, first = self._earlier(view), view.first_ms
         # One that has closed no window, since it was to begin later than this one, stands in nobody's way.
         come_to = [mark.open_from_ms for one, mark in earlier if mark.open_from_ms > one.first_ms]
-        opens = view.windows.first_from(max([first, *come_to]))
-        closed_ms = max(mark.closed_ms for _, mark in earlier)
-        begun = ViewMark(view.fingerprint, first, None, opens, opens, closed_ms, [])
-        told = next((mark for one, mark in reversed(earlier) if one.clock == view.clock), begun)
+        opens = view.windows.first_from(max([first, *come_to, self._unread_from(view)]))
+        closed_ms = max([self._wall_ms, *(mark.closed_ms for _, mark in earlier)])
+        begun = ViewMark(view.fingerprint, first, None, opens, opens, closed_ms, [], cut_ms=view.until_ms)
+        # One that was over has heard of no watermark since: its clock would take all that time for idle.
+        heard = (mark for one, mark in reversed(earlier) if one.clock == view.clock and not _was_over(mark))
+        told = next(heard, begun)
         begun.clock_ms, begun.heard_ms = told.clock_ms, told.heard_ms
         begun.lanes = {lane: LaneClock(clock.clock_ms, clock.heard_ms) for lane, clock in told.lanes.items()}
         return begun
+
+    def _unread_from(self, view: CountedView) -> int:
+        """No window of a question that starts at this time or later can lack an event that was read before."""
+        former = self._counted_until_now(view)
+        if former and all(one.accepts_like(view) for one in former):
+            return view.first_ms
+        if view.clock == "wall":
+            return self._wall_ms + 1
+        return self._stream_ms + 1 + (0 if former else view.max_ahead_ms)
+
+    def _counted_until_now(self, view: CountedView) -> list[CountedView]:
+        """The earlier questions that have counted what is from the start of one on; none if a time was nobody's."""
+        found: list[CountedView] = []
+        at_ms = view.first_ms
+        for one, mark in sorted(self._earlier(view), key=lambda pair: pair[0].first_ms):
+            if one.name in self._known and one.first_ms <= at_ms and (mark.cut_ms is None or mark.cut_ms > at_ms):
+                found.append(one)
+                if mark.cut_ms is None:
+                    return found
+                at_ms = mark.cut_ms
+        return []
+
+    @property
+    def _wall_ms(self) -> int:
+        """What the latest tick showed that was acted on, or stands behind what was read."""
+        lanes = self._marker.lanes.values()
+        heard = [time_ms for lane in lanes for time_ms in (lane.tick_ms, lane.read_ms)]
+        return max([self._marker.tick_ms, self._marker.read_ms, *heard])
+
+    @property
+    def _stream_ms(self) -> int:
+        """What the clocks that watermarks move have come to at most; the wall clock, where there is none of them."""
+        marked = [self._marker.watermark_ms, *(lane.watermark_ms for lane in self._marker.lanes.values())]
+        shown = [time_ms for time_ms in marked if time_ms is not None]
+        for view in self._views:
+            if view.clock == "event" and (mark := self._marker.views.get(view.name)) is not None:
+                shown += [mark.clock_ms, *(clock.clock_ms for clock in mark.lanes.values())]
+        return max(shown, default=self._wall_ms)
 
     def _stand_in(
         self, view: CountedView, mark: ViewMark, outlet: Callable[[Partial], Message], partition: int
@@ -142,6 +197,11 @@ class Handover:
     def _behind(self, view: CountedView, until_ms: int) -> Iterator[tuple[bytes, bytes]]:
         """The stored rows of a question behind its end."""
         return self._rows.scan(window_key(JOURNAL, view.name, until_ms), after(JOURNAL + text(view.name)))
+
+
+def _was_over(mark: ViewMark) -> bool:
+    """Whether a question had handed on all its windows before the settings were learned that are learned now."""
+    return mark.cut_ms is not None and mark.open_from_ms >= mark.cut_ms
 
 
 def stand_ins(view: CountedView, start_ms: int, partition: int, mark: ViewMark) -> Iterator[Partial]:

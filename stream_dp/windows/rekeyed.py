@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, cast
 
-from stream_dp.windows.count_rows import Lane, LaneClock
+from stream_dp.windows.count_rows import Lane, LaneClock, latest
 from stream_dp.windows.counting import PartitionCounter, Row
 from stream_dp.windows.effects import Commit, Effect, Increment, Step
 from stream_dp.windows.events import Record
@@ -84,6 +84,8 @@ class RekeyedCounter(PartitionCounter):
         if events or watermarks:
             decoded = self._decoder.decode(cast("Sequence[Record]", events))
             decoded.watermarks = watermarks
+            lane.read_ms = parcel.now_ms
+            lane.watermark_ms = latest(lane.watermark_ms, watermarks, parcel.now_ms)
             changed = yield from self._count(decoded, last, parcel.now_ms, parcel.partition)
             lane.offset = max(*(event.offset for event in events[-1:]), *(mark[0] for mark in watermarks[-1:]), -1)
         for now_ms in parcel.ticks_ms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
 from stream_dp.records.codec import AnyRecord, decode_entry
-from stream_dp.records.models import Release
+from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import (
     Application,
@@ -112,16 +112,32 @@ class Changing:
         return found
 
     async def assert_released(
-        self, script: Script, until: int, seen: Callable[[ViewPlan, Event], Event | None] = lambda _asked, event: event
+        self,
+        script: Script,
+        until: int,
+        seen: Callable[[ViewPlan, Event], Event | None] = lambda _asked, event: event,
+        lost: Collection[int] = (),
     ) -> None:
-        """Records and charges are, or come to be, those of a computation at once (`expected`)."""
-        expected = self.expected(script, until, seen)
+        """Records and charges are, or come to be, those of a computation at once (`expected`), but for lost windows.
+
+        Args:
+            script: what was published.
+            until: in minutes; windows that begin there or later are not over.
+            seen: an event as a question is to count it.
+            lost: the starts of the windows that are refused as lost.
+        """
+        expected = _without(self.expected(script, until, seen), lost)
 
         async def shown() -> Mapping[str, Sequence[AnyRecord]] | None:
             found = await self.app.releases(self.view.name)
-            return found if all(len(found[name]) >= len(records) for name, records in expected.items()) else None
+            due = {name: len(records) + len(lost) for name, records in expected.items()}
+            return found if all(len(found[name]) >= number for name, number in due.items()) else None
 
         releases = await self.app.eventually(shown)
+        for records in releases.values():
+            refused = [record for record in records if isinstance(record, Refusal)]
+            assert [(record.window.start_ms, record.reason) for record in refused] == [(at, "lost") for at in lost]
+        releases = _without(releases, lost)
         assert differing(told(releases), told(expected)) == []
         await self.assert_charged(releases)
 
@@ -147,7 +163,13 @@ class Changing:
             for entry in entries
         }
         assert len(charged) == len(entries), "each window has one entry"
-        assert charged == due
+        assert {start: one for start, one in charged.items() if one[1] != Cost.ZERO} == due, "a lost one costs nothing"
+
+
+def _without(releases: Mapping[str, Sequence[AnyRecord]], lost: Collection[int]) -> dict[str, list[AnyRecord]]:
+    return {
+        name: [record for record in records if record.window.start_ms not in lost] for name, records in releases.items()
+    }
 
 
 def told(releases: Mapping[str, Iterable[AnyRecord]]) -> dict[str, list[dict[str, Any]]]:

@@ -136,6 +136,17 @@ def test_where_watermarks_move_the_clock_a_change_is_ahead_of_what_it_shows(plan
     assert "is past" in reasons(desk.asks(after, from_ms=8 * DAY, clocks={"searches": 9 * DAY}))[0]
 
 
+def test_a_view_that_nobody_counts_begins_behind_all_that_may_have_been_read(planner: Planner) -> None:
+    """By the clock of its source, since its own stopped when it was taken out; `max_ahead` of it is a day."""
+    plan, without = planner(EVENT), planner(WITHOUT, EVENT)
+    desk = Desk(plan, now_ms=3 * DAY)
+    desk.now_ms = NOW
+    shown = {"pages": 5 * DAY, "searches": 5 * DAY}
+    desk.known.append(next_record(desk.known, without, {}, {"searches": 6 * DAY}, NOW))
+    assert desk.asks(plan, clocks=shown | {"pages": 9 * DAY}).begins == {"searches": 11 * DAY}
+    assert desk.asks(plan, clocks=shown | {"pages": 9 * DAY - LEAD_MS}).begins == {"searches": 10 * DAY}
+
+
 def test_a_change_may_come_before_one_that_was_decided_and_takes_its_place(planner: Planner) -> None:
     desk = Desk(planner())
     desk.posts(planner(("k: 3", "k: 4")), from_ms=TODAY + 7 * DAY)

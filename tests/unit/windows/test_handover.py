@@ -20,6 +20,7 @@ from stream_dp.windows.effects import Commit, Message
 from stream_dp.windows.events import EventFormat
 from stream_dp.windows.keys import decode
 from stream_dp.windows.merge_rows import LOST, Partial
+from stream_dp.windows.shape import Tiling
 from stream_dp.windows.views import CountedView, state_name
 from tests.support.counting import (
     PARTIALS,
@@ -140,6 +141,9 @@ class Oracle:
     out: dict[str, dict[int, dict[str, int]]] = field(default_factory=dict)
     lost: set[tuple[str, int]] = field(default_factory=set)
     refused: Counter[str] = field(default_factory=Counter)
+    tick: int = -1
+    stream: int | None = None
+    """The latest tick, and the latest watermark."""
 
     @classmethod
     def of(cls, script: Script) -> Oracle:
@@ -148,9 +152,11 @@ class Oracle:
             one.learn(known)
             match message:
                 case Chunk(entries, now):
+                    one.tick = max(one.tick, now)
                     for entry in entries:
                         one.entry(entry, now)
                 case Tick(now):
+                    one.tick = max(one.tick, now)
                     for question in one.questions:
                         if question.asked.clock == "wall":
                             question.clock = max(question.clock, now)
@@ -160,15 +166,19 @@ class Oracle:
     def learn(self, known: Known) -> None:
         if len(known) <= len(self.questions):
             return
+        former = list(self.questions)
+        counting = [one for one in former if not one.is_over]
+        unread = {asked.name: self.unread_from(asked) for asked in known[len(former) :]}
         for question, asked in zip(self.questions, known, strict=False):
             question.asked = asked
-        former = list(self.questions)
         for asked in known[len(former) :]:
             opens = asked.first_ms
-            while any(opens < one.open_from for one in self.questions if one.open_from > one.asked.first_ms):
+            while opens < unread[asked.name] or any(
+                opens < one.open_from for one in self.questions if one.open_from > one.asked.first_ms
+            ):
                 self.lost |= {(asked.name, opens)} if opens < (asked.until_ms or 1 << 60) else set()
                 opens += asked.windows.length_ms
-            clocks = [one.clock for one in self.questions if one.asked.clock == asked.clock]
+            clocks = [one.clock for one in counting if one.asked.clock == asked.clock]
             self.questions.append(Question(asked, clocks[-1] if clocks else asked.first_ms, opens))
         for one in former:
             for start in [start for start in one.held if start >= one.until]:
@@ -179,9 +189,24 @@ class Oracle:
                 else:
                     self.refused["changed"] += sum(map(len, held.values()))
 
+    def unread_from(self, asked: CountedView) -> int:
+        """What of a question that is learned now starts earlier may lack events that were read."""
+        if not self.questions:
+            return asked.first_ms
+        judges = [next((o for o in self.questions if o.has(t)), None) for t in range(asked.first_ms, 500)]
+        counted = [one.asked for one in judges if one is not None]
+        if len(counted) == len(judges) and all(one.accepts_like(asked) for one in counted):
+            return asked.first_ms
+        if asked.clock == "wall":
+            return self.tick + 1
+        shown = [one.clock for one in self.questions if one.asked.clock == "event"]
+        stream = max([*shown, *([] if self.stream is None else [self.stream])], default=self.tick)
+        return stream + 1 + (0 if len(counted) == len(judges) else asked.max_ahead_ms)
+
     def entry(self, entry: Entry, now: int) -> None:
         if not entry.value:
             time = int(dict(entry.headers)["stream-dp-watermark"])
+            self.stream = max(min(time, now), min(time, now) if self.stream is None else self.stream)
             for one in self.questions:
                 if one.asked.clock == "event" and not one.is_over:
                     one.clock = max(one.clock, min(time, now))
@@ -394,21 +419,21 @@ def test_what_was_counted_ahead_of_a_change_stays_counted_where_the_next_questio
     assert refused == {("events_refused", (("reason", r), ("view", "pages"))): 1 for r in ("duplicate", "clipped")}
 
 
-def test_a_partition_that_learns_too_late_stands_in_for_the_windows_that_it_closed_and_goes_on_behind_them() -> None:
+def test_a_partition_that_learns_too_late_stands_in_for_the_windows_that_had_begun_and_goes_on_behind_them() -> None:
     machine = Machine()
     one = loaded(machine, view())
-    machine.carry_out(one.chunk([event(n, "u", "a", 10 * n) for n in range(5)], 40))
+    machine.carry_out(one.chunk([event(n, "u", "a", 10 * n) for n in range(5)], 33))
     machine.carry_out(one.ticks([33]))
     assert [*handed_on(machine.sent)["pages"]] == [0, 10, 20]
     before = len(machine.sent)
 
     one = changed(machine)
-    machine.carry_out(one.chunk([event(5, "u", "b", 35), event(6, "u", "b", 25)], 40))
-    machine.carry_out(one.ticks([43]))
+    machine.carry_out(one.chunk([event(5, "u", "b", 45), event(6, "u", "b", 35)], 46))
+    machine.carry_out(one.ticks([53]))
 
     sent = machine.sent[before:]
-    assert {(p.view, p.start_ms) for p in partials(sent) if p.lost} == {("pages@2", 20)}
-    assert handed_on([m for m, p in _with_partials(machine) if not p.lost and m in sent]) == {"pages@2": {30: {"b": 1}}}
+    assert {(p.view, p.start_ms) for p in partials(sent) if p.lost} == {("pages@2", 20), ("pages@2", 30)}
+    assert handed_on([m for m, p in _with_partials(machine) if not p.lost and m in sent]) == {"pages@2": {40: {"b": 1}}}
     assert letters(sent) == {(6, "late"): 1}
 
 
@@ -426,6 +451,40 @@ def test_a_question_that_closed_no_window_leaves_those_before_it_to_one_that_was
         "pages": {0: {}, 10: {"a": 1}},
         "pages@3": {20: {"a": 1, "b": 1}, 30: {"a": 1}},
     }
+
+
+def test_what_was_counted_of_a_window_that_is_lost_to_the_next_question_is_given_up() -> None:
+    """The second question accepts as the third, which it is left to; the first did not, so what is open is lost."""
+    machine = Machine()
+    begun = [(0, view()), (30, view(items_per_user=1))]
+    one = loaded(machine, *questions(*begun))
+    machine.carry_out(one.chunk([event(0, "u", "a", 25), event(1, "u", "a", 35), event(2, "u", "a", 45)], 26))
+    machine.carry_out(one.ticks([31]))
+
+    one = changed(machine, questions(*begun, (20, view(items_per_user=1))))
+    machine.carry_out(one.ticks([53]))
+
+    assert {(p.view, p.start_ms) for p in partials(machine.sent) if p.lost} == {("pages@3", 20), ("pages@3", 30)}
+    kept = handed_on([m for m, p in _with_partials(machine) if not p.lost])
+    assert kept == {"pages": {0: {}, 10: {}}, "pages@3": {40: {"a": 1}}}
+    assert totals(machine)["events_refused", (("reason", "changed"), ("view", "pages"))] == 2
+    assert not [key for key in machine.rows if key.startswith(JOURNAL)]
+
+
+@pytest.mark.parametrize("bounds", [(None, Tiling(40)), (Tiling(40), None), (Tiling(20), Tiling(40))])
+def test_what_was_bounded_over_another_stretch_of_windows_is_given_up(bounds: tuple[Tiling | None, ...]) -> None:
+    """A user has two items in a stretch; taken along, the second of them would have been bounded as another one's."""
+    former, latter = (view(bounds=one) for one in bounds)
+    machine = Machine()
+    one = loaded(machine, former)
+    machine.carry_out(one.chunk([event(0, "u", "a", 41), event(1, "u", "b", 51)], 6))
+
+    one = changed(machine, questions((0, former), (40, latter)))
+    machine.carry_out(one.chunk([event(2, "u", "c", 61), event(3, "u", "d", 71)], 6))
+    machine.carry_out(one.ticks([83]))
+
+    assert handed_on(machine.sent)["pages@2"] == {40: {}, 50: {}, 60: {"c": 1}, 70: {"d": 1}}
+    assert totals(machine)["events_refused", (("reason", "changed"), ("view", "pages"))] == 2
 
 
 def test_late_events_of_an_ended_question_are_refused_once() -> None:
