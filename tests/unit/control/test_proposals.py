@@ -221,7 +221,10 @@ def test_a_new_view_begins_with_a_whole_window_or_where_it_says(planner: Planner
     past = (more[0], more[1].replace("{size: 6h}", "{size: 6h, start: 2024-10-01T00:00:00Z}"))
     refused = desk.asks(planner(past))
     assert [fault.path for fault in refused.faults] == ["views.ids.window.start"]
-    assert "apply it with --backfill; what workers have read of the topic already is not read" in reasons(refused)[0]
+    assert (
+        "apply it with --backfill; windows of what workers have read of the topic already are refused"
+        in reasons(refused)[0]
+    )
     filled = desk.asks(planner(past), backfill=True)
     assert (filled.begins, filled.faults) == ({"ids": TODAY - 3 * DAY}, ())
 
