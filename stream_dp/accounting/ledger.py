@@ -313,6 +313,18 @@ def encode_cost(cost: Cost) -> bytes:
     return msgspec.msgpack.encode(_to_text(cost))
 
 
+def decode_cost(data: bytes) -> Cost:
+    """Read what `encode_cost` wrote.
+
+    Raises:
+        StateError: the bytes are damaged.
+    """
+    try:
+        return _from_text(msgspec.msgpack.decode(data, type=_Vector))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StateError(f"a stored cost cannot be read: {error}") from error
+
+
 def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
     """Read what `encode` wrote.
 

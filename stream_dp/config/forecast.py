@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.shares import Shares
+from stream_dp.config.shares import Shares, most_of
 from stream_dp.records.statement import Statement
 from stream_dp.windows.shape import Schedule, Tiling
 
@@ -71,8 +71,9 @@ def forecast(
     owed = [_owed(view, statement) for view in views]
     period, taken = statement.account.period, statement.taken
     end = period.end_ms
-    shares = Shares.of(statement.budget, end - period.start_ms, views)
 
+    kept = {one.view: one.price.cost for one in statement.kept}
+    shares = Shares(statement.budget, kept, most_of(statement.budget, views))
     periods = Tiling(end - period.start_ms, period.start_ms)
     windows = [Schedule(view.charged.shape, periods) for view in views]
 
@@ -93,7 +94,7 @@ def forecast(
         found[view.name] = Forecast(
             level=view.levels[levels[at]].name,
             cost=costs[at],
-            kept=shares.kept[view.name],
+            kept=kept.get(view.name, Cost.ZERO),
             spent=taken.get(view.name, Cost.ZERO),
             left=left,
             windows=afforded,

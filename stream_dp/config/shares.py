@@ -2,14 +2,16 @@
 
 Every view has some of the budget kept for it. One with a `share` has that part of every entry, and no more. What the
 others leave is for the views without one: each has its own windows kept from the start of the period up to the moment
-that all of them are paid for, so that all last equally long; what is over is for whichever of them comes first, to pay
-for sharper releases above all.
+that all of them are paid for, so that all last equally long. What is over pays for further windows, view by view, as
+far as it goes; the rest is for whichever view comes first, to pay for sharper releases above all.
 
-What is kept is configuration and no part of the promise: the caps of the ledger hold whatever is kept for whom, and it
-may change at any time.
+What is kept is fixed when a period begins, from the settings in effect then (`releases.accounts`), and holds until it
+ends. A view whose settings change later, or that is new, has what was kept for it, if anything, and what nobody holds;
+of that at most what its `share` is now. It is no part of the promise: the caps of the ledger hold whatever is kept for
+whom.
 
-Guarantee: as long as this and the budget do not change, a call of a view is admitted if it fits, with all the view has
-taken in the period, into what is kept for it; whatever others asked for and got, in whatever order.
+Guarantee: in a period, a call of a view is admitted if it fits, with all the view has taken in the period, into what is
+kept for it; whatever others asked for and got, in whatever order, and whatever became of their settings.
 
 Proof. Call held, of a view, the larger of what it has taken and what is kept for it, entry by entry. All that is held
 is within the budget: so it is at first, since no more is kept than there is; and a call is admitted only if it adds
@@ -38,12 +40,12 @@ class Shares:
     Attributes:
         budget: the caps of the period.
         kept: by view. Together it is within the budget.
-        fixed: the views that may have no more than that.
+        most: of the views with a `share`, what each may have.
     """
 
     budget: Cost
     kept: Mapping[str, Cost]
-    fixed: frozenset[str]
+    most: Mapping[str, Cost]
 
     @classmethod
     def of(cls, budget: Cost, period_ms: int, views: Iterable[ViewPlan]) -> Shares:
@@ -54,30 +56,38 @@ class Shares:
             period_ms: its length.
             views: all views of the ledger, the newest question of each; the shares among them add up to 1 at most.
         """
-        kept: dict[str, Cost] = {}
-        others: list[ViewPlan] = []
-        for view in views:
-            if view.share is None:
-                others.append(view)
-            else:
-                kept[view.view] = budget * view.share
+        views = list(views)
+        kept = most = most_of(budget, views)
+        others = [view for view in views if view.share is None]
         rest = budget - sum(kept.values(), Cost.ZERO)
         reach = reach_ms(rest, period_ms, others)
-        fixed = frozenset(kept)
-        return cls(budget, kept | {view.view: asked(view, period_ms, reach) for view in others}, fixed)
+        kept = kept | {view.view: asked(view, period_ms, reach) for view in others}
+        over = budget - sum(kept.values(), Cost.ZERO)
+        for view in others:
+            cost, shape = view.cost(view.planned_level), view.charged.shape
+            more = cost * min(over.fits(cost), shape.whole_in(period_ms) - shape.whole_in(period_ms, reach))
+            kept[view.view] += more
+            over -= more
+        return cls(budget, kept, most)
 
     def room(self, view: str, taken: Taken) -> Cost:
         """What a view may still take, as far as the others are concerned."""
         held = self._held(taken)
-        own = held.get(view, Cost.ZERO) - taken.get(view, Cost.ZERO)
-        return own if view in self.fixed else own + self._free(held)
+        had = taken.get(view, Cost.ZERO)
+        room = held.get(view, Cost.ZERO) - had + self._free(held)
+        return room.least(self._rest(view, taken)) if view in self.most else room
 
     def covers(self, taken: Taken, more: Taken) -> bool:
         """Whether views may take so much more together, none of them having to be refused."""
         after = {name: taken.get(name, Cost.ZERO) + more.get(name, Cost.ZERO) for name in taken.keys() | more.keys()}
         before, held = self._held(taken), self._held(after)
         grown = sum(held.values(), Cost.ZERO) <= sum(before.values(), Cost.ZERO) + self._free(before)
-        return grown and all(held.get(name) == before.get(name) for name in self.fixed)
+        return grown and all(more.get(name, Cost.ZERO) <= self._rest(name, taken) for name in self.most)
+
+    def _rest(self, view: str, taken: Taken) -> Cost:
+        """What a view with a `share` may still have."""
+        had = taken.get(view, Cost.ZERO)
+        return self.most[view].most(had) - had
 
     def _held(self, taken: Taken) -> dict[str, Cost]:
         """By view, what is kept for it or, where that is more, what it has taken."""
@@ -90,6 +100,11 @@ class Shares:
         """What nobody holds."""
         all_held = sum(held.values(), Cost.ZERO)
         return self.budget.most(all_held) - all_held
+
+
+def most_of(budget: Cost, views: Iterable[ViewPlan]) -> dict[str, Cost]:
+    """What the views with a `share` may have of a budget."""
+    return {view.view: budget * view.share for view in views if view.share is not None}
 
 
 def asked(view: ViewPlan, period_ms: int, time_ms: int | None = None) -> Cost:

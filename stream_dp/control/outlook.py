@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from stream_dp.accounting import Cost
@@ -12,6 +12,7 @@ from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms
 from stream_dp.control.boundaries import Situation
+from stream_dp.errors import Fault
 
 DAY_MS = 86_400_000
 
@@ -87,6 +88,45 @@ def ledger_changes(
         )
         if found.settings or (found.day_before, found.lasts_before) != (found.day_after, found.lasts_after):
             yield found
+
+
+def starved(before: Plan, after: Plan) -> Iterator[Fault]:
+    """Views whose new price would be paid by other views of their ledger, in a period that begins under it.
+
+    A view with a `share` takes nothing from others but by it, so it is no fault whatever it costs.
+
+    Args:
+        before: what holds, as the plan of a file.
+        after: what is to hold.
+    """
+    for ledger in after.ledgers.values():
+        views, length = _charged_to(ledger.name, after), ledger.periods.length_ms
+        former = {view.name: replace(view, ledger=ledger) for view in _charged_to(ledger.name, before)}
+        dearer = [view for view in views if view.share is None and _is_dearer(view, former.get(view.name))]
+        others = [view for view in views if view not in dearer]
+        cheaper = [former[view.name] for view in dearer if view.name in former]
+        with_them = Shares.of(ledger.budget, length, views)
+        without = Shares.of(ledger.budget, length, [*others, *cheaper])
+        paid = {view.name: (_windows(with_them, view), _windows(without, view)) for view in others}
+        victims = ", ".join(f"{now - then} of {now} of {name}" for name, (then, now) in paid.items() if then < now)
+        if victims:
+            for view in dearer:
+                yield Fault(
+                    f"views.{view.name}",
+                    f"it would take windows from other views of ledger {ledger.name} in every new period: {victims}; "
+                    "lower its price, raise the ledger's budget, or give it a `share` of the budget",
+                )
+
+
+def _is_dearer(view: ViewPlan, former: ViewPlan | None) -> bool:
+    length = view.ledger.periods.length_ms
+    return former is None or former.share is not None or not asked(view, length) <= asked(former, length)
+
+
+def _windows(shares: Shares, view: ViewPlan) -> int:
+    """How many windows of a view are paid for in a period."""
+    length = view.ledger.periods.length_ms
+    return view.charged.shape.whole_in(length, lasts_ms(shares, length, view))
 
 
 def _charged_to(ledger: str, plan: Plan) -> list[ViewPlan]:

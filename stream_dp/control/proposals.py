@@ -18,7 +18,7 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.loading import Sections
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.boundaries import Situation, boundary
-from stream_dp.control.outlook import LedgerChange, day, ledger_changes
+from stream_dp.control.outlook import LedgerChange, day, ledger_changes, starved
 from stream_dp.control.settings import is_same_question
 from stream_dp.errors import ConfigError, Fault
 
@@ -128,6 +128,7 @@ def propose(
         fresh = {name for name in after.views if not situation.questions(name)}
         faults += backlog_faults(after, fresh, situation.now_ms, BACKFILL)
     new = {one.view: one.at_ms for one in views if one.change == "new"}
+    faults += starved(before, after)
     known = describe(before).warnings
     return Proposal(
         settings=settings,

@@ -29,6 +29,13 @@ class Reader(PublicRecord):
     )
 
 
+class Kept(PublicRecord):
+    """What a period keeps for a view."""
+
+    view: str = Field(description="The view.")
+    price: Price = Field(description="What no other view may take, in the entries of the caps.")
+
+
 class Entry(PublicRecord):
     """A call of a ledger: a window, or a sharper revision of it for one audience, that was charged or refused."""
 
@@ -44,6 +51,10 @@ class Entry(PublicRecord):
     left_for_view: Price = Field(
         description="What of that the view may take: the rest is kept for other views of the ledger. A call that asks "
         "for more is refused."
+    )
+    kept: tuple[Kept, ...] = Field(
+        description="What the period keeps for each view. It is fixed when a period begins: a view that is not named "
+        "came later and may take what nobody holds."
     )
     readers: tuple[Reader, ...] = Field(
         min_length=1, description="The audiences that the call is for, coarsest level first."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, Self
@@ -11,7 +11,7 @@ from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.exact.rationals import parse_exact
 from stream_dp.records.codec import entry_key
-from stream_dp.records.entries import Entry
+from stream_dp.records.entries import Entry, Kept
 from stream_dp.records.models import Account, AccountPart, AccountParts, Amount
 
 
@@ -57,6 +57,7 @@ class Statement:
         account: of the newest entry.
         budget: the caps of the period.
         left: of the newest entry.
+        kept: what the period keeps for each view.
         shares: by view and audience.
         history: (end of the newest window so far, what was left) whenever that changed, oldest first.
     """
@@ -64,6 +65,7 @@ class Statement:
     account: Account
     budget: Cost
     left: Cost
+    kept: Sequence[Kept]
     shares: dict[tuple[str, str], Share] = field(default_factory=dict)
     history: list[tuple[int, Cost]] = field(default_factory=list)
 
@@ -106,8 +108,8 @@ def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statem
     for entry in ordered:
         key, end = Period.of(entry), entry.window.end_ms
         budget, left = caps(entry.ledger), entry.left.cost
-        one = found.setdefault(key, Statement(entry.ledger, budget, left))
-        one.account, one.budget, one.left = entry.ledger, budget, left
+        one = found.setdefault(key, Statement(entry.ledger, budget, left, entry.kept))
+        one.account, one.budget, one.left, one.kept = entry.ledger, budget, left, entry.kept
         reached[key] = max(reached.get(key, end), end)
         if (reached[key], left) not in one.history[-1:]:
             one.history.append((reached[key], left))

@@ -19,7 +19,8 @@ every window that is even partly in it was admitted only if it fitted, in every 
 nothing to what the windows in it have cost.
 
 Within that every view has a share (`config.shares`), of the same periods: what it was charged in one counts in another
-that overlaps it, as above.
+that overlaps it, as above. The shares are those of the plan in force at the first reservation of a period, and are
+stored with its promise: whatever becomes of the settings of one view takes nothing that is kept for another.
 
 So nothing is forgotten, and a period of another shape may be left with nothing: it is charged whole periods of the
 former shape of which only some windows are in it. It also has its caps fixed after some of what they cover was drawn,
@@ -29,12 +30,12 @@ so a new shape must not be chosen by what was released (`accounting.ledger`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
 from stream_dp.config.plan import LedgerPlan, ViewPlan
-from stream_dp.config.shares import Shares
+from stream_dp.config.shares import Shares, most_of
 from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import (
@@ -45,17 +46,36 @@ from stream_dp.releases.rows import (
     ledger_key,
     period_of,
     population_of,
-    promise_row,
+    promise_rows,
     read_ledgers,
     repairs,
     reservation_key,
     reserved_rows,
     stored_promise,
+    stored_shares,
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.keys import after
+from stream_dp.windows.shape import Stretch
 from stream_dp.windows.views import view_of
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What the period that pays for a window has left.
+
+    Attributes:
+        plan: the ledger's plan, with what the period promises.
+        left: what of the caps is left.
+        room: what of that the window's view may take.
+        shares: how the views share the caps.
+    """
+
+    plan: LedgerPlan
+    left: Cost
+    room: Cost
+    shares: Shares
 
 
 class Accounts:
@@ -89,6 +109,11 @@ class Accounts:
         key, _ = self.of(view, start_ms)
         return self._begun.get(key, view.ledger)
 
+    def balance(self, view: ViewPlan, start_ms: int) -> Balance:
+        """What is left for a window."""
+        shares = self._shared(self.of(view, start_ms)[0], view)
+        return Balance(self.plan(view, start_ms), self.left(view, start_ms), self.room(view, start_ms), shares)
+
     def left(self, view: ViewPlan, start_ms: int) -> Cost:
         """What a window's ledger has left: entry by entry the least that a period leaves which the window is in."""
         key, ledger = self.of(view, start_ms)
@@ -108,26 +133,50 @@ class Accounts:
         return [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
 
     def _shared(self, key: bytes, view: ViewPlan) -> Shares:
-        """How the views of a ledger share its budget in a period.
+        """How the views of a ledger share its budget in a period: as when it began, or as planned where it has not."""
+        found = self._shares.get(key)
+        if found is None:
+            found = self._shares[key] = self._planned(key, view)
+        return found
+
+    def _planned(self, key: bytes, view: ViewPlan) -> Shares:
+        """How the budget of a period that begins now is shared.
 
         For a view that was taken out all its windows are kept that it has in the period, since the last of them may
         still be open; the others share what that leaves.
         """
-        found = self._shares.get(key)
-        if found is None:
-            period, budget = period_of(key), self._begun.get(key, view.ledger).budget
-            views = [one for one in self._views.values() if one.ledger.fingerprint == view.ledger.fingerprint]
-            newest = {one.view: one for one in views if one.until_ms is None}
-            ended: dict[str, Cost] = {}
-            for one in views:
-                if one.view not in newest:
-                    cost = one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms)
-                    ended[one.view] = ended.get(one.view, Cost.ZERO) + cost
-            kept = sum(ended.values(), Cost.ZERO)
-            rest = budget.most(kept) - kept
-            shared = Shares.of(rest, period.end_ms - period.start_ms, newest.values())
-            found = self._shares[key] = replace(shared, budget=budget, kept={**ended, **shared.kept})
-        return found
+        period, budget, of = period_of(key), view.ledger.budget, population_of(key)
+        newest = {one.view: one for one in self._paying(of) if one.until_ms is None}
+        ended = {name: self._scheduled(name, of, period) for name in self._ended(of)}
+        kept = sum(ended.values(), Cost.ZERO)
+        shared = Shares.of(budget.most(kept) - kept, period.end_ms - period.start_ms, newest.values())
+        return replace(shared, budget=budget, kept={**ended, **shared.kept})
+
+    def _stored(self, key: bytes, budget: Cost, kept: dict[str, Cost]) -> Shares:
+        """How the budget of a period that began before is shared.
+
+        What views that were taken out since then do not need any more is not kept for them.
+        """
+        of, period = population_of(key), period_of(key)
+        newest = {one.view: one for one in self._paying(of) if one.until_ms is None}
+        needed = {
+            name: cost.least(self._scheduled(name, of, period)) for name, cost in kept.items() if name not in newest
+        }
+        return Shares(budget, kept | needed, most_of(budget, newest.values()))
+
+    def _paying(self, population: bytes) -> list[ViewPlan]:
+        """The questions of all views that a population pays for."""
+        return [one for one in self._views.values() if population == LEDGER + one.ledger.fingerprint]
+
+    def _ended(self, population: bytes) -> set[str]:
+        """The views of a population that were taken out."""
+        views = self._paying(population)
+        return {one.view for one in views} - {one.view for one in views if one.until_ms is None}
+
+    def _scheduled(self, view: str, population: bytes, period: Stretch) -> Cost:
+        """What the windows of a view in a period cost at worst, by its questions."""
+        asked = (one for one in self._paying(population) if one.view == view)
+        return sum((one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms) for one in asked), Cost.ZERO)
 
     def _taken(self, key: bytes) -> dict[str, Cost]:
         """What each view was charged in a period and in others that it overlaps, spent and reserved."""
@@ -179,8 +228,8 @@ class Accounts:
         return changed
 
     def _promise(self, view: ViewPlan, key: bytes) -> list[tuple[bytes, bytes | None]]:
-        """What a period that begins with this charge or reservation promises; nothing where it has begun."""
-        return [] if key in self._begun else [promise_row(key, view.ledger)]
+        """What a period that begins with this charge or reservation begins with; nothing where it has begun."""
+        return [] if key in self._begun else promise_rows(key, view.ledger, self._shared(key, view))
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
@@ -194,6 +243,7 @@ class Accounts:
             for key in [key for key in self._ledgers if key.startswith(LEDGER + plan.fingerprint)]:
                 period, budget = period_of(key), self._ledgers[key].budget
                 self._begun[key] = stored_promise(key, rows).plan(plan, period, budget)
+                self._shares[key] = self._stored(key, budget, stored_shares(key, rows))
 
     def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
         """A ledger without the reservations that are about a configured view, and what that changes."""

@@ -11,7 +11,7 @@ from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, entry_key
-from stream_dp.records.entries import Entry, Reader
+from stream_dp.records.entries import Entry, Kept, Reader
 from stream_dp.records.models import (
     NEIGHBOURS,
     SCHEMA_VERSION,
@@ -26,6 +26,7 @@ from stream_dp.records.models import (
     Refusal,
     Release,
 )
+from stream_dp.releases.accounts import Balance
 from stream_dp.releases.pieces import RECORD_BYTES, Addressed
 from stream_dp.releases.pricing import difference
 from stream_dp.releases.rows import Given
@@ -40,18 +41,14 @@ class Booking:
     """What a call asked of its ledger, and what became of it.
 
     Attributes:
-        plan: the ledger's plan, with what the period promises.
         ledger: the ledger after the step.
-        left: what the ledger has left after it (`Accounts.left`).
-        room: what of that the view may take (`Accounts.room`).
+        balance: what its period has left after it, and for whom.
         asked: the call's cost at worst.
         shares: what the call told each audience alone; none where it was refused.
     """
 
-    plan: LedgerPlan
     ledger: Ledger
-    left: Cost
-    room: Cost
+    balance: Balance
     asked: Cost
     shares: Mapping[str, Cost] = field(default_factory=dict)
 
@@ -97,7 +94,7 @@ class Publisher:
             readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
         else:
             readings = [_total(view, parts, levels[audience]) for audience in audiences]
-        face, records = account(booking.plan, start_ms), list[Addressed]()
+        face, records = account(booking.balance.plan, start_ms), list[Addressed]()
         for audience, fields in zip(audiences, readings, strict=True):
             record = release_record(
                 view,
@@ -165,7 +162,7 @@ class Publisher:
             booking: the refusal.
             reason: why.
         """
-        face, records = account(booking.plan, start_ms), list[Addressed]()
+        face, records = account(booking.balance.plan, start_ms), list[Addressed]()
         for audience in coarse_to_fine(levels):
             record = refusal_record(
                 view,
@@ -282,13 +279,16 @@ def entry_record(view: ViewPlan, start_ms: int, outcome: Outcome, readers: Seque
         schema_version=SCHEMA_VERSION,
         code_version=__version__,
         type=outcome,
-        ledger=account(booking.plan, start_ms),
+        ledger=account(booking.balance.plan, start_ms),
         view=view.view,
         edition=view.edition(start_ms).number,
         window=_interval(view.window.charged(start_ms)),
         asked=Price.spent(booking.asked),
-        left=Price.left(booking.left),
-        left_for_view=Price.left(booking.room),
+        left=Price.left(booking.balance.left),
+        left_for_view=Price.left(booking.balance.room),
+        kept=tuple(
+            Kept(view=name, price=Price.left(cost)) for name, cost in sorted(booking.balance.shares.kept.items())
+        ),
         readers=tuple(readers),
     )
 

@@ -143,18 +143,18 @@ class Releasing:
         finest = max(levels.values())
         key, ledger = self._accounts.of(view, start)
         call = Call(view.name, start)
-        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
-        reserved = reserve(ledger, str(call), view.cost(finest), room)
+        balance = self._accounts.balance(view, start)
+        reserved = reserve(ledger, str(call), view.cost(finest), balance.room)
         if arrived.is_lost or isinstance(reserved, Overdraft):
             reason: Reason = "lost" if arrived.is_lost else "budget"
             asked = Cost.ZERO if arrived.is_lost else view.cost(finest)
             row = WindowRow(refused=True, slot_ms=slot, lost=arrived.is_lost)
-            refused = Booking(self._accounts.plan(view, start), ledger, left, room, asked)
+            refused = Booking(ledger, balance, asked)
             if view.window.made_of_panes is None:
                 row.turned_down = dict.fromkeys(levels, 0)
                 leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
             else:
-                leaving = self._sums.first(view, Pane(start, row), levels, refused.plan, ledger, rows)
+                leaving = self._sums.first(view, Pane(start, row), levels, balance.plan, ledger, rows)
             leaving.append(self._publisher.refusal(view, start, levels, 1, refused))
             yield from self._refuse(view, start, row, leaving, rows)
             return
@@ -166,21 +166,19 @@ class Releasing:
         cost, shares = price(view, call, sealed.table, row)
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         self._accounts.keep(view, key, paid)
-        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
-        booking = Booking(self._accounts.plan(view, start), paid, left, room, view.cost(finest), shares)
+        booking = Booking(paid, self._accounts.balance(view, start), view.cost(finest), shares)
         if view.window.made_of_panes is None:
             parts = [(sealed.table, sealed.noise)]
             leaving = self._publisher.releases(view, start, parts, row.given, levels, booking)
         else:
-            leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.plan, paid, rows)
+            leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.balance.plan, paid, rows)
         leaving.append(self._publisher.charge(view, start, sealed.table, row.given, levels, -1, booking))
         yield from self._store_sealed(view, start, row, sealed, leaving, charged_rows(key, paid), rows)
 
     def _go_on(self, view: ViewPlan, start: int, arrived: _Arrived, window: Begun, rows: Rows) -> Iterator[Effect]:
         """Release a later pane of a window that is charged as a whole; nothing is asked of the ledger any more."""
         _, ledger = self._accounts.of(view, start)
-        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
-        booking = Booking(self._accounts.plan(view, start), ledger, left, room, Cost.ZERO)
+        booking = Booking(ledger, self._accounts.balance(view, start), Cost.ZERO)
         reason: Reason | None = "lost" if arrived.is_lost else window.reason
         if reason is not None:
             asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values()))

@@ -9,6 +9,7 @@
 | `o` view, start, departure, place | `pieces.RecordRow`: a record that is still to be published |
 | `w` view, start | `WindowRow`: who has what of a window, and how many records are still to be published |
 | `p` population, period | `PromiseRow`: the budget that the period began with |
+| `s` population, period | `SharesRow`: what of it was kept for each view when the period began |
 | `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` population, period, call | what is reserved for a `Call` |
 | `c` audience | `ClearanceRow`: the grants of an audience |
@@ -29,11 +30,12 @@ from typing import Self
 
 import msgspec
 
-from stream_dp.accounting import Cost, Ledger, encode_cost
+from stream_dp.accounting import Cost, Ledger, decode_cost, encode_cost
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.accounting.ledger import Rational
 from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
+from stream_dp.config.shares import Shares
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import after, bucket_key, bucket_number, decode, encode, moment, moment_at, text, window_key
@@ -42,7 +44,7 @@ from stream_dp.windows.shape import Stretch, Tiling
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
-UNLOCK, LEFTOVER = b"u", b"y"
+UNLOCK, LEFTOVER, SHARES = b"u", b"y", b"s"
 
 _PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
 _END_AT = _PERIOD_AT + len(moment(0))
@@ -193,6 +195,18 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), parts=parts)
 
 
+class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What was kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
+
+    kept: dict[str, bytes]
+    """By view, the encoded cost."""
+
+    @classmethod
+    def of(cls, shares: Shares) -> Self:
+        """The row of what is kept."""
+        return cls({name: encode_cost(cost) for name, cost in sorted(shares.kept.items())})
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """What a reservation is for: the first release of a window, or a sharper revision for one audience."""
@@ -251,6 +265,11 @@ def promise_key(ledger: bytes) -> bytes:
     return PROMISE + ledger[len(LEDGER) :]
 
 
+def shares_key(ledger: bytes) -> bytes:
+    """The row of what is kept for the views in a period, by the key of its ledger."""
+    return SHARES + ledger[len(LEDGER) :]
+
+
 def reservation_key(ledger: bytes, call: str) -> bytes:
     """The row of an open reservation, by the key of its ledger."""
     return RESERVATION + ledger[len(LEDGER) :] + call.encode()
@@ -259,14 +278,14 @@ def reservation_key(ledger: bytes, call: str) -> bytes:
 def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
     """What a reservation changes: the ledger comes first, so that no reservation stands without one.
 
-    Before the first of a period stands `promise_row`.
+    Before the first of a period stand `promise_rows`.
     """
     return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
 
 
-def promise_row(key: bytes, ledger: LedgerPlan) -> tuple[bytes, bytes]:
-    """What a period begins with: stored before its ledger, so that no ledger stands without one."""
-    return promise_key(key), encode(PromiseRow.of(ledger))
+def promise_rows(key: bytes, ledger: LedgerPlan, shares: Shares) -> list[tuple[bytes, bytes | None]]:
+    """What a period begins with: stored before its ledger, so that no ledger stands without."""
+    return [(promise_key(key), encode(PromiseRow.of(ledger))), (shares_key(key), encode(SharesRow.of(shares)))]
 
 
 def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
@@ -279,6 +298,18 @@ def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
     if stored is None:
         raise StateError("a ledger is stored, and not what its period promises")
     return decode(PromiseRow, stored)
+
+
+def stored_shares(key: bytes, rows: Rows) -> dict[str, Cost]:
+    """What was kept for each view when the period of a stored ledger began.
+
+    Raises:
+        StateError: it is not stored, or is damaged.
+    """
+    stored = rows.get(shares_key(key))
+    if stored is None:
+        raise StateError("a ledger is stored, and not what its period keeps for each view")
+    return {name: decode_cost(value) for name, value in decode(SharesRow, stored).kept.items()}
 
 
 def charged_rows(key: bytes, ledger: Ledger) -> list[tuple[bytes, bytes | None]]:

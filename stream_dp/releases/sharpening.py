@@ -69,8 +69,7 @@ class Sharpening:
         own = stored_table(view.name, start, rows), noise_of(view, start, row, self._secrets)
         row.given[audience] = Given(given.revision + 1, paid, given.parts)
         _, ledger = self._accounts.of(view, start)
-        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
-        booking = Booking(self._accounts.plan(view, start), ledger, left, room, Cost.ZERO)
+        booking = Booking(ledger, self._accounts.balance(view, start), Cost.ZERO)
         leaving = self._publisher.releases(view, start, [*blocks, own], row.given, {audience: paid}, booking)
         changed = leave(view, start, row, slot, leaving)
         return [*changed, (window_key(WINDOW, view.name, start), encode(row))]
@@ -83,12 +82,11 @@ class Sharpening:
         table = stored_table(view.name, start, rows)
         key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
-        room = self._accounts.room(view, start)
-        reserved = reserve(ledger, str(call), cost, room)
+        balance = self._accounts.balance(view, start)
+        reserved = reserve(ledger, str(call), cost, balance.room)
         levels, revision = {audience: level}, given.revision + 1
         if isinstance(reserved, Overdraft):
-            left = self._accounts.left(view, start)
-            refused = Booking(self._accounts.plan(view, start), ledger, left, room, cost)
+            refused = Booking(ledger, balance, cost)
             errand.refuse(row)
             if row.sum is not None:
                 return [], [self._publisher.refusal(view, start, levels, revision, refused)], []
@@ -102,8 +100,7 @@ class Sharpening:
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
         row.given[audience] = Given(revision, level, given.parts)
-        left, room = self._accounts.left(view, start), self._accounts.room(view, start)
-        booking = Booking(self._accounts.plan(view, start), paid, left, room, cost, shares)
+        booking = Booking(paid, self._accounts.balance(view, start), cost, shares)
         leaving = []
         if row.sum is None:
             leaving = self._publisher.releases(view, start, [(table, noise)], row.given, levels, booking)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
+from stream_dp.config.shares import Shares
 from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.records.models import Refusal, Release
+from stream_dp.releases.accounts import Balance
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 
 TOPK = """
@@ -27,6 +30,12 @@ TOPK = """
 """
 MINUTE = 60_000
 CHOOSERS = 'ledgers:\n  choosers: {population: choosers, epsilon: "200", delta: "1/100", period: 366d}'
+
+
+def balance(view: ViewPlan, left: Cost, views: Iterable[ViewPlan] = ()) -> Balance:
+    """What the account of a view that leaves so much says, where these views share it; by default the view alone."""
+    mine = [one for one in views or [view] if one.ledger.name == view.ledger.name]
+    return Balance(view.ledger, left, left, Shares.of(view.ledger.budget, view.ledger.periods.length_ms, mine))
 
 
 def only_view(app: Application) -> ViewPlan:

@@ -35,6 +35,7 @@ from stream_dp.releases.publication import (
 from stream_dp.runtime.localkafka import LocalKafka
 from stream_dp.windows.durations import parse_time
 from tests.support.sealing import fields_of
+from tests.support.views import balance
 
 WINDOWS = 4
 DAYS = 28
@@ -112,7 +113,7 @@ class Writer:
         self, view: ViewPlan, start: int, readers: list[Reader], outcome: Literal["charge", "refusal"] = "charge"
     ) -> Entry:
         left = self._left[start]
-        booking = Booking(view.ledger, Ledger(left), left, left, view.cost(3))
+        booking = Booking(Ledger(left), balance(view, left, self._plan.views.values()), view.cost(3))
         return entry_record(view, start, outcome, readers, booking)
 
     def _record(self, name: str, audience: str, level: int, start: int, revision: int) -> AnyRecord:

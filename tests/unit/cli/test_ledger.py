@@ -21,6 +21,7 @@ from stream_dp.records.entries import Entry, Reader
 from stream_dp.records.statement import Period, Statement, read_statements
 from stream_dp.releases.publication import Booking, Outcome, entry_record, reader
 from stream_dp.runtime.memory import MemoryLog
+from tests.support.views import balance
 
 Make = Callable[..., Any]
 DAY_MS = 86_400_000
@@ -72,7 +73,7 @@ class Office:
         self._write(planned, day, "charge", [reader(planned, audience, level, 2, difference, difference)], self.left[0])
 
     def _write(self, view: ViewPlan, day: int, outcome: Outcome, readers: list[Reader], left: Cost) -> None:
-        booking = Booking(view.ledger, Ledger(left), left, left, view.cost(1))
+        booking = Booking(Ledger(left), balance(view, left, self.plan.views.values()), view.cost(1))
         self.entries.append(entry_record(view, day * DAY_MS, outcome, readers, booking))
 
     def publish(self, log: MemoryLog) -> None:

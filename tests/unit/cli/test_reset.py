@@ -19,6 +19,7 @@ from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.owners import create_owned
 from stream_dp.runtime.topics import Topics
+from tests.support.views import balance
 
 Make = Callable[..., Any]
 
@@ -31,9 +32,7 @@ def running(log: MemoryLog, visits: Plan) -> dict[str, str]:
     asyncio.run(create_owned(visits, MemoryClient(log), keys.application))
     view = visits.views["pages"]
     cost = view.cost(1)
-    booking = Booking(
-        view.ledger, Ledger(view.ledger.budget), view.ledger.budget - cost, view.ledger.budget - cost, cost
-    )
+    booking = Booking(Ledger(view.ledger.budget), balance(view, view.ledger.budget - cost), cost)
     entry = entry_record(view, 0, "charge", [reader(view, "staff", 1, 1, cost, Cost.ZERO)], booking)
     log.append(Topics.of(visits).accounts, 0, entry_key(entry), encode(entry))
     return dict(log.ids)

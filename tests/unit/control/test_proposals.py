@@ -214,18 +214,19 @@ def test_a_new_view_begins_with_a_whole_window_or_where_it_says(planner: Planner
         'views:\n  ids:\n    {source: visits, item: id, kind: histogram, items_per_user: 1, delta: "1e-6",'
         " window: {size: 6h}, ledger: visitors, ladder: pages}\n",
     )
-    desk = Desk(planner())
-    assert desk.asks(planner(more)).begins == {"ids": TODAY + 12 * HOUR}
+    wide = ('epsilon: "30"', 'epsilon: "60"')
+    desk = Desk(planner(wide))
+    assert desk.asks(planner(wide, more)).begins == {"ids": TODAY + 12 * HOUR}
     later = (more[0], more[1].replace("{size: 6h}", "{size: 6h, start: 2031-01-01T00:00:00Z}"))
-    assert desk.asks(planner(later)).begins == {"ids": 1_924_992_000_000}
+    assert desk.asks(planner(wide, later)).begins == {"ids": 1_924_992_000_000}
     past = (more[0], more[1].replace("{size: 6h}", "{size: 6h, start: 2024-10-01T00:00:00Z}"))
-    refused = desk.asks(planner(past))
+    refused = desk.asks(planner(wide, past))
     assert [fault.path for fault in refused.faults] == ["views.ids.window.start"]
     assert (
         "apply it with --backfill; windows of what workers have read of the topic already are refused"
         in reasons(refused)[0]
     )
-    filled = desk.asks(planner(past), backfill=True)
+    filled = desk.asks(planner(wide, past), backfill=True)
     assert (filled.begins, filled.faults) == ({"ids": TODAY - 3 * DAY}, ())
 
 
@@ -298,14 +299,42 @@ def test_what_the_ledger_says_is_left_is_what_lasts(planner: Planner) -> None:
     (ledger,) = desk.asks(after, statements=[office.statement()]).ledgers
     assert ledger.lasts_before is not None
     assert (ledger.lasts_before.until_ms, ledger.lasts_before.is_whole) == (10 * DAY, True)
-    # Left are 30 - 2 * (1 + s), s what a day of searches takes; a day takes 4 + s from now on.
-    left = office.statement().left.epsilon
-    days = left // (4 + plan.views["searches"].cost(1).epsilon)
+    # Left are 30 - 2 * (1 + s), s what a day of searches takes, of which 8 * s stay kept for searches.
+    left = office.statement().left.epsilon - 8 * plan.views["searches"].cost(1).epsilon
+    days = left // 4
     assert days < 8
     assert ledger.lasts_after is not None
     assert ledger.lasts_after.until_ms is not None
     assert ledger.lasts_after.until_ms // DAY == 2 + days
     assert ledger.lasts_after.for_ms == ledger.lasts_after.until_ms - desk.now_ms
+
+
+DEAR = ("k: 3", "k: 3, share: SHARE"), ('selection: {epsilon: "1/10"', 'selection: {epsilon: "2"')
+
+
+def test_a_price_that_other_views_would_pay_is_refused_and_they_are_named(planner: Planner) -> None:
+    share, dear = DEAR
+    desk = Desk(planner())
+    refused = desk.asks(planner(dear))
+    assert [fault.path for fault in refused.faults] == ["views.searches"]
+    (words,) = reasons(refused)
+    assert "it would take windows from other views of ledger visitors in every new period: 5 of 10 of pages; " in words
+    for remedy in ((share[0], share[1].replace("SHARE", '"1/2"')), ('epsilon: "30"', 'epsilon: "600"')):
+        assert desk.asks(planner(dear, remedy)).faults == ()
+    cheaper = (dear[1], dear[1].replace("2", "1"))
+    assert Desk(planner(dear)).asks(planner(dear, cheaper)).faults == (), "a view may become cheaper in any ledger"
+
+
+def test_a_view_that_is_new_takes_nothing_from_the_others_either(planner: Planner) -> None:
+    more = (
+        "views:\n",
+        'views:\n  ids: {source: visits, item: id, kind: histogram, items_per_user: 1, delta: "1e-6",'
+        " window: {size: 1d}, ledger: visitors, ladder: pages}\n",
+    )
+    assert Desk(planner()).asks(planner(more)).faults == ()
+    tight = ('epsilon: "30"', 'epsilon: "20"')
+    refused = Desk(planner(tight)).asks(planner(tight, more))
+    assert [fault.path for fault in refused.faults] == ["views.ids"]
 
 
 def test_a_view_that_begins_in_the_middle_of_a_period_is_paid_for_from_there_on(planner: Planner) -> None:
@@ -398,10 +427,12 @@ def test_every_reason_is_told_at_once(planner: Planner) -> None:
         "views.pages",
         "views.searches",
         "views.ids.window.start",
+        "views.ids",
+        "views.searches",
     ]
     with pytest.raises(ConfigError) as refused:
         found.check()
-    assert len(refused.value.faults) == 5
+    assert len(refused.value.faults) == 7
 
 
 def test_a_list_of_keys_that_changed_in_a_file_of_the_same_name_is_refused(planner: Planner, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from stream_dp.records.models import PublicRecord, Refusal
 from stream_dp.releases.publication import Booking, account, entry_record, reader, refusal_record, release_record
 from tests.support.schemas import later, mismatch
 from tests.support.sealing import fields_of
+from tests.support.views import balance
 
 Planner = Callable[..., Plan]
 START = 1_356_998_400_000
@@ -84,7 +85,7 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
 def entries(planned: Planner) -> dict[str, Entry]:
     view = planned().views["destinations"]
     left = Cost(Fraction(289, 3), Fraction(99, 1_000_000), rho=Fraction(1, 7))
-    booking = Booking(view.ledger, Ledger(left), left, left, view.cost(2))
+    booking = Booking(Ledger(left), balance(view, left), view.cost(2))
     paid = [
         reader(view, "public", 0, 1, view.cost(0), view.cost(0)),
         reader(view, "internal", 2, 1, view.counts(2) - view.counts(0), view.cost(2)),

@@ -128,7 +128,7 @@ def test_a_refused_sharpening_does_not_say_what_other_audiences_have() -> None:
 
 def test_a_refused_newcomer_is_not_told_what_the_selection_of_the_window_has_cost() -> None:
     few, found = ("retention: 1h\n    buckets: 1", "retention: 1h\n    buckets: 1\n    audiences: [public]"), []
-    poor = ('epsilon: "40"', 'epsilon: "5"')
+    poor = ('epsilon: "40"', 'epsilon: "8"')
     for counts in (HOME, {}):
         desk = Desk(plan(poor, few))
         desk.give("tops", 0, counts)

@@ -14,12 +14,14 @@ from stream_dp.records.statement import read_statements
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.engine import ReleaseEngine
 from tests.support.releasing import DELTA, PARTS, SHOP, Desk, buckets_of, plan, plan_of
+from tests.unit.releases.test_editions import holding
 
 HOME = {"home": 40, "cart": 12}
 FOUR = (0, 1000, 2000, 3000)
 """The windows of a period. One of pages costs 2, one of tops 2 + 2 (1 + 1/100) at worst, which two draws come to."""
 SCARCE = ('epsilon: "40"', 'epsilon: "13"')
 """Two windows of both, 12.04, and not three."""
+DEARER = ('selection: {epsilon: "1"', 'selection: {epsilon: "4"')
 PAGES, TOPS = ("kind: histogram", 'kind: histogram\n    share: "{}"'), ("kind: topk", 'kind: topk\n    share: "{}"')
 
 
@@ -103,7 +105,7 @@ def test_a_changed_share_holds_at_once_also_in_a_period_that_has_begun() -> None
 
 
 def test_what_a_view_spent_that_is_gone_is_not_free_for_the_others() -> None:
-    """Of 16 the former view took 8.04; pages has the 4 that are kept for it, and then 3.96 are left of 4.02."""
+    """Of 16 the former view took 8.04; pages has the 6 that are kept for it, and then 1.96 are left of 4.02."""
     desk = Desk(plan(('epsilon: "40"', 'epsilon: "16"')))
     for start in (0, 1000):
         desk.give("tops", start, HOME)
@@ -114,7 +116,24 @@ def test_what_a_view_spent_that_is_gone_is_not_free_for_the_others() -> None:
     assert desk.ledger().views.keys() == {"tops", "pages"}
     desk.give("others", 0, HOME)
     assert outcomes(desk, "others") == ["refusal"]
-    assert outcomes(desk, "pages") == ["release", "release", "refusal", "refusal"]
+    assert outcomes(desk, "pages") == ["release", "release", "release", "refusal"]
+
+
+@pytest.mark.parametrize("change", [DEARER, ("  tops:", "  others:"), share(TOPS, "9/10"), share(TOPS, "1/4")])
+def test_what_becomes_of_the_settings_of_a_view_takes_nothing_that_is_kept_for_another(change: tuple[str, str]) -> None:
+    """Of 25, 24.08 are kept: four windows of each. After the change the other view comes first."""
+    budget = ('epsilon: "40"', 'epsilon: "25"')
+    former, latter = plan(budget), plan(budget, change)
+    desk = Desk(holding((0, former)))
+    for view in ("tops", "pages"):
+        desk.give(view, 0, HOME)
+    desk.change(holding((0, former), (1, latter)))
+    changed = [name for name, view in desk.plan.views.items() if view.view != "pages" and view.until_ms is None]
+    for view in (*changed, "pages"):
+        for start in FOUR[1:]:
+            desk.give(view, start, HOME)
+    assert outcomes(desk, "pages") == ["release"] * 4
+    desk.auditor.settled()
 
 
 @pytest.mark.parametrize("changes", [(), (PARTS,), (share(PAGES, "1/3"),), (SCARCE, share(TOPS, "3/5"))])

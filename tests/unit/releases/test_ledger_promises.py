@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.accounting import Cost, Ledger
+from stream_dp.accounting import Cost, Ledger, commit, reserve
 from stream_dp.config import planning
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import build_plan
 from stream_dp.config.shares import Shares
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal
 from stream_dp.records.statement import caps
 from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.rows import charged_rows, period_of
+from stream_dp.windows.effects import Commit
 from stream_dp.windows.shape import Stretch
+from tests.support.acts import shop
+from tests.support.machine import Machine
 from tests.support.shapes import HOME, Shape, opened, stored
 
 
@@ -44,7 +50,8 @@ class Book:
     """Whether to ask more than that every promise is kept: that what is charged fits, and what is refused does not."""
     finest: dict[tuple[str, Stretch], Cost] = field(default_factory=dict)
     """By view and window: what the finest release of it has cost."""
-    shares: dict[tuple[int, Stretch, Cost], tuple[Plan, Shares]] = field(default_factory=dict)
+    kept: dict[Stretch, Mapping[str, Cost]] = field(default_factory=dict)
+    """By period that has begun: what it keeps for each view that there was then."""
 
     def counted(self, period: Stretch) -> Cost:
         return sum(self.taken(period).values(), Cost.ZERO)
@@ -81,11 +88,9 @@ class Book:
         )
 
     def _shares(self, plan: Plan, period: Stretch, budget: Cost) -> Shares:
-        key = (id(plan), period, budget)
-        if key not in self.shares:
-            found = Shares.of(budget, period.end_ms - period.start_ms, plan.views.values())
-            self.shares[key] = plan, found
-        return self.shares[key][1]
+        planned = Shares.of(budget, period.end_ms - period.start_ms, plan.views.values())
+        kept = self.kept.get(period, planned.kept)
+        return replace(planned, kept={name: cost for name, cost in kept.items() if name in plan.views})
 
     def take(self, plan: Plan, record: AnyRecord) -> None:
         """Check a record against what was paid before, and write down what it charged."""
@@ -110,6 +115,7 @@ class Book:
         cost = former.most(held) - former
         fits = self.fits(payer, budget, window, cost)
         fits = fits and (not any(cost) or self.shared(plan, payer, budget, window, record.view, cost))
+        self.kept.setdefault(payer, self._shares(plan, payer, budget).kept)
         self.begun[payer] = budget
         self.paid.append((payer, window, record.view, cost))
         self.changed += payer != today
@@ -220,10 +226,51 @@ def test_spending_that_is_not_carried_over_is_seen(monkeypatch: pytest.MonkeyPat
 
 def test_a_former_period_that_is_not_asked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Today's period has begun and pays; the window is in a former one as well."""
-
-    def alone(self: Accounts, view: ViewPlan, start_ms: int) -> Cost:
-        return self._rest(*self.of(view, start_ms))
-
-    monkeypatch.setattr(Accounts, "left", alone)
+    monkeypatch.setattr(Accounts, "_others", lambda *_: [])
     with pytest.raises(AssertionError, match="a period does not keep what it promised"):
         run([("pages", 4), Shape(4, 2, budget=40, views=("others", "pages")), ("pages", 1), ("others", 4)], exact=False)
+
+
+# -- windows that are charged as a whole ------------------------------------------------------------------------------
+
+
+def views_under(period: str, start: int, epsilon: int, *names: str) -> Mapping[str, ViewPlan]:
+    """Some views whose ledger has periods of this length, one of which starts at a second."""
+    raw = dict(shop(names).raw)
+    shape = {"period": period, "start": f"1970-01-01T00:00:{start:02}Z", "epsilon": str(epsilon)}
+    return build_plan({**raw, "ledgers": {"visitors": {**raw["ledgers"]["visitors"], **shape}}}).views
+
+
+def charged(view: ViewPlan, start_ms: int, cost: Cost) -> Machine:
+    """What is stored once a period has begun with a window of a view."""
+    machine, accounts = Machine(), Accounts({view.name: view})
+    key, ledger = accounts.of(view, start_ms)
+    reserved = reserve(ledger, "call", cost, ledger.left)
+    assert isinstance(reserved, Ledger)
+    machine.carry_out(iter([Commit(accounts.reserved_rows(view, key, reserved, "call"))]))
+    paid = commit(reserved, "call", cost, {}, view=view.name)
+    machine.carry_out(iter([Commit(charged_rows(key, paid))]))
+    return machine
+
+
+def resumed(views: Mapping[str, ViewPlan], machine: Machine) -> Accounts:
+    accounts = Accounts(views)
+    machine.carry_out(accounts.load(machine))
+    return accounts
+
+
+def test_a_window_that_is_charged_as_a_whole_asks_every_period_that_a_pane_of_it_is_in() -> None:
+    """Its first pane ends before the period [20 s, 60 s) begins, which has 2 of its 8 left; a new one has 34 of 40."""
+    tumbling = views_under("40s", 20, 8, "tumbling")["tumbling"]
+    machine = charged(tumbling, 20_000, Cost(Fraction(6), Fraction(0)))
+    views = views_under("40s", 0, 40, "tumbling", "running")
+    assert resumed(views, machine).left(views["running"], 0).epsilon == 2
+
+
+def test_a_window_that_is_charged_as_a_whole_is_paid_for_by_a_period_that_holds_all_of_it() -> None:
+    """Its first pane is in [0 s, 20 s), which has begun, and the others are not."""
+    tumbling = views_under("20s", 0, 40, "tumbling")["tumbling"]
+    machine = charged(tumbling, 0, Cost(Fraction(6), Fraction(0)))
+    views = views_under("40s", 0, 40, "tumbling", "running")
+    key, _ = resumed(views, machine).of(views["running"], 0)
+    assert period_of(key) == Stretch(0, 40_000)

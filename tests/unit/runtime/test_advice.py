@@ -17,6 +17,7 @@ from stream_dp.runtime.advice import Advice
 from stream_dp.runtime.balances import Balances
 from stream_dp.runtime.metrics import Counters
 from stream_dp.windows.effects import Increment, Message
+from tests.support.views import balance
 
 START = 1_356_998_400_000
 WEEK = 7 * 86_400_000
@@ -55,7 +56,7 @@ class Watched:
         """An entry of a window leaves, behind which so much of the budget is left."""
         total = view.ledger.total
         left = Cost(total.epsilon * share, total.delta * share)
-        booking = Booking(view.ledger, Ledger(left), left, left, view.cost(0))
+        booking = Booking(Ledger(left), balance(view, left, self.plan.views.values()), view.cost(0))
         readers = [reader(view, "public", 0, revision, Cost.ZERO, Cost.ZERO)]
         made: Entry = entry_record(view, start_ms, kind, readers, booking)  # type: ignore[arg-type]
         self.balances.take([Message("flights-accounts", entry_key(made), encode(made))])

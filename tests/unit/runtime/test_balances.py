@@ -13,6 +13,7 @@ from stream_dp.records.codec import encode, entry_key
 from stream_dp.releases.publication import Booking, entry_record, reader
 from stream_dp.runtime.balances import Balances
 from stream_dp.windows.effects import Message
+from tests.support.views import balance
 
 ACCOUNTS = "app-accounts"
 
@@ -32,7 +33,7 @@ def entry(view: ViewPlan, start_ms: int, epsilon: Fraction, delta: Fraction, top
     """An entry of a window behind which so much of the ledger's epsilon and delta is left."""
     total = view.ledger.total
     left = Cost(total.epsilon * epsilon, total.delta * delta)
-    booking = Booking(view.ledger, Ledger(left), left, left, view.cost(0))
+    booking = Booking(Ledger(left), balance(view, left), view.cost(0))
     made = entry_record(view, start_ms, "charge", [reader(view, "public", 0, 1, Cost.ZERO, Cost.ZERO)], booking)
     return Message(topic, entry_key(made), encode(made))
 
