@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from stream_dp.runtime.localkafka.launch import free_port
 from stream_dp.runtime.serving import LOOPBACK
 from stream_dp.testing import Application, application
-from tests.support.probes import free_port, get, parsed
+from tests.support.probes import get, parsed
 from tests.support.processes import WorkerProcess
 from tests.support.visits import RICH, WITNESSED, Stream
 

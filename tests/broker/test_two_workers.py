@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from stream_dp.runtime.localkafka.launch import free_port
 from stream_dp.testing import application
-from tests.support.probes import Samples, free_port, get, parsed
+from tests.support.probes import Samples, get, parsed
 from tests.support.processes import SESSION_SECONDS
 from tests.support.totals import stored_totals_of
 from tests.support.visits import RICH, WITNESSED, Stream

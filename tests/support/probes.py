@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,14 +19,6 @@ async def loaded(worker: Worker) -> Worker:
     async with asyncio.timeout(10):
         await worker.loaded()
     return worker
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as held:
-        held.bind((LOOPBACK, 0))
-        port: int = held.getsockname()[1]
-        return port
 
 
 async def get(port: int, path: str) -> tuple[int, str]:

@@ -21,7 +21,7 @@ from typing import Any
 from aiohttp import web
 
 from stream_dp.runtime.localkafka.jars import cache_folder
-from stream_dp.runtime.localkafka.launch import _free_port
+from stream_dp.runtime.localkafka.launch import free_port
 from stream_dp.runtime.localkafka.prerequisites import java_command, java_problem, maven_command, maven_problem
 
 VERSION = "3.0.9"
@@ -99,7 +99,7 @@ class RealRegistry:
 @contextmanager
 def real_registry(folder: Path) -> Iterator[RealRegistry]:
     """A real registry on a free port of loopback, empty; it keeps what it has in memory."""
-    port = _free_port()
+    port = free_port()
     command = [java_command(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     command += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}", "-Dquarkus.management.enabled=false"]
     (jar,) = _fetch().glob("apicurio-registry-app-*-runner.jar")

@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.client import Client, KafkaClient
 from stream_dp.runtime.localkafka.jars import fetch_jars
-from stream_dp.runtime.localkafka.launch import _free_port, listens
+from stream_dp.runtime.localkafka.launch import free_port, listens
 from stream_dp.runtime.localkafka.prerequisites import java_command
 from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
 from stream_dp.runtime.requests import OPERATIONS, RESOURCES
@@ -100,7 +100,7 @@ class Secured:
         """Run one in an empty folder, and return when a client can list topics."""
         folder.mkdir(parents=True, exist_ok=True)
         make_certificates(folder)
-        ports = {name: _free_port() for name in ("open", "login", "bare", "mutual", "controller")}
+        ports = {name: free_port() for name in ("open", "login", "bare", "mutual", "controller")}
         plain = " ".join(f'user_{name}="{password_of(name)}"' for name in USERS)
         (folder / "server.properties").write_text(_SETTINGS.format(folder=folder, scram=_SCRAM, plain=plain, **ports))
         resources = files("stream_dp.runtime.localkafka")

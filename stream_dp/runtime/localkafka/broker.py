@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stream_dp.errors import BrokerError, ConfigError
-from stream_dp.runtime.localkafka.client import answers
+from stream_dp.runtime.localkafka.client import cluster_of
 from stream_dp.runtime.localkafka.jars import cache_folder, fetch_jars
 from stream_dp.runtime.localkafka.launch import launch, listens
 from stream_dp.runtime.localkafka.prerequisites import java_problem
@@ -18,6 +18,11 @@ from stream_dp.runtime.localkafka.process import terminate
 from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder
 
 _STOP_WITHIN_S = 30.0
+_STARTS = 5
+
+
+class _PortTakenError(BrokerError):
+    """Somebody took a port between its choice and the moment when the broker would listen there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,9 @@ def start(
     """Run a local Kafka, detached, and return when a client can list its topics. Blocks until then.
 
     One that is running already is returned as it is. One that was stopped or lost comes back with its topics, on its
-    former port where that is free; after a kill that takes about 10 s more, until the controller has given up the
-    former session. The broker listens on loopback only, without authentication: every user of this machine can
-    read it.
+    former port where that is free, else on another one; after a kill that takes about 10 s more, until the controller
+    has given up the former session. The broker listens on loopback only, without authentication: every user of this
+    machine can read it. A port that is taken while the broker starts is replaced, unless the caller named it.
 
     Args:
         folder: state folder, made if missing and then readable by its owner only; None: `default_folder()`.
@@ -115,14 +120,12 @@ def start(
             raise BrokerError(problem)
         jars = fetch_jars(say)
         say("Starting Kafka")
-        run = launch(state, jars, port, heap)
-        state.write_run(run)
-        try:
-            _wait_ready(state, run, ready_within_s)
-        except BaseException:  # Ctrl-C as well: a start that does not return leaves nothing running
-            terminate(run.pid, run.marker, _STOP_WITHIN_S)
-            raise
-        return _seen(state, run, started=True)
+        for _ in range(_STARTS - 1):
+            try:
+                return _started(state, jars, port, heap, ready_within_s)
+            except _PortTakenError:
+                say("A port was taken meanwhile: starting Kafka again on another one")
+        return _started(state, jars, port, heap, ready_within_s)
 
 
 def stop(folder: Path | None = None) -> bool:
@@ -158,16 +161,31 @@ def _seen(state: StateFolder, run: BrokerRun | None, *, started: bool = False) -
     return LocalKafka(state.data, state.log_file, run.address, run.pid if run.alive else None, started)
 
 
+def _started(state: StateFolder, jars: Path, port: int | None, heap: str, ready_within_s: float) -> LocalKafka:
+    """Start a broker process and wait until it serves."""
+    run = launch(state, jars, port, heap)
+    state.write_run(run)
+    try:
+        _wait_ready(state, run, ready_within_s)
+    except BaseException:  # Ctrl-C as well: a start that does not return leaves nothing running
+        terminate(run.pid, run.marker, _STOP_WITHIN_S)
+        raise
+    return _seen(state, run, started=True)
+
+
 def _wait_ready(state: StateFolder, run: BrokerRun, within_s: float) -> None:
-    """Return when a client can list topics; say why if that does not come to pass."""
+    """Return when a client can list topics of this very broker; say why if that does not come to pass.
+
+    Another Kafka may answer at its address, one that took the port first: this one ends when it finds that out.
+    """
     deadline = time.monotonic() + within_s
     while run.alive:
-        if listens(run.port) and answers(run.address):
+        if listens(run.port) and cluster_of(run.address) == state.cluster is not None:
             return
         if time.monotonic() > deadline:
             raise BrokerError(f"Kafka on {run.address} does not answer after {within_s:g} s{state.complaint()}")
         time.sleep(0.05)
     said = state.complaint()
-    if "Address already in use" in said:
-        raise BrokerError(f"a port was taken while Kafka started on {run.address}; start it again{said}")
+    if state.said("Address already in use"):
+        raise _PortTakenError(f"a port was taken while Kafka started on {run.address}, {_STARTS} times over{said}")
     raise BrokerError(f"Kafka did not start{said}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import secrets
 import socket
 import subprocess
 import time
@@ -18,6 +19,9 @@ from stream_dp.runtime.localkafka.process import spawn_detached
 from stream_dp.runtime.localkafka.state import HOST, BrokerRun, StateFolder
 
 _CLOSING_SECONDS = 1.0
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST_PORT = 10_000
+_FEWEST_PORTS = 1000
 
 
 def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> BrokerRun:
@@ -28,7 +32,7 @@ def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> Brok
     Args:
         folder: its state folder, held by the caller; topics that are in it are kept.
         jars: the folder of jars.
-        port: port for clients; None: the one of the last run if it is free, else any free one.
+        port: port for clients; None: the one of the last run if it is free, else one of `free_port`.
         heap: the most the Java heap may take.
 
     Raises:
@@ -55,10 +59,10 @@ def _choose_ports(former: BrokerRun | None, wanted: int | None) -> BrokerRun:
     """The next run, which has no process yet."""
     if wanted is not None and not _is_free(wanted):
         raise BrokerError(f"port {wanted} is taken; choose another, or leave the choice to stream-dp")
-    port = wanted or (former.port if former and _becomes_free(former.port) else _free_port())
-    controller_port = _free_port()
+    port = wanted or (former.port if former and _becomes_free(former.port) else free_port())
+    controller_port = free_port()
     while controller_port == port:
-        controller_port = _free_port()
+        controller_port = free_port()
     return BrokerRun(0, f"-Dstream.dp.kafka={uuid.uuid4().hex}", port, controller_port)
 
 
@@ -82,10 +86,31 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """A port that nothing uses, chosen at random among those that the kernel gives to no connection.
+
+    A port of the ephemeral range may become the near end of any connection before the process that it is meant for
+    listens there.
+
+    Raises:
+        BrokerError: none was found.
+    """
+    choice = _listener_ports()
+    for _ in range(_FEWEST_PORTS):
+        port = secrets.choice(choice)
+        if _is_free(port):
+            return port
+    raise BrokerError(f"no free port was found between {choice.start} and {choice.stop - 1}")
+
+
+def _listener_ports() -> range:
+    """The ports below or above the kernel's ephemeral range; all, where it leaves few."""
+    try:
+        low, high = map(int, _EPHEMERAL_PORTS.read_text(encoding="ascii").split())
+    except OSError:
+        low, high = 32768, 65535  # not Linux; the ephemeral ports of other systems are among these as well
+    outside = max(range(_LOWEST_PORT, low), range(high + 1, 2**16), key=len)
+    return outside if len(outside) >= _FEWEST_PORTS else range(_LOWEST_PORT, 2**16)
 
 
 def _write_settings(folder: StateFolder, run: BrokerRun) -> None:

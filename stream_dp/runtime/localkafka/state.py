@@ -102,6 +102,23 @@ class StateFolder:
         fresh.write_text(json.dumps(asdict(run)), encoding="utf-8")
         fresh.replace(self.run_file)
 
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster whose topics are in the data folder, None while it was not formatted."""
+        try:
+            formatted = (self.data / "meta.properties").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        ids = (line.partition("=")[2].strip() for line in formatted.splitlines() if line.startswith("cluster.id="))
+        return next(ids, None)
+
+    def said(self, words: str) -> bool:
+        """Whether some words are in what the broker said since it was started last."""
+        try:
+            return words in self.log_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return False
+
     def complaint(self) -> str:
         """What the broker's log says last, for the end of a message: errors before plain news, long lines cut."""
         try:

@@ -16,7 +16,7 @@ import pytest
 
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.localkafka import process
+from stream_dp.runtime.localkafka import broker, launch, process
 from stream_dp.runtime.localkafka.jars import fetch_jars, jars_folder
 from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
 
@@ -32,6 +32,27 @@ case "$*" in
   *) echo '[now] INFO fine'; echo '[now] ERROR the moon is in the wrong house'; exit 1;;
 esac
 """
+
+LISTENING_JAVA = f"""#!{sys.executable}
+import os, re, socket, sys, time
+if "-version" in sys.argv:
+    print('openjdk version "17.0.15"')
+    sys.exit()
+settings = open("server.properties").read()
+if "format" in sys.argv:
+    os.mkdir("data")
+    open("data/meta.properties", "w").write("version=1\\ncluster.id=ours\\n")
+    sys.exit()
+listening = []
+for port in re.findall(r"[A-Z]://127.0.0.1:([0-9]+)", settings.partition("listeners=")[2].partition("advertised")[0]):
+    try:
+        listening.append(socket.create_server(("127.0.0.1", int(port))))
+    except OSError as error:
+        sys.exit(f"[now] ERROR {{error.strerror}}")
+print("it serves", flush=True)
+time.sleep(60)
+"""
+"""A Java whose broker does nothing but listen at its ports, or end because it cannot."""
 
 
 @pytest.fixture(autouse=True)
@@ -232,6 +253,85 @@ def test_taken_port_is_named_before_anything_starts(machine: Path) -> None:
         with pytest.raises(BrokerError, match=f"port {port} is taken"):
             localkafka.start(machine / "kafka", port=port)
     assert not (machine / "kafka" / "broker.json").exists()
+
+
+def listening(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of a broker that only listens."""
+    install(machine, "java", "")
+    (machine / "bin" / "java").write_text(LISTENING_JAVA)
+    jars_folder().mkdir(parents=True)
+    monkeypatch.setattr(broker, "cluster_of", lambda _: "ours" if serves(machine / "kafka") else None)
+    return machine / "kafka"
+
+
+def serves(folder: Path) -> bool:
+    return "it serves" in (folder / "kafka.log").read_text()
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["clients", "controller"])
+def test_port_that_is_taken_while_kafka_starts_is_replaced(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    folder = listening(machine, monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = [launch.free_port() for _ in range(4)]
+        ports[lost] = taken.getsockname()[1]  # it was free when it was chosen
+        chosen = iter(ports)
+        monkeypatch.setattr(launch, "free_port", lambda: next(chosen))
+        said: list[str] = []
+
+        found = localkafka.start(folder, say=said.append)
+
+        assert found.running
+        assert found.address in {f"127.0.0.1:{port}" for port in set(ports) - {ports[lost]}}
+        assert said == ["Starting Kafka", "A port was taken meanwhile: starting Kafka again on another one"]
+    assert localkafka.stop(folder)
+
+
+def test_another_kafka_at_the_port_is_not_taken_for_the_one_that_was_started(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = listening(machine, monkeypatch)
+    answering = iter(["theirs", None, "ours"])
+    monkeypatch.setattr(broker, "cluster_of", lambda address: next(answering))
+    assert localkafka.start(folder).running
+    assert next(answering, "all were heard") == "all were heard"
+    assert localkafka.stop(folder)
+
+
+def test_port_that_is_taken_again_and_again_ends_the_start(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(machine, "java", JAVA_17.replace("the moon is in the wrong house", "bind: Address already in use"))
+    jars_folder().mkdir(parents=True)
+    with pytest.raises(BrokerError, match=r"a port was taken while Kafka started on 127.0.0.1:\d+, 5 times over"):
+        localkafka.start(machine / "kafka")
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "choice"),
+    [
+        ("32768\t60999\n", range(10000, 32768)),
+        ("10500\t60999\n", range(61000, 65536)),
+        ("1024\t65535\n", range(10000, 65536)),
+        (None, range(10000, 32768)),
+    ],
+)
+def test_ports_lie_outside_those_of_connections(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, ephemeral: str | None, choice: range
+) -> None:
+    file = machine / "range"
+    if ephemeral is not None:
+        file.write_text(ephemeral)
+    monkeypatch.setattr(launch, "_EPHEMERAL_PORTS", file)
+    tried: list[int] = []
+
+    def free(port: int) -> bool:
+        tried.append(port)
+        return len(tried) % 3 == 0
+
+    monkeypatch.setattr(launch, "_is_free", free)
+    found = [launch.free_port() for _ in range(100)]
+    assert found == tried[2::3], "a port that is not free is passed over"
+    assert all(port in choice for port in tried)
 
 
 def test_state_folder_that_cannot_be_made_is_named(machine: Path) -> None:

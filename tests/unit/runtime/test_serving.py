@@ -11,10 +11,11 @@ import pytest
 from stream_dp.errors import AddressError, StateError
 from stream_dp.runtime.exposition import Exposition
 from stream_dp.runtime.health import Health
+from stream_dp.runtime.localkafka.launch import free_port
 from stream_dp.runtime.serving import LOOPBACK, Address, serving
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.worker import Worker
-from tests.support.probes import free_port, get, loaded, parsed
+from tests.support.probes import get, loaded, parsed
 
 FREE = Address(LOOPBACK, 0)
 
