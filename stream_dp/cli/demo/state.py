@@ -40,6 +40,7 @@ class DemoState:
     tuned: Tuned | None = None
     history: list[tuple[str, Spending]] = field(default_factory=list)
     _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
+    _begun: set[tuple[str, int, str]] = field(default_factory=set)
 
     def take(self, record: AnyRecord) -> None:
         """Add a record."""
@@ -48,7 +49,9 @@ class DemoState:
     def take_entry(self, entry: Entry) -> None:
         """Add an entry of the accounts."""
         self.entries[entry_key(entry)] = entry
-        self._accounted |= {(entry.view, entry.window.start_ms, one.audience, one.revision) for one in entry.readers}
+        for one in entry.readers:
+            self._accounted.add((entry.view, entry.window.start_ms, one.audience, one.revision))
+            self._begun.add((entry.view, entry.window.start_ms, one.audience))
 
     def accounted(self, record: AnyRecord) -> bool:
         """Whether the entry of a record was read."""
@@ -82,12 +85,16 @@ class DemoState:
         return self.published.windows(self.run.view(LEADERS).name, audience)
 
     def complete(self) -> list[int]:
-        """Starts of the windows of which every audience has every view, and the accounts too, in order of time."""
-        columns = [column for name in self.audiences for column in self._columns(name)]
+        """Starts of the windows of which every audience has every view, and the accounts too, in order of time.
+
+        A window stays complete while the accounts of a later revision of it are still to be read.
+        """
+        names = [self.run.view(view).name for view in (DESTINATIONS, CARRIERS, LEADERS)]
+        columns = [(view, reader, self.published.windows(view, reader)) for reader in self.audiences for view in names]
         return [
             start
-            for start in columns[0]
-            if all(start in column and self._is_accounted(column[start]) for column in columns)
+            for start in columns[0][2]
+            if all(start in column and (view, start, reader) in self._begun for view, reader, column in columns)
         ]
 
     @property

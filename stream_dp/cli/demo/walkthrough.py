@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -86,7 +86,7 @@ class _Walkthrough:
         self._news_at = time.monotonic()
         self._news: tuple[int, int] = (0, 0)
         self._first_release: float | None = None
-        self._told: dict[str, int] = {}
+        self._told: set[Hashable] = set()
 
     async def run(self) -> Outcome:
         """Go through it."""
@@ -153,17 +153,20 @@ class _Walkthrough:
 
     def _year_lines(self) -> Iterator[str]:
         state = self._state
-        for start in self._untold("released", state.complete()):
-            yield year_line(state, start)
+        for start in state.complete():
+            if self._is_news(start):
+                yield year_line(state, start)
         for audience in state.unlocks:
-            for start in self._untold(audience, state.unlocked(audience)):
-                yield unlock_line(state, audience, start)
-        yield from self._untold("tuned", tune_lines(state))
+            for start in state.unlocked(audience):
+                if self._is_news((audience, start)):
+                    yield unlock_line(state, audience, start)
+        yield from filter(self._is_news, tune_lines(state))
 
-    def _untold(self, what: str, found: Sequence[T]) -> Sequence[T]:
-        """What was found since the last call."""
-        told, self._told[what] = self._told.get(what, 0), len(found)
-        return found[told:]
+    def _is_news(self, what: Hashable) -> bool:
+        """Whether something was not told before."""
+        fresh = what not in self._told
+        self._told.add(what)
+        return fresh
 
     def _watch(self) -> None:
         """Notice when the worker has died or nothing comes any more."""

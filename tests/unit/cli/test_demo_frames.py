@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import pytest
 from rich.console import Console, ConsoleDimensions, RenderableType
@@ -18,7 +20,8 @@ from stream_dp.cli.demo.screen import Screen
 from stream_dp.cli.demo.sharper import sharper_frame, verdict
 from stream_dp.cli.demo.state import DemoState
 from stream_dp.cli.demo.tuning import Tuned
-from stream_dp.cli.demo.walkthrough import Outcome
+from stream_dp.cli.demo.walkthrough import Outcome, _Walkthrough
+from stream_dp.cli.demo.workers import RunningWorker
 from stream_dp.cli.demo.year import tune_lines, unlock_line, year_frame, year_line
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
@@ -32,6 +35,7 @@ from stream_dp.releases.publication import (
     refusal_record,
     release_record,
 )
+from stream_dp.runtime.client import Client
 from stream_dp.runtime.localkafka import LocalKafka
 from stream_dp.windows.durations import parse_time
 from tests.support.sealing import fields_of
@@ -201,6 +205,32 @@ def test_year_shows_the_newest_full_window_and_not_the_one_the_data_cut_short(st
         "  1 Jan to 28 Jan 2013: public 4 places ±45, partner 8 places ±22, internal 12 places ±15; "
         "K00 ahead by 20, first with 73 %; 4 of the top 5 carriers"
     )
+
+
+def test_window_stays_complete_while_a_later_revision_of_it_has_no_accounts_yet(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    for record in [*writer.unlocked(2), *writer.sharper("partner", 2), *writer.refused("internal", 4)]:
+        took(state, [record])
+        assert state.complete() == list(state.starts)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_window_is_told_once_in_whatever_order_topics_are_read(state: DemoState, seed: int) -> None:
+    """Each topic is read in order, and one may be far ahead of another."""
+    writer, chance = Writer(state), random.Random(seed)
+    topics = defaultdict(list)
+    for record in [*writer.year(), *writer.unlocked(2)]:
+        topics["accounts" if isinstance(record, Entry) else (record.view, record.audience)].append(record)
+    walkthrough = _Walkthrough(state, cast(Client, None), cast(RunningWorker, None), Screen(), began=0.0)
+    said: list[str] = []
+    while topics:
+        name = chance.choice(list(topics))
+        took(state, [topics[name].pop(0)])
+        if not topics[name]:
+            del topics[name]
+        said += walkthrough._year_lines()
+    assert len(set(said)) == len(said) == WINDOWS + 2
 
 
 def test_unlocked_window_is_told_with_what_it_shows_now_and_what_the_ledger_paid(state: DemoState) -> None:
