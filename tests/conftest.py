@@ -9,16 +9,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("tests.support")  # so that what is asserted there says what it found
 
 from stream_dp.config.access import MEMORY
 from stream_dp.runtime import localkafka
 from stream_dp.testing import Application, application
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.visits import configuration, new_name
 
-settings.register_profile("stream-dp", deadline=None)  # how fast an example runs is the machine's affair
+# How fast an example is made and runs is the machine's affair.
+settings.register_profile("stream-dp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stream-dp")
 
 
@@ -37,7 +39,7 @@ def kafka(kafka_folder: Path) -> Iterator[str]:
         return
     if (problem := localkafka.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
-    broker = localkafka.start(kafka_folder)
+    broker = localkafka.start(kafka_folder, ready_within_s=WITHIN_SECONDS)
     assert broker.address is not None
     try:
         yield broker.address

@@ -48,7 +48,7 @@ async def test_a_copy_of_the_folder_brings_back_what_its_changelog_has_lost(
         await cut_off(app, Topics.of(app.plan).changelog(RELEASES))
         shutil.rmtree(worker.data_dir)
         worker.start()
-        assert worker.wait(60) == 2
+        assert worker.wait() == 2
         assert "stored state was lost: of 2 windows or more" in worker.said()
 
         shutil.rmtree(worker.data_dir)

@@ -51,7 +51,7 @@ async def wait_for(app: Application, count: int, *workers: Any) -> None:
         found = [records for view in app.plan.views for records in (await app.releases(view)).values()]
         return all(len(records) >= count for records in found)
 
-    await app.eventually(enough, within_s=40)
+    await app.eventually(enough)
 
 
 def clicked(app: Application) -> ViewPlan:
@@ -115,7 +115,7 @@ async def test_workers_end_where_settings_name_a_further_source_and_read_it_when
         await app.client.create([TopicSpec(f"{app.plan.name}.clicks", 3)])
         await app.apply(app.plan, {clicked(app).name: start_of(clicked(app))})
         for worker in (first, second):
-            assert worker.wait(20) == 1
+            assert worker.wait() == 1
             assert "count other sources than this worker reads" in worker.said()
 
         first.start()

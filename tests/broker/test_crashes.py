@@ -52,7 +52,7 @@ async def test_killed_worker_counts_every_visit_once_and_releases_every_window_o
         stream, worker = Stream(app, visits=900), spawn(app, "state")
 
         async def dead() -> None:
-            assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL, worker.said()
+            assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
             if fresh_folder:
                 shutil.rmtree(worker.data_dir, ignore_errors=True)  # it may have died before it made one
 
@@ -107,7 +107,7 @@ async def test_killed_worker_draws_nothing_twice_and_has_paid_for_all_that_it_sh
         for death in deaths:
             worker.start("--die-before", death)
             await stream.go_on()
-            assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL, worker.said()
+            assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
             (await stream.audit()).assert_clean(but=["lost", "open", "overcharged"])
         worker.start()
         await stream.wait_until_shown()

@@ -39,7 +39,7 @@ EVERY = [
 
 async def dies(worker: Any, *options: str) -> None:
     worker.start(*options)
-    assert await asyncio.to_thread(worker.wait, 40) == -signal.SIGKILL, worker.said()
+    assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
 
 
 async def outcome(app: Application, count: int) -> list[str]:
@@ -59,7 +59,7 @@ async def test_counts_that_were_lost_with_their_topic_are_a_refusal_and_later_wi
         await delete(app, partials)
 
         worker.start()
-        assert worker.wait(30) == 2
+        assert worker.wait() == 2
         assert f"topic {partials}: was deleted, and with it exact counts on their way" in worker.said()
         assert "--accept-loss" in worker.said()
 
@@ -82,7 +82,7 @@ async def noticed(app: Application, worker: Any, name: str, *, again: bool) -> N
     if again:
         specs = {spec.name: spec for spec in Topics.of(app.plan).all(app.plan)}
         await app.client.create([specs.get(name, TopicSpec(name, app.plan.partitions))])
-    code = await asyncio.to_thread(worker.wait, 30)
+    code = await asyncio.to_thread(worker.wait)
     took = time.monotonic() - began
     print(f"{name} {'made again' if again else 'gone'}: exit {code} after {took:.1f} s")
     assert took < NOTICED_SECONDS
@@ -108,13 +108,13 @@ async def test_whichever_topic_is_deleted_is_noticed_and_once_accepted_windows_a
         await noticed(app, worker, name, again=again)
 
         worker.start()
-        assert await asyncio.to_thread(worker.wait, 30) == 2, worker.said()
+        assert await asyncio.to_thread(worker.wait) == 2, worker.said()
         if name == f"{app.plan.name}.visits":
             return
         worker.start("--accept-loss")
         await publish_minutes(app, 1)
         if name.endswith("-counts-changelog"):  # the visits are of 2024, so years of windows have begun since
-            assert await asyncio.to_thread(worker.wait, 30) == 2
+            assert await asyncio.to_thread(worker.wait) == 2
             assert "its exact counts were lost, of every window that had begun" in worker.said()
             return
         await app.eventually(lambda: shows(app, 2))

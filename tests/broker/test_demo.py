@@ -25,13 +25,13 @@ from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.localkafka.process import carries
+from stream_dp.testing.application import WITHIN_SECONDS
 
 pytestmark = pytest.mark.broker
 
 WINDOWS = 14
 UNLOCKED = 12
 TUNED = "2013-07-16"
-SECONDS = 170.0
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -52,7 +52,7 @@ def program(environment: dict[str, str]) -> Program:
             capture_output=True,
             text=True,
             check=False,
-            timeout=SECONDS,
+            timeout=WITHIN_SECONDS,
         )
 
     return run
@@ -143,7 +143,7 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
     view = next(iter(told["topics"]))
     granted = program("grant", told["configuration"], "public", "--level", "detailed", "--json")
     assert json.loads(granted.stdout)["changes"][0]["direction"] == "finer"
-    until = time.monotonic() + 30
+    until = time.monotonic() + WITHIN_SECONDS
     finest = {1: WINDOWS, 2: WINDOWS, 3: UNLOCKED}
     while Counter(r.revision for r in read(program, told["configuration"], view, "public")) != finest:
         assert time.monotonic() < until, "the grant was not carried out"
@@ -167,7 +167,7 @@ def test_interrupted_demo_stops_its_worker(environment: dict[str, str], tmp_path
         worker = worker_of(folder / "flights.yaml")
         os.kill(running.pid, signal.SIGINT)
         said = running.stdout.read().splitlines()
-        assert running.wait(timeout=60) == 130
+        assert running.wait(timeout=WITHIN_SECONDS) == 130
     assert said[-1] == "Stopped."
     assert not carries(worker, str(folder / "flights.yaml"))
 

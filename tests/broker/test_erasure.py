@@ -96,7 +96,7 @@ async def test_planted_count_is_gone_from_files_at_once_and_from_topics_within_t
         seen = await topics_with(app, everything, secrets)
         assert seen == {topics.changelog(COUNTS)}
         worker.signal(signal.SIGKILL)
-        worker.wait(5)
+        worker.wait()
         worker.start()  # what stood in its write-ahead log is in a sorted file now
         await app.eventually(lambda: restarted_with(COUNTS))
 
@@ -104,7 +104,7 @@ async def test_planted_count_is_gone_from_files_at_once_and_from_topics_within_t
         await app.eventually(lambda: holds(app, topics.changelog(MERGES), secrets))
         seen |= await topics_with(app, raw, secrets)
         worker.signal(signal.SIGKILL)
-        worker.wait(5)
+        worker.wait()
         worker.start()
         await app.eventually(lambda: restarted_with(MERGES))
 
@@ -139,7 +139,7 @@ async def test_re_keyed_events_are_gone_from_the_topic_and_from_the_broker_once_
         worker = spawn(app, "state")
         worker.start()
         await app.publish([Event(f"{USER}{number}", PAGE, start + number) for number in range(30)])
-        await app.eventually(lambda: holds(app, Topics.of(app.plan).changelog(COUNTS), secret), 90)
+        await app.eventually(lambda: holds(app, Topics.of(app.plan).changelog(COUNTS), secret))
         await gone(lambda: topics_with(app, [topic], secret), app.plan.erase_within_ms / 1000)
         if localkafka.external_broker() is None:
             logs = kafka_folder / "data"
@@ -228,7 +228,7 @@ async def test_worker_killed_before_each_erasure_erases_when_it_is_back(
 
         for table, (partition, number) in erasures.items():
             worker.start("--die-before", f"erase {table} {partition}:{number}")
-            assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL, worker.said()
+            assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
             left = files_with(worker.data_dir, secrets)
             assert any(name.startswith(f"v1/tables/{table}-{partition}.db/") for name in left), (table, left)
         worker.start()

@@ -57,7 +57,7 @@ async def test_worker_on_a_failing_disk_ends_with_one_sentence_and_goes_on_exact
             stream, worker = Stream(app, visits=900), spawn(app, "state", "--data-dir", str(disk / "state"))
 
             async def assert_ended_by_the_disk() -> None:
-                code = await asyncio.to_thread(worker.wait, 30)
+                code = await asyncio.to_thread(worker.wait)
                 ending = worker.ending()
                 assert code == 1, worker.said()
                 told = [line for line in ending.splitlines() if any(reason in line for reason in harm.told)]

@@ -29,7 +29,7 @@ async def test_a_first_start_on_users_in_wrong_partitions_ends_with_code_2_befor
         worker = WorkerProcess(app, "first", "--terse")
         worker.start()
         try:
-            assert await asyncio.to_thread(worker.wait, 60) == 2
+            assert await asyncio.to_thread(worker.wait) == 2
         finally:
             worker.end()
         (said,) = [line for line in worker.ending().splitlines() if line.startswith("error: ")]

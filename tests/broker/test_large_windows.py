@@ -69,7 +69,7 @@ async def test_counts_larger_than_any_message_are_counted_handed_on_and_released
         parts = [decode(MergedBucket, value) for value in found.values()]
         return parts if parts and len(parts) == parts[0].parts else None
 
-    parts = await app.eventually(merged, within_s=120)
+    parts = await app.eventually(merged)
     assert len(parts) > LARGE // MESSAGE_BYTES
     assert sum(len(part.counts) for part in parts) == len(counts[start])
     assert {item: count for part in parts for item, count in part.counts.items()} == counts[start]
@@ -80,5 +80,5 @@ async def test_counts_larger_than_any_message_are_counted_handed_on_and_released
     async def released() -> bool:
         return all((await app.releases(view.name)).values())
 
-    await app.eventually(released, within_s=120)
+    await app.eventually(released)
     assert await app.published(view.name) == oracle_bytes(app, view, counts)

@@ -16,6 +16,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.runtime import localkafka
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.sizes import BROKER_BYTES
 
 pytestmark = pytest.mark.broker
@@ -30,7 +31,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def started(folder: Path) -> tuple[str, int]:
-    broker = localkafka.start(folder)
+    broker = localkafka.start(folder, ready_within_s=WITHIN_SECONDS)
     assert broker.started
     assert broker.address is not None
     assert broker.pid is not None
@@ -38,7 +39,7 @@ def started(folder: Path) -> tuple[str, int]:
 
 
 def wait_until_gone(folder: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WITHIN_SECONDS
     while localkafka.status(folder).running and time.monotonic() < deadline:
         time.sleep(0.01)
 

@@ -29,7 +29,7 @@ async def test_worker_that_lost_its_state_ends_and_releases_no_window_a_second_t
         shutil.rmtree(worker.data_dir)
 
         worker.start()
-        assert worker.wait(60) == 2
+        assert worker.wait() == 2
         assert worker.log.read_text().count(" is running: ") == 1, "what is refused is refused before the worker runs"
         assert f"error: views.{view.name}: stored state was lost: of 2 windows or more" in worker.said()
         assert await app.published(view.name) == before

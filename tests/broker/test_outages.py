@@ -60,7 +60,7 @@ async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_it
         worker = spawn(app, "state", "--terse", proxy=proxy)
         worker.start()
         await stream.go_on(2)
-        await stream.wait_until_shown(within_s=180)
+        await stream.wait_until_shown()
         await stream.go_on(30)
         await app.grant("public", "detailed")
         before = len(said_since(worker, 0))
@@ -69,8 +69,8 @@ async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_it
         await asyncio.sleep(LONGER)
         proxy.mend()
         await stream.go_on(2)
-        await stream.wait_until_shown(within_s=180)
-        await stream.wait_until_sharpened({"public": "detailed"}, within_s=180)
+        await stream.wait_until_shown()
+        await stream.wait_until_sharpened({"public": "detailed"})
 
         worker.check()
         said = said_since(worker, before)
@@ -91,7 +91,7 @@ async def test_worker_whose_partition_was_taken_over_during_the_outage_starts_ov
         worker = spawn(app, "state", "--terse", "--session-seconds", "30", proxy=proxy)
         worker.start()
         await stream.go_on(2)
-        await stream.wait_until_shown(within_s=180)
+        await stream.wait_until_shown()
         before, process = len(said_since(worker, 0)), worker.pid
 
         proxy.freeze()
@@ -104,7 +104,7 @@ async def test_worker_whose_partition_was_taken_over_during_the_outage_starts_ov
         await asyncio.sleep(SILENT)
         proxy.thaw()
         await stream.go_on(2)
-        await stream.wait_until_shown(within_s=180)
+        await stream.wait_until_shown()
 
         worker.check()
         assert worker.pid == process
@@ -130,9 +130,9 @@ async def test_while_the_broker_is_gone_workers_wait_and_go_on_exactly_when_it_i
         for worker in crew:
             worker.start()
         await stream.go_on(2)
-        await stream.wait_until_shown(within_s=180)
+        await stream.wait_until_shown()
         await stream.go_on(80)
-        await stream.wait_until_shown(20, within_s=240)
+        await stream.wait_until_shown(20)
         await app.grant("public", "standard")
         before = [len(said_since(worker, 0)) for worker in crew]
 
@@ -140,10 +140,10 @@ async def test_while_the_broker_is_gone_workers_wait_and_go_on_exactly_when_it_i
         await asyncio.sleep(seconds)
         await asyncio.to_thread(own.come_back)
         await stream.go_on(4)
-        await stream.wait_until_shown(within_s=240)
+        await stream.wait_until_shown()
         for audience, level in FINEST.items():
             await app.grant(audience, level)
-        await stream.wait_until_sharpened(FINEST, within_s=240)
+        await stream.wait_until_sharpened(FINEST)
 
         for worker, lines in zip(crew, before, strict=True):
             worker.check()

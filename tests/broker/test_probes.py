@@ -33,7 +33,7 @@ async def until_ready(app: Application, worker: WorkerProcess, port: int) -> lis
         assert (await get(port, "/livez")) == LIVES
         return status == 200
 
-    await app.eventually(ready, within_s=120)
+    await app.eventually(ready)
     return list(dict.fromkeys(said[:-1]))
 
 
@@ -44,7 +44,7 @@ async def until_not_ready(app: Application, port: int) -> str:
         status, text = await get(port, "/readyz")
         return text if status == 503 else None
 
-    return await app.eventually(waits, within_s=30)
+    return await app.eventually(waits)
 
 
 async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follows_the_broker(
@@ -57,7 +57,7 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
         worker = spawn(app, "state", *options, proxy=proxy)
         proxy.cut()
         worker.start()
-        await app.eventually(lambda: lives(port), within_s=60)
+        await app.eventually(lambda: lives(port))
         assert (await get(port, "/readyz"))[0] == 503
         await worker.wait_until_said("On this machine a window")
         assert await get(port, "/readyz") == (503, f"waiting for the broker at {address}\n")
@@ -67,7 +67,7 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
         waited_for = await until_ready(app, worker, port)
         assert all(text.startswith("waiting for ") and text.count("\n") == 1 for text in waited_for)
         await stream.go_on(2)
-        await stream.wait_until_shown(within_s=120)
+        await stream.wait_until_shown()
 
         proxy.cut()
         assert await until_not_ready(app, port) == f"waiting for the broker at {address}, which does not answer\n"
@@ -75,7 +75,7 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
         proxy.mend()
         await until_ready(app, worker, port)
         await stream.go_on()
-        await stream.wait_until_shown(within_s=120)
+        await stream.wait_until_shown()
 
         async def released() -> bool:
             found = parsed((await get(port, "/metrics"))[1])
@@ -88,7 +88,7 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
             }
             return (ready, counts) == ((1, app.plan.partitions), dict.fromkeys(app.plan.views, stream.windows))
 
-        await app.eventually(released, within_s=30)
+        await app.eventually(released)
         _, half = await asyncio.open_connection(LOOPBACK, port)  # it delays no end
         half.write(b"GET /livez HTTP/1.1\r\n")
         reader, wrong = await asyncio.open_connection(LOOPBACK, port)  # it is not logged
@@ -116,7 +116,7 @@ async def test_a_worker_whose_port_is_taken_ends_with_one_sentence_before_it_ask
         port = other.sockets[0].getsockname()[1]
         worker = spawn(app, "state", "--terse", "--http", str(port))
         worker.start()
-        assert await asyncio.to_thread(worker.wait, 30) == 1
+        assert await asyncio.to_thread(worker.wait) == 1
         other.close()
         (line,) = worker.said().splitlines()
         assert line == (

@@ -11,6 +11,7 @@ from stream_dp.config.access import Broker
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.producers import PatientProducer
 from stream_dp.runtime.topics import TopicSpec
+from stream_dp.testing.application import WITHIN_SECONDS
 
 pytestmark = pytest.mark.broker
 
@@ -25,8 +26,8 @@ async def test_record_for_a_topic_that_was_there_is_sent_though_another_topic_is
         try:
             await client.create([TopicSpec(new, 1)])
             sent = [await producer.send(topic, b"value", partition=0) for topic in (old, new)]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WITHIN_SECONDS):
                 assert [found.topic for found in await asyncio.gather(*sent)] == [old, new]
         finally:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WITHIN_SECONDS):
                 await producer.stop()

@@ -64,11 +64,11 @@ async def test_the_views_of_the_document_survive_crashes_replays_and_a_grant(
         for death in deaths:
             worker.start("--die-before", death)
             await stream.go_on()
-            assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL, worker.said()
+            assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
         worker.start()
         await stream.assert_released()
         worker.signal(signal.SIGKILL)
-        assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL
+        assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL
         worker.start()
         await app.grant("public", "detailed")
         await stream.wait_until_sharpened(GRANTED)

@@ -149,7 +149,7 @@ async def test_with_the_rights_that_acl_gives_a_worker_runs_and_everybody_else_r
         ticks = Topics.of(here.admin.plan).ticks
         began = time.monotonic()
         await revoke(here.admin.client, Right("User:worker", "topic", ticks, "Write"))
-        assert await asyncio.to_thread(worker.wait, 30) == 1
+        assert await asyncio.to_thread(worker.wait) == 1
         assert time.monotonic() - began < SOON_SECONDS
         said = worker.log.read_text()
         assert said.splitlines()[-1] == (
@@ -319,7 +319,7 @@ async def test_worker_whose_login_is_refused_ends_at_once_with_the_code_of_a_wro
         file = tmp_path / "application.yaml"
         file.write_text(file.read_text().replace("worker.password", "partner.password"))
         worker.start()
-        assert await asyncio.to_thread(worker.wait, 30) == 2
+        assert await asyncio.to_thread(worker.wait) == 2
         (line,) = [line for line in worker.said().splitlines() if "stream_dp.worker: On this machine" not in line]
         reason = "refuses the login of worker: the name or the password is wrong"
         assert line == f"error: broker.sasl: the broker at {secured.login} {reason}"

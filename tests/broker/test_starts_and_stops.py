@@ -70,7 +70,7 @@ async def joining(stream: Stream, spawn: Any, _proxied: Any) -> Any:
     """The group waits for a member that is dead."""
     first = await running(stream, spawn, _proxied)
     first.signal(signal.SIGKILL)
-    first.wait(5)
+    first.wait()
     worker = spawn(stream.app, "another", "--terse", "--session-seconds", "40")
     worker.start()
     await worker.wait_until_said("waiting for the group")
@@ -146,7 +146,7 @@ async def test_worker_ends_within_ten_seconds_of_sigterm_whatever_it_is_doing(
         worker.signal(signal.SIGTERM)
         worker.signal(signal.SIGCONT)
         told = time.monotonic()
-        code = await asyncio.to_thread(worker.wait, 60)
+        code = await asyncio.to_thread(worker.wait)
         took = time.monotonic() - told
     print(f"\n{state}: {took:.1f} s, {code}: {worker.said().splitlines()[-1]}")
     assert took < WITHIN_S
@@ -161,7 +161,7 @@ async def test_second_signal_ends_a_worker_at_once(setting: Setting, spawn: Any,
         await asyncio.sleep(0.3)
         worker.signal(signal.SIGINT)
         told = time.monotonic()
-        assert await asyncio.to_thread(worker.wait, 60) == 0
+        assert await asyncio.to_thread(worker.wait) == 0
     assert time.monotonic() - told < 1
     assert "a second time" in worker.said()
 
@@ -173,7 +173,7 @@ async def test_worker_whose_data_folder_is_in_use_says_so_before_it_asks_for_any
         worker = spawn(stream.app, "state", "--terse")
         with locked(worker.data_dir):
             worker.start()
-            assert await asyncio.to_thread(worker.wait, 30) == 1
+            assert await asyncio.to_thread(worker.wait) == 1
         (line,) = worker.said().splitlines()
         assert line == (
             f"error: another worker runs on the data folder {worker.data_dir}; stop it first, or give this one a "
@@ -190,7 +190,7 @@ async def test_second_worker_on_a_data_folder_disturbs_nobody(setting: Setting, 
         await first.wait_until_said(RUNS)
         before = len(first.said().splitlines())
         second.start()
-        assert await asyncio.to_thread(second.wait, 30) == 1
+        assert await asyncio.to_thread(second.wait) == 1
         await stream.go_on(2)
         await stream.assert_released()
         assert len(first.said().splitlines()) == before + 1  # they share the log
@@ -205,7 +205,7 @@ async def test_start_that_waits_too_long_for_the_broker_ends_and_says_so(
         proxy.cut()
         worker = spawn(stream.app, "state", "--terse", "--start-within", "2", proxy=proxy)
         worker.start()
-        assert await asyncio.to_thread(worker.wait, 30) == 1
+        assert await asyncio.to_thread(worker.wait) == 1
         last = worker.said().splitlines()[-1]
         address = stream.app.plan.broker.address
         assert last == f"error: the worker did not start: for 2s it waited for the broker at {address}"

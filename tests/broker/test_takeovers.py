@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dp.testing import application
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.crew import Crew, Member
 from tests.support.visits import PAGES, RICH, TOP, WITNESSED, Stream
 
@@ -46,7 +47,7 @@ async def both_count(stream: Stream, crew: Crew) -> None:
         now = [member.worker.counters()["events_consumed"] for member in crew.members]
         return all(later > earlier for later, earlier in zip(now, before, strict=True))
 
-    await stream.app.eventually(counting, 60)
+    await stream.app.eventually(counting)
 
 
 def trap(crew: Crew, topic: str, number: int) -> None:
@@ -54,7 +55,7 @@ def trap(crew: Crew, topic: str, number: int) -> None:
     crew.members[0].worker.set_trap(topic, number)
 
 
-async def sprung(stream: Stream, crew: Crew, within_s: float = 30) -> tuple[Member, Member]:
+async def sprung(stream: Stream, crew: Crew, within_s: float = WITHIN_SECONDS) -> tuple[Member, Member]:
     """The member that stopped itself, and the other one."""
 
     async def found() -> Member | None:

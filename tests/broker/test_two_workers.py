@@ -14,6 +14,7 @@ import pytest
 
 from stream_dp.runtime.localkafka.launch import free_port
 from stream_dp.testing import application
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.probes import Samples, get, parsed
 from tests.support.processes import SESSION_SECONDS
 from tests.support.totals import stored_totals_of
@@ -48,7 +49,7 @@ async def both_count(stream: Stream, first: Any, second: Any) -> None:
         now = [worker.counters()["events_consumed"] for worker in (first, second)]
         return all(later > earlier for later, earlier in zip(now, before, strict=True))
 
-    await stream.app.eventually(counting, within_s=60)
+    await stream.app.eventually(counting)
 
 
 async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(pair: Pair) -> None:
@@ -62,7 +63,7 @@ async def test_partitions_of_a_killed_worker_go_to_the_other_and_back(pair: Pair
         await stream.assert_released()
 
         first.signal(signal.SIGKILL)
-        assert first.wait(5) == -signal.SIGKILL
+        assert first.wait() == -signal.SIGKILL
         await stream.go_on(2)
         await stream.assert_released()
 
@@ -121,13 +122,13 @@ async def test_a_budget_that_is_spent_stays_spent_whoever_keeps_the_ledger(pair:
         await stream.go_on(2)
         await stream.assert_released()
         first.signal(signal.SIGKILL)
-        assert first.wait(5) == -signal.SIGKILL
+        assert first.wait() == -signal.SIGKILL
 
         second.start()
         await stream.go_on(4)
         await stream.assert_released(refused=[5])
         second.signal(signal.SIGKILL)
-        assert second.wait(5) == -signal.SIGKILL
+        assert second.wait() == -signal.SIGKILL
 
         first.start()
         await stream.go_on(2)
@@ -147,7 +148,7 @@ async def test_of_a_backlog_that_a_second_worker_joins_no_revision_has_two_recor
         await stream.wait_until_shown(20)
         second.start()
         await stream.app.grant("partner", "detailed")
-        await stream.wait_until_shown(within_s=backlog)
+        await stream.wait_until_shown(within_s=max(backlog, WITHIN_SECONDS))
         await stream.wait_until_sharpened(granted)
         first.check()
         second.check()

@@ -17,6 +17,7 @@ from stream_dp.runtime import registry as client
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.survey import check_first_starts, survey
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, count_script
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.avro import VISIT, bare, header, written
 from tests.support.registry import (
     FakeRegistry,
@@ -194,7 +195,7 @@ async def test_a_worker_that_waits_for_the_registry_can_be_stopped_and_the_next_
         return bool(fake.asked)
 
     await app.eventually(asked)
-    await asyncio.wait_for(app.stop(), 20)
+    await asyncio.wait_for(app.stop(), WITHIN_SECONDS)
     assert stopped.crash_reason() is None
     fake.hangs = False
     await app.start()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.survey import check_first_starts, survey
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application, plan_from
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.faults import FAULTS, ITEM, USER, visits
 from tests.support.views import only_view, start_of
 
@@ -257,13 +257,12 @@ async def test_a_sample_is_bounded_in_records_bytes_and_time(app: Application, m
     monkeypatch.undo()
 
     async def silent(*_: Any, **__: Any) -> AsyncIterator[Any]:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         yield
 
     monkeypatch.setattr(app.client, "follow", silent)
-    begun = time.monotonic()
-    nothing = await sampling.read_sample(app.client, source, within_s=0.1)
-    assert time.monotonic() - begun < 5
+    async with asyncio.timeout(WITHIN_SECONDS):
+        nothing = await sampling.read_sample(app.client, source, within_s=0.1)
     assert (len(nothing), nothing.is_cut_short) == (0, True)
 
 

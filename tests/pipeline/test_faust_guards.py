@@ -30,6 +30,7 @@ from mode.utils.queues import FlowControlEvent, FlowControlQueue
 
 from stream_dp.runtime import memory
 from stream_dp.runtime.application import App
+from stream_dp.testing.application import WITHIN_SECONDS
 
 EVENTS = TP("guard-events", 0)
 
@@ -63,7 +64,7 @@ async def started(app: App) -> AsyncIterator[None]:
         await app.stop()
 
 
-async def until(check: Callable[[], object], within_s: float = 10) -> None:
+async def until(check: Callable[[], object], within_s: float = WITHIN_SECONDS) -> None:
     async with asyncio.timeout(within_s):
         while not check():
             await asyncio.sleep(0.02)

@@ -13,6 +13,7 @@ from stream_dp.runtime.application import claims
 from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.effects import Message
 from stream_dp.windows.sizes import BATCH_BYTES, MESSAGE_BYTES
 from tests.support.views import only_view
@@ -143,6 +144,6 @@ async def test_worker_ends_when_it_would_write_to_a_partition_that_was_taken_ove
     successor = await claims(app.plan.broker, app.log)(tp)
     await successor.write([(b"a", b"1")])
 
-    await asyncio.wait_for(worker.crashed(), 30)
+    await asyncio.wait_for(worker.crashed(), WITHIN_SECONDS)
     assert isinstance(worker.crash_reason(), PartitionLostError)
     assert (await rows_of(app, tp))[-1] == (b"a", b"1")

@@ -20,6 +20,7 @@ from stream_dp.testing import (
     count_script,
     expected_records,
 )
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.poison import Visit, good, poison
 from tests.support.views import only_view, start_of
 
@@ -71,7 +72,7 @@ async def run(app: Application, size: int, seed: int) -> None:
     async def read() -> bool:
         return worker.counters.total("events_consumed") >= published
 
-    await app.eventually(read, within_s=60 + size / 500)
+    await app.eventually(read, within_s=WITHIN_SECONDS + size / 500)
     await app.wait_for_releases(view.name, WINDOWS)
 
     expected = count_script(view, start, events)

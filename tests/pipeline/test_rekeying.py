@@ -24,6 +24,7 @@ from stream_dp.testing import (
     application,
 )
 from stream_dp.windows.effects import Message
+from tests.support.ticks import told
 from tests.support.totals import stored_totals_of
 from tests.support.views import assert_released_first, only_view, start_of
 
@@ -100,7 +101,7 @@ async def test_an_event_that_stood_in_the_source_in_time_is_counted_however_late
     worker = await app.start(clock_ms=clock)
     await asyncio.sleep(0.3)
     clock.now_ms = start + 62 * MINUTE
-    await asyncio.sleep(0.5)
+    await app.eventually(lambda: told(app, clock.now_ms))
     late = Event("u1", "/late", start + MINUTE)
     await app.publish([late, late, late])  # one in each partition, behind the tick
     await asyncio.sleep(0.3)

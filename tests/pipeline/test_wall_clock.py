@@ -20,8 +20,8 @@ from stream_dp.testing import (
     Watermark,
     count_script,
 )
-from stream_dp.windows.keys import decode
 from stream_dp.windows.keys import encode as encode_row
+from tests.support.ticks import told
 from tests.support.views import only_view, oracle_bytes, start_of
 
 Launch = Callable[..., Awaitable[Application]]
@@ -147,12 +147,6 @@ async def test_the_markers_of_transactions_at_the_end_of_a_source_hold_no_tick_u
 
     windows = count_script(view, start, events).between(view, start, start + 2 * MINUTE)
     assert await app.published(view.name) == oracle_bytes(app, view, windows)
-
-
-async def told(app: Application, now_ms: int) -> bool:
-    """Whether there is a tick of a time in every partition."""
-    ticks = [decode(Tick, value or b"") for _, value in await app.read(Topics.of(app.plan).ticks)]
-    return sum(tick.now_ms == now_ms for tick in ticks) >= app.plan.partitions
 
 
 async def test_an_event_clock_without_watermarks_goes_on_with_the_wall_clock_after_its_idle_time(

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from stream_dp.runtime import localkafka
+from stream_dp.testing.application import WITHIN_SECONDS
 
 
 class Broker:
@@ -15,7 +16,7 @@ class Broker:
     def __init__(self, folder: Path, heap: str = "1g") -> None:
         self._folder = folder
         self._heap = heap
-        broker = localkafka.start(folder, heap=heap)
+        broker = localkafka.start(folder, heap=heap, ready_within_s=WITHIN_SECONDS)
         assert broker.address is not None
         self.address = broker.address
 
@@ -31,7 +32,7 @@ class Broker:
         """Go on, or start again with the topics that there were; blocks until it serves."""
         if localkafka.status(self._folder).running:
             self._signal(signal.SIGCONT)
-        localkafka.start(self._folder, heap=self._heap)
+        localkafka.start(self._folder, heap=self._heap, ready_within_s=WITHIN_SECONDS)
 
     def close(self) -> None:
         """End it for good."""

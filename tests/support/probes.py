@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stream_dp.runtime.serving import LOOPBACK
 from stream_dp.runtime.worker import Worker
+from stream_dp.testing.application import WITHIN_SECONDS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -16,7 +17,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 async def loaded(worker: Worker) -> Worker:
     """A worker whose timers keep still, after one tick: its parts have read what is stored."""
     await worker._timers.tick()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_SECONDS):
         await worker.loaded()
     return worker
 

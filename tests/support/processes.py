@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.testing import Application
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +106,7 @@ class WorkerProcess:
             self._status.unlink(missing_ok=True)
         return code
 
-    def wait(self, within_s: float) -> int:
+    def wait(self, within_s: float = WITHIN_SECONDS) -> int:
         """The exit code, negative for a signal, as soon as it has ended."""
         assert self._process is not None
         try:
@@ -116,7 +117,7 @@ class WorkerProcess:
         assert code is not None
         return code
 
-    def terminate(self, within_s: float = 15) -> int:
+    def terminate(self, within_s: float = WITHIN_SECONDS) -> int:
         """End it with SIGTERM; its exit code."""
         self.signal(signal.SIGTERM)
         return self.wait(within_s)
@@ -127,7 +128,7 @@ class WorkerProcess:
         if (code := self._process.poll()) is not None:
             pytest.fail(f"the worker ended with {code}; it said:\n{self.said()}")
 
-    async def wait_until_said(self, words: str, within_s: float = 60) -> None:
+    async def wait_until_said(self, words: str, within_s: float = WITHIN_SECONDS) -> None:
         """Wait until its log holds some words."""
         for _ in range(round(within_s / 0.05)):
             if words in self.log.read_text(errors="replace"):

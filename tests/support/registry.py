@@ -23,13 +23,13 @@ from aiohttp import web
 from stream_dp.runtime.localkafka.jars import cache_folder
 from stream_dp.runtime.localkafka.launch import free_port
 from stream_dp.runtime.localkafka.prerequisites import java_command, java_problem, maven_command, maven_problem
+from stream_dp.testing.application import WITHIN_SECONDS
 
 VERSION = "3.0.9"
 """Of Apicurio Registry: the last one that runs on Java 17."""
 _GET = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
 """Later ones do not say where what they got is, or want the parents of its pom, which are not all there."""
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
-START_SECONDS = 60
 
 
 def named(url: str) -> tuple[str, str]:
@@ -114,7 +114,7 @@ def real_registry(folder: Path) -> Iterator[RealRegistry]:
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + WITHIN_SECONDS
     while True:
         try:
             with urllib.request.urlopen(f"{url}/subjects", timeout=5):

@@ -27,6 +27,7 @@ from stream_dp.runtime.localkafka.prerequisites import java_command
 from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
 from stream_dp.runtime.requests import OPERATIONS, RESOURCES
 from stream_dp.runtime.rights import Right
+from stream_dp.testing.application import WITHIN_SECONDS
 
 HOST = "127.0.0.1"
 ADMIN = "admin"
@@ -131,7 +132,7 @@ class Secured:
         pid = spawn_detached(command, folder, folder / "kafka.log")
         at = {name: f"{HOST}:{port}" for name, port in ports.items() if name != "controller"}
         made = cls(folder, pid=pid, marker=marker, **at)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WITHIN_SECONDS
         while not (listens(ports["open"]) and localkafka.answers(made.open, 2)):
             if not carries(pid, marker) or time.monotonic() > deadline:
                 made.stop()

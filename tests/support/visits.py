@@ -15,6 +15,7 @@ from stream_dp.control.settings import plan_holding
 from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import Topics, sources_of
 from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.audit import Expected, Report, audit, gather
 from tests.support.totals import stored_totals_of
 from tests.support.views import start_of
@@ -194,7 +195,7 @@ class Stream:
                 seen.append(len({key.split(b"/")[2] for key, _ in rows if key is not None}))
         return min(seen)
 
-    async def wait_until_shown(self, windows: int | None = None, within_s: float = 60) -> None:
+    async def wait_until_shown(self, windows: int | None = None, within_s: float = WITHIN_SECONDS) -> None:
         """Wait until every audience has so many windows, or all that were fed until now."""
         wanted = self.windows if windows is None else windows
 
@@ -236,7 +237,7 @@ class Stream:
         evidence = await gather(self.app, plan)
         return await asyncio.to_thread(lambda: audit(plan, evidence, self.expected(levels, refused)))
 
-    async def assert_released(self, refused: Collection[int] = (), within_s: float = 60) -> None:
+    async def assert_released(self, refused: Collection[int] = (), within_s: float = WITHIN_SECONDS) -> None:
         """Wait until everything that was fed is shown; all of it is right."""
         await self.wait_until_shown(within_s=within_s)
         (await self.audit(refused=refused)).assert_clean()
@@ -275,7 +276,7 @@ class Stream:
             visits = sum(sum(counts.values()) for counts in self.counts(view).values())
             assert totals.total("events_counted", view=view.name) == visits
 
-    async def wait_until_sharpened(self, levels: Mapping[str, str], within_s: float = 60) -> None:
+    async def wait_until_sharpened(self, levels: Mapping[str, str], within_s: float = WITHIN_SECONDS) -> None:
         """Wait until every audience has every window at the level that it was granted."""
 
         async def sharp() -> bool:

@@ -17,6 +17,7 @@ from stream_dp.config.plan import SourcePlan
 from stream_dp.runtime.factory import partitioner
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.testing.application import WITHIN_SECONDS
 
 HEADING = "year,carrier,flight,tailnum,origin,dest,time_hour\n"
 TABLE = (
@@ -118,6 +119,12 @@ def test_events_stand_in_their_aircrafts_partition_and_every_day_ends_with_water
     assert (feed.sent, feed.done) == (len(flights), True)
 
 
+async def until(check: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN_SECONDS):
+        while not check():
+            await asyncio.sleep(0.01)
+
+
 async def test_paced_feed_waits_for_the_first_release_behind_the_first_window(source: SourcePlan) -> None:
     flights = [Flight(FIRST_MS + day * DAY_MS, "N1", "ATL", "DL") for day in range(40)]
     feed = Feed(Flights(flights, 0), source, pace_s=0.2)
@@ -125,6 +132,7 @@ async def test_paced_feed_waits_for_the_first_release_behind_the_first_window(so
     log.create(source.topic, source.partitions)
     end_ms = FIRST_MS + 40 * DAY_MS
     running = asyncio.create_task(feed.run(MemoryClient(log), tuned_ms=end_ms, end_ms=end_ms))
+    await until(lambda: feed.sent == 29)
     await asyncio.sleep(0.3)
     assert (feed.sent, feed.done) == (29, False)
     feed.opened.set()
@@ -141,6 +149,7 @@ async def test_feed_waits_for_new_settings_ahead_of_what_they_are_about(source: 
     log.create(source.topic, source.partitions)
     tuned_ms = MIDNIGHT_MS + 34 * DAY_MS
     running = asyncio.create_task(feed.run(MemoryClient(log), tuned_ms=tuned_ms, end_ms=MIDNIGHT_MS + 40 * DAY_MS))
+    await until(lambda: feed.day_ms == tuned_ms - DAY_MS)
     await asyncio.sleep(0.3)
     assert not feed.done
     assert feed.day_ms == tuned_ms - DAY_MS, "what a worker's clock shows is behind the boundary by a day"

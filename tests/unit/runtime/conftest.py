@@ -13,6 +13,7 @@ from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import Topics
 from stream_dp.runtime.worker import Worker
 from stream_dp.testing import application, plan_from
+from stream_dp.testing.application import WITHIN_SECONDS
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ async def worker(visits: Callable[..., str], tmp_path: Path) -> AsyncIterator[Wo
     """A worker on the embedded log that has every partition and nothing to do: its timers keep still."""
     async with application(visits(("erase_within: 20s", "erase_within: 1h")), tmp_path) as app:
         worker = await app.start(tick_seconds=1000)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN_SECONDS):
             while worker.app.rebalancing or not worker.app.consumer.assignment():
                 await asyncio.sleep(0.01)
         yield worker

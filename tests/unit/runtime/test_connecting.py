@@ -10,6 +10,7 @@ from stream_dp.config.access import Broker
 from stream_dp.errors import OutageError
 from stream_dp.runtime import connecting, refusals
 from stream_dp.runtime.connecting import connect
+from stream_dp.testing.application import WITHIN_SECONDS
 
 
 async def test_a_command_does_not_wait_long_for_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +25,7 @@ async def test_a_command_does_not_wait_long_for_a_broker_that_says_nothing(monke
     async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WITHIN_SECONDS):
                 with pytest.raises(OutageError, match=rf"no Kafka answers at {host}:{port}: nothing came for 0\.5 s;"):
                     async with connect(Broker(f"kafka://{host}:{port}")):
                         pytest.fail("there is no client of a mute broker")

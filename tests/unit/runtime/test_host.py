@@ -29,6 +29,7 @@ from stream_dp.runtime.tables import PartitionRows
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.worker import Worker
 from stream_dp.testing import keyed_entropy
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Message, Send, Step
 from stream_dp.windows.keys import encode
@@ -146,7 +147,9 @@ async def test_stop_leaves_a_chunk_that_waits_for_a_schema_and_no_other(
         consumer.track_message(one)
     asking = asyncio.create_task(worker.host.schemas(Chunk("visits", 1, [], 7)))
     monkeypatch.setattr(type(worker.app), "should_stop", True)
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(WITHIN_SECONDS):
+        while at_hand in consumer.unacked:
+            await asyncio.sleep(0.01)
     assert set(consumer.unacked) == {other}
     schemas.answers.set()
     await asyncio.sleep(0.3)

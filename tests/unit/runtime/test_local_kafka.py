@@ -19,6 +19,7 @@ from stream_dp.runtime import localkafka
 from stream_dp.runtime.localkafka import broker, launch, process
 from stream_dp.runtime.localkafka.jars import fetch_jars, jars_folder
 from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
+from stream_dp.testing.application import WITHIN_SECONDS
 
 GOOD_MAVEN = f"""
 for argument; do case $argument in -DoutputDirectory=*) folder=${{argument#*=}};; esac; done
@@ -207,7 +208,7 @@ def test_process_that_ignores_sigterm_is_killed(machine: Path) -> None:
     )
     log = machine / "log"
     pid = spawn_detached([sys.executable, "-c", stubborn, "the-marker"], machine, log)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WITHIN_SECONDS
     while not (log.exists() and "deaf" in log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert carries(pid, "the-marker")

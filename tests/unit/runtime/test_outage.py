@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.errors import (
@@ -22,16 +24,38 @@ from stream_dp.runtime import outage
 from stream_dp.runtime.outage import Outage, answering
 
 GONE = "the broker at here:9092 does not answer; the worker waits for it"
+Said = Callable[[], list[str]]
 BACK = "the broker at here:9092 answers again, after"
 
 
+class Clock:
+    """Time of the event loop and of the module, which only passes where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    async def passes(self, seconds: float) -> None:
+        """Let time pass at once, and do what is due."""
+        self.now += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[str]:
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: made.now)
+    monkeypatch.setattr(outage, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Said:
     """What is logged; a broker is silent as soon as the event loop has run for a second."""
     monkeypatch.setattr(outage, "NOTICED_SECONDS", 1)
     monkeypatch.setattr(outage, "RETRY_SECONDS", 0.01)
     caplog.set_level(logging.INFO, "stream_dp.worker")
-    return caplog.messages
+    return lambda: caplog.messages
 
 
 async def wait_for(event: asyncio.Event, shared: Outage) -> None:
@@ -39,59 +63,56 @@ async def wait_for(event: asyncio.Event, shared: Outage) -> None:
         await event.wait()
 
 
-async def test_what_is_answered_soon_is_no_outage(said: list[str], caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_answered_soon_is_no_outage(said: Said, clock: Clock) -> None:
     async with Outage("here:9092").waiting():
-        await asyncio.sleep(0.1)
-    assert not caplog.messages
+        await clock.passes(0.9)
+    assert not said()
 
 
 async def test_an_outage_that_many_wait_for_is_said_once_and_is_over_when_the_last_of_them_has_its_answer(
-    said: list[str], caplog: pytest.LogCaptureFixture
+    said: Said, clock: Clock
 ) -> None:
     shared, first, others = Outage("here:9092"), asyncio.Event(), asyncio.Event()
     waiting = [asyncio.create_task(wait_for(event, shared)) for event in (first, others, others)]
-    await asyncio.sleep(1.2)
-    assert caplog.messages == [GONE]
+    await clock.passes(0)
+    await clock.passes(1)
+    assert said() == [GONE]
 
     first.set()
     async with shared.waiting():  # something else is answered, by another broker of the cluster
-        await asyncio.sleep(0)
-    assert caplog.messages == [GONE]
+        await clock.passes(2)
+    assert said() == [GONE]
     others.set()
     await asyncio.gather(*waiting)
-    gone, back = caplog.messages
-    assert (gone, back) == (GONE, f"{BACK} 1 s; the worker goes on")
+    assert said() == [GONE, f"{BACK} 3 s; the worker goes on"]
 
 
-async def test_who_gives_up_says_nothing_and_the_next_answer_ends_the_outage(
-    said: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_who_gives_up_says_nothing_and_the_next_answer_ends_the_outage(said: Said, clock: Clock) -> None:
     shared = Outage("here:9092")
     waiting = asyncio.create_task(wait_for(asyncio.Event(), shared))
-    await asyncio.sleep(1.1)
+    await clock.passes(0)
+    await clock.passes(1)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert caplog.messages == [GONE]
+    assert said() == [GONE]
 
     async with shared.waiting():
         await asyncio.sleep(0)
-    assert len(caplog.messages) == 2
+    assert len(said()) == 2
 
 
 async def test_a_process_that_stood_still_has_seen_no_outage(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    said: Said, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outage, "NOTICED_SECONDS", 2)
-    loop, ahead = asyncio.get_running_loop(), 0.0
-    now = loop.time
-    monkeypatch.setattr(loop, "time", lambda: now() + ahead)
     async with Outage("here:9092").waiting():
-        ahead = 60.0
-        await asyncio.sleep(0.1)
-    assert not caplog.messages
+        await clock.passes(60)
+        assert not said()
+        await clock.passes(1)
+        assert said() == [GONE]
 
 
-async def test_a_question_is_asked_until_it_is_answered(said: list[str]) -> None:
+async def test_a_question_is_asked_until_it_is_answered(said: Said) -> None:
     left = [OutageError("gone"), OutageError("gone")]
 
     async def ask() -> int:

@@ -33,13 +33,13 @@ from stream_dp.runtime.slots import Publisher
 from stream_dp.runtime.topics import RELEASES, Topics
 from stream_dp.runtime.worker import Worker
 from stream_dp.testing import Application, ManualClock, application, keyed_entropy
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.effects import Commit, Leave, Step
 from stream_dp.windows.keys import bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 
 NOON = 1_700_000_000_000
 """A slot, whatever the length of slots."""
-WITHIN_SECONDS = 20
 
 
 def window_rows(start: int, slot: int, records: list[Addressed]) -> list[Change]:

@@ -10,6 +10,7 @@ import pytest
 from stream_dp.errors import BrokerError, OutageError
 from stream_dp.runtime import starting
 from stream_dp.runtime.starting import Start
+from stream_dp.testing.application import WITHIN_SECONDS
 
 
 class Clock:
@@ -68,7 +69,7 @@ async def test_overdue_comes_back_when_the_time_is_over(monkeypatch: pytest.Monk
     monkeypatch.setattr(starting, "LOOK_SECONDS", 0.001)
     start = Start(0.05)
     start.wait_for("the broker")
-    await asyncio.wait_for(start.overdue(), 5)
+    await asyncio.wait_for(start.overdue(), WITHIN_SECONDS)
 
 
 async def test_the_broker_is_asked_again_and_a_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
+from stream_dp.testing.application import WITHIN_SECONDS
 
 WORKER = """
 import asyncio, time, uvloop
@@ -22,10 +23,15 @@ async def finish(stop):
     print("finished", flush=True)
 
 async def hang(stop):
+    print("is at it", flush=True)
+    while not stop.given:
+        pass
+    print("was told", flush=True)
     while True:
         pass
 
 async def sleep(stop):
+    print("is at it", flush=True)
     time.sleep(1000)
 
 async def run():
@@ -45,7 +51,8 @@ def process(life: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as made:
         assert made.stdout is not None
         assert made.stdout.readline() == "listens\n"
-        time.sleep(0.1)  # it gets to what it does
+        if life != "finish":
+            assert made.stdout.readline() == "is at it\n"
         try:
             yield made
         finally:
@@ -56,7 +63,7 @@ def process(life: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
 def test_who_listens_finishes_in_peace(number: signal.Signals) -> None:
     with process("finish", 100) as worker:
         worker.send_signal(number)
-        assert worker.communicate(timeout=10) == ("finished\n", "")
+        assert worker.communicate(timeout=WITHIN_SECONDS) == ("finished\n", "")
         assert worker.returncode == 0
 
 
@@ -64,7 +71,7 @@ def test_who_listens_finishes_in_peace(number: signal.Signals) -> None:
 def test_event_loop_that_hangs_does_not_keep_the_process(life: str) -> None:
     with process(life, 0.2) as worker:
         worker.send_signal(signal.SIGTERM)
-        _, said = worker.communicate(timeout=10)
+        _, said = worker.communicate(timeout=WITHIN_SECONDS)
         assert worker.returncode == 0
         assert said == (
             "not finished 0.2 s after it was told to stop, the worker ends without waiting for the chunk at hand and "
@@ -75,8 +82,9 @@ def test_event_loop_that_hangs_does_not_keep_the_process(life: str) -> None:
 def test_second_signal_ends_at_once() -> None:
     with process("hang", 1000) as worker:
         worker.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "was told\n"
         worker.send_signal(signal.SIGTERM)
-        _, said = worker.communicate(timeout=10)
+        _, said = worker.communicate(timeout=WITHIN_SECONDS)
         assert worker.returncode == 0
         assert said == "told to stop a second time; what was at hand is read again by the next start\n"
