@@ -1,9 +1,12 @@
-"""What pipeline and broker tests share: one real Kafka per session, and a small application to run on it."""
+"""What pipeline and broker tests share: one real Kafka for all of them, and a small application to run on it."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -24,27 +27,42 @@ settings.register_profile("stream-dp", deadline=None, suppress_health_check=[Hea
 settings.load_profile("stream-dp")
 
 
-@pytest.fixture(scope="session")
-def kafka_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state folder of this session's local Kafka."""
-    return tmp_path_factory.mktemp("kafka")
+KAFKA_FOLDER = "STREAM_DP_TESTS_KAFKA"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the folder of the Kafka that all processes of a run share: the first that needs it starts it."""
+    if KAFKA_FOLDER in os.environ:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="stream-dp-tests-"))
+    os.environ[KAFKA_FOLDER] = str(folder)
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # minutes are too few for more to pay off
+
+    def remove() -> None:
+        localkafka.stop(folder)
+        shutil.rmtree(folder)
+        del os.environ[KAFKA_FOLDER]
+
+    config.add_cleanup(remove)
 
 
 @pytest.fixture(scope="session")
-def kafka(kafka_folder: Path) -> Iterator[str]:
+def kafka_folder() -> Path:
+    """The state folder of this run's local Kafka."""
+    return Path(os.environ[KAFKA_FOLDER])
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_folder: Path) -> str:
     """The address of the cluster of STREAM_DP_BROKER, else of a local one. Tests use topics of their own."""
     external = localkafka.external_broker()
     if external is not None:
-        yield external
-        return
+        return external
     if (problem := localkafka.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     broker = localkafka.start(kafka_folder, ready_within_s=WITHIN_SECONDS)
     assert broker.address is not None
-    try:
-        yield broker.address
-    finally:
-        localkafka.stop(kafka_folder)
+    return broker.address
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.broker)])
