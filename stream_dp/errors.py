@@ -58,4 +58,21 @@ class AddressError(StreamDPError):
 
 
 class StorageError(StreamDPError):
-    """The folder of the local state cannot be read or written; nothing that was acknowledged is lost."""
+    """The folder of the local state cannot be read or written; nothing that was acknowledged is lost.
+
+    Attributes:
+        is_lasting: whether it stays so until an operator changes something; another start does not help.
+    """
+
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
+
+
+FAILED, WRONG_CONFIGURATION = 1, 2
+
+
+def exit_code(error: StreamDPError) -> int:
+    """The exit code of a process that ends by an error: whether a supervisor should start it again."""
+    lasting = isinstance(error, ConfigError | ParameterError) or (isinstance(error, StorageError) and error.is_lasting)
+    return WRONG_CONFIGURATION if lasting else FAILED

@@ -7,11 +7,9 @@ from importlib import import_module
 
 import click
 
-from stream_dp.errors import ConfigError, ParameterError, StreamDPError
+from stream_dp.errors import ConfigError, ParameterError, StreamDPError, exit_code
 from stream_dp.runtime.logs import last_line
 from stream_dp.version import __version__
-
-FAILED, WRONG_CONFIGURATION = 1, 2
 
 _COMMANDS = (
     *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
@@ -66,7 +64,7 @@ def main() -> None:
     except (ConfigError, ParameterError) as error:
         for fault in error.faults:
             click.echo(last_line(f"error: {fault}"), err=True)
-        sys.exit(WRONG_CONFIGURATION)
+        sys.exit(exit_code(error))
     except StreamDPError as error:
         click.echo(last_line(f"error: {error}"), err=True)
-        sys.exit(FAILED)
+        sys.exit(exit_code(error))

@@ -53,9 +53,9 @@ def load_plan(path: str | Path, environ: Mapping[str, str] | None = None) -> Pla
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"is not text in UTF-8: {error.reason} at byte {error.start}") from None
+        raise ConfigError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from None
     sections, faults = read_config(text, os.environ if environ is None else environ)
     return _plan(sections, faults, file.parent)
 

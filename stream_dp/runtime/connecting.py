@@ -69,6 +69,7 @@ async def connect(broker: Broker, log: MemoryLog | None = None, *, patient: bool
             raise OutageError(words) from None
         yield KafkaClient(cluster, producer, admin, idle, None if patient else PUBLISH_SECONDS)
     finally:
+        await asyncio.sleep(0)  # a task of the consumer that is cancelled before it ran hides the error that ends us
         await idle.stop()
         await admin.close()
         await producer.stop()

@@ -15,6 +15,7 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.folder import SHELVES
 from stream_dp.runtime.grants import read_order
 from stream_dp.runtime.routes import Routes, dead_letter
 from stream_dp.runtime.shelves import Shelves
@@ -101,7 +102,7 @@ class Factory:
     @cached_property
     def _shelves(self) -> Shelves:
         """Made with the first counter: tables are open by then, so no other process uses the data folder."""
-        return Shelves(self._plan.data_dir / "shelves")
+        return Shelves(self._plan.data_dir / SHELVES)
 
     def order(self, record: Any) -> Order | None:
         """The order that a record of the control topic gives, None if it gives none.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ from stream_dp.errors import StateError
 from stream_dp.runtime.storage import make_folder, unusable
 
 LOCK = "lock"
+SHELVES = "shelves"
+_FILES = ("changelogs.json", "changelogs.new", "counters.json", "counters.json.new")
 
 
 @contextmanager
@@ -25,7 +29,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         file = (folder / LOCK).open("ab")
     except OSError as error:
-        raise unusable(folder, error) from None
+        raise unusable(folder / LOCK, error) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,4 +40,32 @@ def locked(folder: Path) -> Iterator[None]:
             ) from None
         except OSError as error:
             raise unusable(folder, error) from None
+        _check(folder)
         yield
+
+
+def _check(folder: Path) -> None:
+    """Make sure that the files of a former worker can be used, before the broker and the group hear of this one.
+
+    Raises:
+        StorageError: one cannot.
+    """
+    version, shelves = folder / "v1", folder / SHELVES
+    tables = version / "tables"
+    files = {file for name in _FILES if (file := folder / name).exists()}
+    for place in sorted({*files, *_below(version), *_below(shelves)}):
+        is_folder = place in (version, tables, shelves) or place.parent in (tables, shelves)
+        if is_folder and not place.is_dir():
+            raise unusable(place, _of_system(errno.ENOTDIR))
+        if not is_folder and place.is_dir():
+            raise unusable(place, _of_system(errno.EISDIR))
+        if not os.access(place, os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)):
+            raise unusable(place, _of_system(errno.EACCES))
+
+
+def _below(place: Path) -> list[Path]:
+    return [place, *place.rglob("*")] if place.exists() else []
+
+
+def _of_system(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -12,10 +13,11 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.settings import differing
-from stream_dp.errors import BrokerError, ConfigError, OutageError, ParameterError, StreamDPError
+from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.cluster import missing
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.exposition import Exposition
@@ -23,7 +25,7 @@ from stream_dp.runtime.fence import GaveWayError, PartitionLostError
 from stream_dp.runtime.folder import locked
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.host import Agent
-from stream_dp.runtime.keys import load_keys
+from stream_dp.runtime.keys import load_keys, read_keys
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
 from stream_dp.runtime.refusals import not_allowed
@@ -71,6 +73,7 @@ async def run_worker(
     stop.listen()
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_news)
+    check_files(plan)
     with locked(plan.data_dir):
         async with AsyncExitStack() as stack:
             if http is not None:
@@ -103,6 +106,24 @@ async def run_worker(
     log.info("worker of %s stopped", plan.id)
 
 
+def check_files(plan: Plan) -> None:
+    """Make sure that the key file, if there is one, certificates and secrets can be used, before anything is made.
+
+    Raises:
+        ConfigError: some cannot; `faults` has everything.
+    """
+    faults: list[Fault] = []
+    if os.path.lexists(plan.key_file):
+        try:
+            read_keys(plan.key_file)
+        except ConfigError as error:
+            faults += error.faults
+    for server in (plan.broker, plan.registry):
+        faults += [] if server is None else missing(server)
+    if faults:
+        raise ConfigError(faults)
+
+
 async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:
     """End the process where it is told to stop, or waits too long: there is nothing at hand to finish."""
     await _first(stop.wait(), start.overdue())
@@ -120,8 +141,8 @@ async def _end_on_crash(worker: Worker, stop: Stop) -> None:
         reason = not_allowed(worker.plan.broker.address, reason) or reason
     if stop.given:
         leave(0, f"worker of {worker.plan.id} stopped; what it had at hand is read again by the next start")
-    if isinstance(reason, ConfigError | ParameterError):
-        leave(2, f"error: {reason}")
+    if isinstance(reason, StreamDPError) and exit_code(reason) == WRONG_CONFIGURATION:
+        leave(WRONG_CONFIGURATION, f"error: {reason}")
     if isinstance(reason, GaveWayError):
         start_over(f"the worker starts over: {reason}")
     if isinstance(reason, PartitionLostError | BrokerError | KafkaError) and worker.was_cut_off:

@@ -6,6 +6,8 @@ next start reads from it what the local rows lack.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -152,13 +154,31 @@ def unusable(place: Path, error: Exception) -> StorageError:
     Of RocksDB's own words only the system's reason is repeated: what stands in its files is nobody's to read.
     """
     reason = getattr(error, "strerror", None) or _reason(str(error))
+    remedy = _REMEDIES.get(reason) or (_DAMAGED if reason == f"{_REPORTED} corruption" else "")
     return StorageError(
-        f"{place} cannot be used: {reason}; make room and make it writable, then start again: what was acknowledged is "
-        "in the broker's topics, and what is missing here is read from there"
+        f"{place} cannot be used: {reason}; {remedy or _FULL}, then start again: what was acknowledged is "
+        "in the broker's topics, and what is missing here is read from there",
+        is_lasting=bool(remedy),
     )
+
+
+_FULL = "make room and make it writable"
+_REPORTED = "RocksDB reports"
+_DAMAGED = "its files are damaged: delete it"
+_REMEDIES = {
+    os.strerror(errno.EACCES): "give it to the account that this worker runs under",
+    os.strerror(errno.EPERM): "give it to the account that this worker runs under",
+    os.strerror(errno.ENOENT): _DAMAGED,
+    **dict.fromkeys(
+        map(os.strerror, (errno.EEXIST, errno.EISDIR, errno.ENOTDIR)),
+        "a file is in the place of a folder, or a folder in that of a file: move that away",
+    ),
+}
+"""By the system's reason, where it is one that stays until an operator changes something."""
 
 
 def _reason(text: str) -> str:
     if text.startswith("IO error") or "(os error" in text:
-        return text.rsplit(": ", 1)[-1].partition(" (os error")[0]
-    return f"RocksDB reports {text.partition(':')[0].strip().lower()}"
+        found = text.partition(" (os error")[0]
+        return next((reason for reason in _REMEDIES if reason in found), found.rsplit(": ", 1)[-1])
+    return f"{_REPORTED} {text.partition(':')[0].strip().lower()}"

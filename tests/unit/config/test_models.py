@@ -241,7 +241,9 @@ def test_text_that_is_no_mapping_is_refused(text: str, message: str) -> None:
 
 
 def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
-    assert faults_of(lambda: load_plan(tmp_path / "none.yaml", {})) == ["cannot be read: No such file or directory"]
+    assert faults_of(lambda: load_plan(tmp_path / "none.yaml", {})) == [
+        f"{tmp_path / 'none.yaml'} cannot be read: No such file or directory"
+    ]
     (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9")
     assert "is not text in UTF-8" in faults_of(lambda: load_plan(tmp_path / "latin.yaml", {}))[0]
 
