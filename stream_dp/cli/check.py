@@ -122,7 +122,10 @@ def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequ
     )
     yield Text(
         f"An open window of one partition takes about {plan.window_memory} of a worker's memory at most; one with more "
-        "users and items goes on on disk, more slowly and just as exactly."
+        "users and items goes on on disk, more slowly and just as exactly. The tables take a block cache of "
+        f"{plan.block_cache}, and {plan.write_buffers} of write buffers for every partition. A worker that has all "
+        f"{plan.partitions} partitions, each with one open window of every view, takes up to {plan.memory}, beside "
+        "about 150MiB for Python and its libraries."
     )
     for view in plan.views:
         yield _view(view, computing[view.name].words(plan.offset))

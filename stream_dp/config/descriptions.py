@@ -112,6 +112,12 @@ class PlanDescription(BaseModel):
         description="What one open window of one partition takes of a worker's memory at most, about; with more users "
         "and items it goes on on disk, more slowly and just as exactly."
     )
+    block_cache: str = Field(description="What a worker caches of the files of its tables, all partitions together.")
+    write_buffers: str = Field(description="What a worker takes for rows on their way to these files, a partition.")
+    memory: str = Field(
+        description="The sum for a worker that has every partition, with one full open window of every view in each: "
+        "windows, block cache and write buffers, beside what Python and its libraries take."
+    )
     views: list[ViewDescription]
     ledgers: list[LedgerDescription]
     warnings: list[str]

@@ -25,7 +25,7 @@ from stream_dp.exact.rationals import decimal_up, exact_text
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.paths import path_of
-from stream_dp.windows.sizes import format_size
+from stream_dp.windows.sizes import WRITE_BUFFERS_BYTES, format_size
 
 DISPLAY_DIGITS = 3
 
@@ -48,10 +48,19 @@ def describe(plan: Plan) -> PlanDescription:
         slot=format_duration(plan.slots.every_ms),
         offset=format_duration(plan.slots.offset_ms),
         window_memory=format_size(plan.window_memory_bytes),
+        block_cache=format_size(plan.block_cache_bytes),
+        write_buffers=format_size(WRITE_BUFFERS_BYTES),
+        memory=format_size(_memory_bytes(plan)),
         views=[_view(view) for view in plan.views.values()],
         ledgers=ledgers,
         warnings=_warnings(plan, ledgers),
     )
+
+
+def _memory_bytes(plan: Plan) -> int:
+    """What a worker that has every partition takes, with one open window of every view in each."""
+    of_partition = len(plan.newest) * plan.window_memory_bytes + WRITE_BUFFERS_BYTES
+    return plan.block_cache_bytes + plan.partitions * of_partition
 
 
 def odds_factor(epsilon: Fraction) -> str:

@@ -46,6 +46,7 @@ SHORTEST_MS = 1000
 """Of windows and of periods."""
 SHORTEST_SLOT_MS = 100
 LEAST_MEMORY = 32 << 20
+LEAST_CACHE = 8 << 20
 
 
 def _share(value: Fraction) -> Fraction:
@@ -90,6 +91,12 @@ def _size(value: object) -> int:
 def _some_memory(value: int) -> int:
     if value < LEAST_MEMORY:
         raise ValueError("must be at least 32MiB: what is read at once takes some of it")
+    return value
+
+
+def _some_cache(value: int) -> int:
+    if value < LEAST_CACHE:
+        raise ValueError("must be at least 8MiB: the indexes of the tables' files are kept in it")
     return value
 
 
@@ -329,6 +336,7 @@ class Config(Section):
     key_file: Text
     erase_within: Annotated[Duration, AfterValidator(_ten_seconds)] = 15 * 60_000
     window_memory: Annotated[int, PlainValidator(_size), AfterValidator(_some_memory)] = 256 << 20
+    block_cache: Annotated[int, PlainValidator(_size), AfterValidator(_some_cache)] = 128 << 20
     release: ReleaseConfig = ReleaseConfig()
     topics: TopicsConfig = TopicsConfig()
     registry: AnyRegistryConfig | None = None

@@ -352,6 +352,7 @@ class Plan:
         erase_within_ms: how long after a window is sealed its raw counts may still stand in a changelog.
         window_memory_bytes: what the users and items of one open window of one partition may take in a worker's memory,
             by estimate.
+        block_cache_bytes: of a worker's tables, all partitions together.
         slots: when releases leave.
         topics: how its topics are named and made.
         raw: the data that it was planned from.
@@ -370,6 +371,7 @@ class Plan:
     audiences: tuple[str, ...]
     erase_within_ms: int
     window_memory_bytes: int
+    block_cache_bytes: int
     slots: Slots
     topics: TopicsPlan = TopicsPlan()
     registry: Registry | None = None

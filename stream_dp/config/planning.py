@@ -102,6 +102,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         audiences=tuple(config.audiences),
         erase_within_ms=config.erase_within,
         window_memory_bytes=config.window_memory,
+        block_cache_bytes=config.block_cache,
         slots=Slots(config.release.slot, config.release.offset),
         topics=TopicsPlan(config.topics.prefix, config.topics.replication, config.topics.min_insync_replicas),
         raw=sections.raw,

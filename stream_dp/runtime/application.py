@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import faust
 import mode
+import rocksdict
 from faust.stores import STORES
 from faust.transport.drivers import TRANSPORTS
 
@@ -49,6 +50,7 @@ class App(faust.App):
     claim: Claim
     protocol: str = ""
     outage: Outage
+    block_cache: rocksdict.Cache
 
 
 def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "") -> App:
@@ -104,6 +106,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
     app.cluster = cluster
     app.claim = claims(plan.broker, log)
     app.outage = Outage(plan.broker.address)
+    app.block_cache = rocksdict.Cache(plan.block_cache_bytes)
     app.tables._recovery = PatientRecovery(app, app.tables, beacon=app.tables.beacon)
     return app
 
@@ -116,7 +119,6 @@ def new_tables(app: App, partitions: int) -> dict[str, DurableTable]:
             key_type=bytes,
             value_type=bytes,
             partitions=partitions,
-            options={"block_cache_size": 64 << 20, "write_buffer_size": 16 << 20},
         )
         for name in (COUNTS, MERGES, RELEASES)
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, count, islice
 
+import rocksdict
 from pydantic import BaseModel, Field
 
 from stream_dp.config.plan import Plan, ViewPlan
@@ -107,7 +108,7 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
     spare = islice(others, kind.fewest_keys)
     lists = Lists({view.name: {topic: KeyList.of([*names, *spare]) for topic in kind.topics}})
     settled = Settled(plan.begun(dict.fromkeys(plan.views, start)), lists)
-    factory = Factory(settled, keys=KeyRing.of(bytes(32)), entropy=system_entropy)
+    factory = Factory(settled, keys=KeyRing.of(bytes(32)), entropy=system_entropy, cache=rocksdict.Cache(0))
     counts: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for name in names:
         counts[bucket_of(name, view.buckets)][name] = users

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any
 from zlib import crc32
 
+import rocksdict
 from aiokafka.partitioner import murmur2
 
 from stream_dp.config.plan import SourcePlan, ViewPlan
@@ -32,18 +33,20 @@ from stream_dp.windows.views import CountedView
 class Factory:
     """Makes the pure parts of one worker; none is loaded yet."""
 
-    def __init__(self, settled: Settled, *, keys: KeyRing, entropy: Entropy) -> None:
+    def __init__(self, settled: Settled, *, keys: KeyRing, entropy: Entropy, cache: rocksdict.Cache) -> None:
         """Set up the factory.
 
         Args:
             settled: the plan that holds, and public lists, from `prepare`.
             keys: the application's secrets, from `load_keys`.
             entropy: where fresh noise comes from.
+            cache: of the tables of the process.
         """
         self._plan = plan = settled.plan
         self._settled = settled
         self._keys = keys
         self._entropy = entropy
+        self._cache = cache
         self._topics = Topics.of(plan)
         self._routes = Routes(plan)
         self._sources = counted_in(plan)
@@ -102,7 +105,7 @@ class Factory:
     @cached_property
     def _shelves(self) -> Shelves:
         """Made with the first counter: tables are open by then, so no other process uses the data folder."""
-        return Shelves(self._plan.data_dir / SHELVES)
+        return Shelves(self._plan.data_dir / SHELVES, self._cache)
 
     def order(self, record: Any) -> Order | None:
         """The order that a record of the control topic gives, None if it gives none.

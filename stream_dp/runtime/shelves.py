@@ -14,32 +14,29 @@ from tempfile import mkdtemp
 
 import rocksdict
 
-from stream_dp.runtime.storage import Database, unusable
+from stream_dp.runtime.storage import Database, table_options, unusable
 from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
-
-_BUFFER_BYTES = 16 << 20
-_CACHE_BYTES = 16 << 20
-_BLOOM_BITS = 10
-"""Of a key: most of what is asked for is not there."""
 
 
 class Shelves:
     """Makes shelves in a folder; what stands there already is deleted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: rocksdict.Cache) -> None:
         """Clear the folder.
 
         Args:
             folder: below the data folder, and used by this process alone.
+            cache: of the tables of the process.
         """
         shutil.rmtree(folder, ignore_errors=True)
         self._folder = folder
+        self._cache = cache
 
     def __call__(self) -> DiskShelf:
         """A new shelf."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return DiskShelf(Path(mkdtemp(dir=self._folder)))
+            return DiskShelf(Path(mkdtemp(dir=self._folder)), self._cache)
         except Exception as error:  # rocksdict has no class of its own
             raise unusable(self._folder, error) from None
 
@@ -47,8 +44,8 @@ class Shelves:
 class DiskShelf:
     """A database in a folder of its own, without a log; both vanish with the object at the latest."""
 
-    def __init__(self, folder: Path) -> None:
-        rocks = rocksdict.Rdict(str(folder), _options())
+    def __init__(self, folder: Path, cache: rocksdict.Cache) -> None:
+        rocks = rocksdict.Rdict(str(folder), table_options(cache))
         unlogged = rocksdict.WriteOptions()
         unlogged.disable_wal = True
         rocks.set_write_options(unlogged)
@@ -79,14 +76,3 @@ class DiskShelf:
 def _vanish(database: rocksdict.Rdict, folder: Path) -> None:
     database.close()
     shutil.rmtree(folder)
-
-
-def _options() -> rocksdict.Options:
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_write_buffer_size(_BUFFER_BYTES)
-    table = rocksdict.BlockBasedOptions()
-    table.set_bloom_filter(_BLOOM_BITS, block_based=False)
-    table.set_block_cache(rocksdict.Cache(_CACHE_BYTES))
-    options.set_block_based_table_factory(table)
-    return options

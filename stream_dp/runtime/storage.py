@@ -17,10 +17,19 @@ import rocksdict
 from faust.stores import rocksdb
 
 from stream_dp.errors import StorageError
+from stream_dp.windows.sizes import WRITE_BUFFER_BYTES, WRITE_BUFFERS
 
 SCHEME = "stream-dp-rocksdb"
 COMPACTED_AT_ONCE = 4 << 20
 """Bytes of tables that one compaction rewrites for several ranges, though it passes over what lies between them."""
+
+LOG_BYTES, LOG_FILES = 128 << 10, 2
+"""Of RocksDB's own log of a database: it tells sizes of rows, and without a bound it fills a disk."""
+MANIFEST_BYTES = 1 << 20
+OPEN_FILES = 64
+"""Of a database; without a bound each takes nine tenths of what the process may open."""
+_BLOOM_BITS = 10
+"""Of a key: most of what a shelf is asked for is not there."""
 
 T = TypeVar("T")
 
@@ -112,13 +121,35 @@ class Database:
         return failure
 
 
+def table_options(cache: rocksdict.Cache) -> rocksdict.Options:
+    """Options of a database.
+
+    Its files beside its rows stay small however long it is open. What it reads, indexes and filters too, is in the
+    cache that all databases of a process share.
+    """
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_max_write_buffer_number(WRITE_BUFFERS)
+    options.set_max_open_files(OPEN_FILES)
+    table = rocksdict.BlockBasedOptions()
+    table.set_bloom_filter(_BLOOM_BITS, block_based=False)
+    table.set_block_cache(cache)
+    table.set_cache_index_and_filter_blocks(True)
+    options.set_block_based_table_factory(table)
+    options.set_max_log_file_size(LOG_BYTES)
+    options.set_keep_log_file_num(LOG_FILES)
+    options.set_max_manifest_file_size(MANIFEST_BYTES)
+    return options
+
+
 class Store(rocksdb.Store):
     """Faust's store, whose databases are ours."""
 
     def _open_for_partition(self, partition: int) -> Database:
         path = self.partition_path(partition)
         try:
-            return Database(super()._open_for_partition(partition), path)
+            return Database(rocksdict.Rdict(str(path), options=table_options(self.app.block_cache)), path)
         except Exception as error:  # rocksdict has no class of its own
             if any(words in str(error) for words in _LOCKED):
                 raise  # Faust tries again

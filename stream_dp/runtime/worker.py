@@ -74,8 +74,8 @@ class Worker:
             tick_seconds: time between two ticks.
         """
         plan = settled.plan
-        self._factory = partial(Factory, keys=keys, entropy=entropy)
         self.app = new_app(plan, log, protocol(plan, settled, keys))
+        self._factory = partial(Factory, keys=keys, entropy=entropy, cache=self.app.block_cache)
         discard_former_copies(plan, settled, self.app.conf.tabledir)
         self._session_s = float(self.app.conf.broker_session_timeout)
         self.tables = new_tables(self.app, plan.partitions)

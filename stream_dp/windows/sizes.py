@@ -22,6 +22,12 @@ ENTRIES_BYTES = MESSAGE_BYTES - 1024
 CHUNK_BYTES = 4 << 20
 """Of what is read at once, or is encoded before it is sent: more is not held in memory for a single step."""
 
+TABLES = 3
+WRITE_BUFFER_BYTES, WRITE_BUFFERS = 4 << 20, 2
+"""Of a partition of a table: rows on their way to its files."""
+WRITE_BUFFERS_BYTES = TABLES * WRITE_BUFFERS * WRITE_BUFFER_BYTES
+"""Of a partition, over its tables."""
+
 _SHIFTS = {"GiB": 30, "MiB": 20, "KiB": 10}
 _FORM = re.compile(rf"([0-9]{{1,9}})({'|'.join(_SHIFTS)})")
 

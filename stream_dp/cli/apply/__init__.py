@@ -32,7 +32,8 @@ def apply(file: Path, wish: Wish) -> None:
     view of which windows are over, without --backfill; a list of keys that has changed in a file of the same name.
 
     The rest of FILE is each machine's own, and holds there from a restart on: broker, data_dir, key_file, erase_within,
-    window_memory, release, topics. To go back, apply an older file: `stream-dp settings FILE --show N` prints it.
+    window_memory, block_cache, release, topics. To go back, apply an older file: `stream-dp settings FILE --show N`
+    prints it.
 
     \b
     stream-dp apply app.yaml --dry-run              what would change, or why it cannot

@@ -236,3 +236,9 @@ def test_a_name_with_a_dot_is_warned_of_with_the_path_that_may_be_meant(
     assert (
         describe(planned((change[0], change[1].replace(field, f"$.{field}")))).warnings == describe(planned()).warnings
     )
+
+
+def test_the_memory_of_a_worker_is_summed_over_windows_block_cache_and_write_buffers(planned: Planner) -> None:
+    """4 partitions of 2 views: 8 open windows of 256 MiB, one cache, and 24 MiB of buffers for each partition."""
+    found = describe(planned())
+    assert (found.block_cache, found.write_buffers, found.memory) == ("128MiB", "24MiB", f"{8 * 256 + 128 + 4 * 24}MiB")

@@ -65,8 +65,8 @@ views:
 FAULTS = """\
 name: a name is 1 to 63 characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
-shards: unknown key; known: audiences, broker, data_dir, erase_within, key_file, ladders, ledgers, name, registry, \
-release, sources, topics, views, window_memory
+shards: unknown key; known: audiences, block_cache, broker, data_dir, erase_within, key_file, ladders, ledgers, name, \
+registry, release, sources, topics, views, window_memory
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
@@ -351,6 +351,10 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (
             ("data_dir: ./state", "data_dir: ./state\nerase_within: 5s"),
             "erase_within: must be at least 10s: a broker erases from its logs in rounds",
+        ),
+        (
+            ("data_dir: ./state", "data_dir: ./state\nblock_cache: 7MiB"),
+            "block_cache: must be at least 8MiB: the indexes of the tables' files are kept in it",
         ),
         (
             ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 31MiB"),

@@ -176,6 +176,7 @@ def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
     plan = planned()
     assert plan.erase_within_ms == 15 * 60_000
     assert plan.window_memory_bytes == 256 << 20
+    assert plan.block_cache_bytes == 128 << 20
     assert plan.slots == Slots(every_ms=1000, offset_ms=2000)
     assert plan.views["busiest"].window == WindowPlan(
         shape=Tiling(7 * 86_400_000, 1_356_998_400_000),

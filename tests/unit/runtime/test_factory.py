@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rocksdict
 
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import decode_entry, encode
@@ -25,6 +26,8 @@ from stream_dp.windows.keys import after, decode, text
 from tests.support.machine import Machine
 from tests.support.releasing import plan as plan_of_the_shop
 from tests.support.running import running
+
+CACHE = rocksdict.Cache(0)
 
 PRF_KEY, ENTROPY = bytes(range(32)), keyed_entropy(b"factory")
 START = 1_704_067_200_000
@@ -52,7 +55,12 @@ def plan(visits: Callable[..., str], tmp_path: Path) -> Plan:
 
 
 def factory(plan: Plan) -> Factory:
-    return Factory(Settled(plan.begun(dict.fromkeys(plan.views, START))), keys=KeyRing.of(PRF_KEY), entropy=ENTROPY)
+    return Factory(
+        Settled(plan.begun(dict.fromkeys(plan.views, START))),
+        keys=KeyRing.of(PRF_KEY),
+        entropy=ENTROPY,
+        cache=rocksdict.Cache(0),
+    )
 
 
 def test_counter_counts_for_the_views_of_its_source_alone(plan: Plan) -> None:

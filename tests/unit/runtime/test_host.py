@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import rocksdict
 from faust.types import TP, tuples
 
 from stream_dp.errors import BrokerError, StateError
@@ -35,6 +36,8 @@ from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Mes
 from stream_dp.windows.keys import encode
 from stream_dp.windows.merge_rows import MergedBucket, Partial
 from stream_dp.windows.merging import BucketMerger
+
+CACHE = rocksdict.Cache(0)
 
 
 @dataclass
@@ -66,7 +69,9 @@ def message(offset: int, before: int | None, *values: bytes) -> Any:
 def at_time(worker: Worker, now_ms: int) -> Host:
     """A host on a worker's application whose clock stands."""
     plan = worker.plan
-    factory = Factory(Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"host"))
+    factory = Factory(
+        Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"host"), cache=rocksdict.Cache(0)
+    )
     assert worker.app.memory_log is not None
     client = MemoryClient(worker.app.memory_log)
     return Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=lambda: now_ms)

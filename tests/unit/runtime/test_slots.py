@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rocksdict
 from faust.types import TP
 
 from stream_dp.control.grants import Order
@@ -38,6 +39,8 @@ from stream_dp.windows.effects import Commit, Leave, Step
 from stream_dp.windows.keys import bucket_of, decode, encode, window_key
 from stream_dp.windows.merge_rows import MergedBucket
 
+CACHE = rocksdict.Cache(0)
+
 NOON = 1_700_000_000_000
 """A slot, whatever the length of slots."""
 
@@ -59,7 +62,9 @@ class Stand:
     @classmethod
     def at(cls, worker: Worker, clock_ms: Callable[[], int]) -> Stand:
         plan = worker.plan
-        factory = Factory(Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"))
+        factory = Factory(
+            Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"), cache=rocksdict.Cache(0)
+        )
         assert worker.app.memory_log is not None
         client = MemoryClient(worker.app.memory_log)
         return cls(worker, Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=clock_ms))
@@ -286,7 +291,9 @@ async def test_publishing_does_not_wait_for_the_release_engine_and_emptying_outb
 async def test_settings_that_are_adopted_let_what_is_stored_leave_once_and_in_its_order(worker: Worker) -> None:
     """An engine that is loaded anew lets everything leave that stands in an outbox."""
     stand, plan = Stand.at(worker, ManualClock(NOON)), worker.plan
-    factory = Factory(Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"))
+    factory = Factory(
+        Settled(plan), keys=KeyRing.of(bytes(32)), entropy=keyed_entropy(b"slots"), cache=rocksdict.Cache(0)
+    )
 
     def loaded() -> Step:
         yield from (Leave("stored", start, slot) for start, slot in enumerate((NOON, NOON + 100)))

@@ -84,7 +84,9 @@ def test_full_disk_refuses_rows_and_erasure_and_loses_nothing(tmp_path: Path) ->
 
 def test_folder_that_nothing_can_be_written_to_is_told_of_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StorageError, match=r"file/state cannot be used: Not a directory; a file is in the place of a folder"):
+    with pytest.raises(
+        StorageError, match=r"file/state cannot be used: Not a directory; a file is in the place of a folder"
+    ):
         make_folder(tmp_path / "file" / "state")
 
 

@@ -10,6 +10,7 @@ import pytest
 from faust.types import TP
 
 from stream_dp.config.access import MEMORY, Broker
+from stream_dp.runtime import storage
 from stream_dp.runtime.application import claims
 from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row
 from stream_dp.runtime.memory import MemoryWriter
@@ -244,3 +245,35 @@ async def test_erased_rows_are_in_no_file_and_other_rows_stay(table: DurableTabl
     assert files_with_secret(table) == []
     assert stored(table, 0) == {b"kept": b"value", b"a": b"1"}
     assert changelog(table, 0)[-1] == (b"k099", None)
+
+
+async def test_the_files_beside_the_rows_stay_small_however_long_a_database_is_open(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(storage, "LOG_BYTES", 32 << 10)
+    monkeypatch.setattr(storage, "MANIFEST_BYTES", 8 << 10)
+    store = worker.tables[RELEASES].data
+    monkeypatch.setattr(type(store), "partition_path", lambda _self, partition: tmp_path / f"{partition}.db")
+    database = store._open_for_partition(0)
+    for number in range(60):
+        database.put(b"row %d" % number, bytes(100))
+        database.erase([(b"row", b"rox")])
+
+    folder = tmp_path / "0.db"
+    logs = sorted(folder.glob("LOG*"))
+    assert 1 < len(logs) <= storage.LOG_FILES
+    assert all(path.stat().st_size <= 34 << 10 for path in logs)  # the last line of one may pass the bound
+    assert sum(path.stat().st_size for path in folder.glob("MANIFEST-*")) <= 12 << 10
+    assert {path.suffix for path in folder.glob("0*")} <= {".sst", ".log"}
+
+
+async def test_all_tables_of_a_process_read_through_the_cache_that_the_configuration_sizes(worker: Worker) -> None:
+    cache, used = worker.app.block_cache, []
+    for table in worker.tables.values():
+        for partition in (0, 1):
+            await commit(table, partition, [(b"k%03d" % number, bytes(100)) for number in range(1000)])
+            await asyncio.to_thread(table.erase, partition, [(b"k", b"l")])
+            before = cache.get_usage()
+            assert len(dict(table.rows(partition).scan(b"k", b"l"))) == 1000
+            used.append(cache.get_usage() - before)
+    assert all(bytes_read > 0 for bytes_read in used)
