@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +14,20 @@ from pathlib import Path
 from stream_dp.errors import StateError
 from stream_dp.runtime.storage import make_folder, unusable
 
+log = logging.getLogger("stream_dp.worker")
+
 LOCK = "lock"
 SHELVES = "shelves"
+OTHERS = 0o077
+"""Of a file's mode: what accounts but the owner may do."""
 _FILES = ("changelogs.json", "changelogs.new", "counters.json", "counters.json.new")
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a data folder, made if it is missing; the lock ends with the process, however that ends.
+
+    It is open to this account alone.
 
     Raises:
         StateError: another worker holds it.
@@ -40,8 +48,21 @@ def locked(folder: Path) -> Iterator[None]:
             ) from None
         except OSError as error:
             raise unusable(folder, error) from None
+        _close(folder)
         _check(folder)
         yield
+
+
+def _close(folder: Path) -> None:
+    """Let nobody but this account into the folder: it holds exact counts."""
+    if stat.S_IMODE(folder.stat().st_mode) & OTHERS == 0:
+        return
+    try:
+        folder.chmod(0o700)
+    except OSError:  # it is another account's, as the root of a volume may be; what is made in it is closed
+        log.warning("others can look into the data folder %s, which holds exact counts: `chmod 700` it", folder)
+    else:
+        log.warning("others could look into the data folder %s, which holds exact counts; its mode is 0700 now", folder)
 
 
 def _check(folder: Path) -> None:

@@ -22,7 +22,7 @@ from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.exposition import Exposition
 from stream_dp.runtime.fence import GaveWayError, PartitionLostError
-from stream_dp.runtime.folder import locked
+from stream_dp.runtime.folder import OTHERS, locked
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.host import Agent
 from stream_dp.runtime.keys import load_keys, read_keys
@@ -74,6 +74,7 @@ async def run_worker(
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_news)
     check_files(plan)
+    os.umask(OTHERS)
     with locked(plan.data_dir):
         async with AsyncExitStack() as stack:
             if http is not None:

@@ -172,7 +172,7 @@ def make_folder(folder: Path) -> None:
         StorageError: they cannot.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(4096))
     except OSError as error:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -105,6 +106,11 @@ FILES: dict[str, list[Harm]] = {
 QUICK = {("app.yaml", "garbled"), ("secret.key", "truncated"), ("broker.pem", "empty"), ("state/v1", "other_kind")}
 
 
+def environment() -> dict[str, str]:
+    """The present one, in which the file names the broker."""
+    return {name: value for name, value in os.environ.items() if name != "STREAM_DP_BROKER"}
+
+
 def database(folder: Path) -> Any:
     """A database of a table, with a file of rows."""
     options = rocksdict.Options(raw_mode=True)
@@ -150,8 +156,7 @@ def test_a_start_on_a_file_that_cannot_be_used_ends_with_code_2_and_one_line(
     command = [sys.executable, "-m", "stream_dp.cli", "worker", str(folder / "app.yaml"), "--start-within", "1s"]
     if os.geteuid() == 0:
         command = [*POWERLESS, *command]
-    environment = {name: value for name, value in os.environ.items() if name != "STREAM_DP_BROKER"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment())
     said = done.stderr
     assert done.returncode == 2, said
     assert "Traceback" not in said
@@ -230,3 +235,13 @@ async def test_an_error_right_behind_the_connection_is_not_hidden_by_its_end(mon
     with pytest.raises(ConfigError, match="the key file"):
         async with connect(Broker("kafka://localhost:1")):
             raise ConfigError("the key file")
+
+
+def test_what_a_worker_makes_is_open_to_its_account_alone(folder: Path) -> None:
+    shutil.rmtree(folder / "state")
+    (folder / "app.yaml").write_text(configuration("visits", ("memory://", "localhost:1")))
+    command = [sys.executable, "-m", "stream_dp.cli", "worker", str(folder / "app.yaml"), "--start-within", "1s"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, umask=0o022, env=environment())
+    assert done.returncode == 1, done.stderr
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob("state*/**/*")} == {"lock": 0o600}
+    assert stat.S_IMODE((folder / "state").stat().st_mode) == 0o700
