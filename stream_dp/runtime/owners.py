@@ -28,12 +28,15 @@ from typing import NamedTuple
 import msgspec
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
-from stream_dp.runtime.topics import COUNTS, Topics, sources_of
+from stream_dp.runtime.fence import CLAIM
+from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.sizes import MESSAGE_BYTES
+
+_TABLES = (COUNTS, MERGES, RELEASES)
 
 
 class Owner(NamedTuple):
@@ -61,8 +64,8 @@ class Claim(msgspec.Struct, frozen=True):
     """By name: the topic of each source, and its id. They belong to nobody."""
     uncounted: dict[str, int] = {}
     """By view, where exact counts of it were lost: when that was accepted, in ms. What had begun then is not known."""
-    form: int = STATE_FORM
-    """Of what its workers store."""
+    form: int = 1
+    """Of what its workers store; the first versions that claimed topics did not say it."""
 
     @property
     def owner(self) -> Owner:
@@ -98,9 +101,10 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
             one claim. Or another version of stream-dp has stored state in another form.
         BrokerError: the cluster refused something.
-        StateError: the topic of the claims holds something else.
+        ConfigError: the topic of the claims holds something else.
     """
     topics = Topics.of(plan)
+    await _check_unclaimed(plan, client)
     await client.create([topics.owners])
     owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
     names = {spec.name for spec in specs}
@@ -112,7 +116,7 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         held = _holders(log)
         former = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
         own = [one.claim for one in log if one.claim.owner == owner]
-        last = own[-1] if own else Claim(*owner, {}, -1)
+        last = own[-1] if own else Claim(*owner, {}, -1, form=STATE_FORM)
         _check_form(last)
         present = await client.describe(list(names))
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
@@ -135,7 +139,8 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         uncounted = dict(last.uncounted)
         if topics.changelog(COUNTS) in anew:
             uncounted |= dict.fromkeys(_known(plan, former), now_ms)
-        claim = Claim(*owner, dict(sorted({**former, **lives}.items())), seen, {**last.sources, **sources}, uncounted)
+        every = dict(sorted({**former, **lives}.items()))
+        claim = Claim(*owner, every, seen, {**last.sources, **sources}, uncounted, form=STATE_FORM)
         encoded = msgspec.json.encode(claim)
         if len(encoded) > MESSAGE_BYTES:
             raise ConfigError(
@@ -161,7 +166,7 @@ async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Lif
 
     Raises:
         ConfigError: it has none, and an application of its name that was started with another key file has some.
-        StateError: the topic of the claims holds something else.
+        ConfigError: the topic of the claims holds something else.
     """
     if await client.partitions(owners) is None:
         return {}
@@ -199,6 +204,29 @@ def _check_form(claim: Claim) -> None:
             f"stream-dp ({__version__}) stores form {STATE_FORM}; go on with the version that wrote it, or "
             "`stream-dp reset FILE` with this one"
         )
+
+
+async def _check_unclaimed(plan: Plan, client: Client) -> None:
+    """Make sure that changelogs that no claim names were not written by a version that claimed nothing.
+
+    In those of a version that claims, a worker has written the row of its claim in every partition before all others.
+
+    Raises:
+        ConfigError: one of these wrote them.
+    """
+    topics = Topics.of(plan)
+    present = dict(await client.describe([topics.owners.name, *(topics.changelog(table) for table in _TABLES)]))
+    held: Mapping[str, Placed] = {}
+    if present.pop(topics.owners.name, None) is not None:
+        held = _holders((await _read(topics.owners.name, client))[0])
+    for name in sorted(present.keys() - held.keys()):
+        keys = {record.key == CLAIM async for record in client.follow([name], until_end=True)}
+        if keys == {False}:
+            raise ConfigError(
+                f"topic {name} holds the state of a former version of stream-dp, which this one cannot read; go on "
+                f"with that version, give the application another name, or delete its topics, {plan.id}-..., and "
+                "start with a new budget"
+            )
 
 
 def _number(former: Life | None, anew: bool) -> int:
@@ -258,7 +286,9 @@ def _decoded(owners: str, value: bytes) -> Claim:
     try:
         return msgspec.json.decode(value, type=Claim)
     except msgspec.DecodeError as error:
-        raise StateError(f"topic {owners} holds a record that is no claim: {error}") from None
+        raise ConfigError(
+            f"topic {owners} holds a record that is no claim of this version of stream-dp ({__version__}): {error}"
+        ) from None
 
 
 def _holders(log: list[Placed]) -> dict[str, Placed]:

@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime import owners
 from stream_dp.runtime.client import Outgoing, TopicState
+from stream_dp.runtime.fence import CLAIM
 from stream_dp.runtime.memory import LogRecord, MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.owners import Claim, Life, create_owned
 from stream_dp.runtime.topics import Topics, TopicSpec
 from stream_dp.testing import plan_from
+from stream_dp.version import STATE_FORM
 from tests.support.phases import PHASES
 from tests.support.releasing import plan_of
 
@@ -104,7 +106,7 @@ async def test_every_topic_but_the_sources_is_created_and_claimed_in_one_record(
     await create(log, SHOP_PLAN)
     assert log.partitions.keys() == names(SHOP_PLAN) | {OWNERS}
     lives = {name: Life(log.ids[name], 1) for name in sorted(names(SHOP_PLAN))}
-    assert standing(log) == [Claim("shop", KEY, lives, -1)]
+    assert standing(log) == [Claim("shop", KEY, lives, -1, form=STATE_FORM)]
 
 
 async def test_the_claims_of_an_application_do_not_pile_up_while_its_workers_come_and_go() -> None:
@@ -197,7 +199,7 @@ async def test_a_record_that_is_no_claim_is_an_error() -> None:
     log = MemoryLog()
     log.create(OWNERS, 1)
     log.append(OWNERS, 0, b"key", b"[]")
-    with pytest.raises(StateError, match="stream-dp-owners holds a record that is no claim"):
+    with pytest.raises(ConfigError, match="stream-dp-owners holds a record that is no claim"):
         await create(log, SHOP_PLAN)
 
 
@@ -320,7 +322,7 @@ async def test_a_claim_stays_while_a_rival_that_does_not_count_because_of_it_may
     log = MemoryLog()
     await create(log, SHOP_PLAN)
     (first,) = standing(log)
-    rival = Claim("market", KEY, dict.fromkeys(SHARED, Life("id", 1)), -1)
+    rival = Claim("market", KEY, dict.fromkeys(SHARED, Life("id", 1)), -1, form=STATE_FORM)
     log.append(OWNERS, 0, b"rival", msgspec.json.encode(rival))
     await create(log, SHOP_PLAN)
     assert standing(log)[:2] == [first, rival]
@@ -462,3 +464,38 @@ async def test_state_that_a_version_of_another_form_has_stored_is_refused_and_th
     assert "stores form 2; go on with the version that wrote it, or `stream-dp reset FILE` with this one" in str(fault)
     another = SHOP.replace("pages", "sites").replace("letters", "notes")
     await create(log, plan_of(another.replace("name: shop", "name: market")))
+
+
+async def test_a_claim_that_says_no_form_is_one_of_the_first() -> None:
+    log = shop()
+    await create(log, SHOP_PLAN)
+    (claim,) = standing(log)
+    unsaid = msgspec.to_builtins(msgspec.structs.replace(claim, seen=0))
+    del unsaid["form"]
+    log.append(OWNERS, 0, b"of an earlier version", msgspec.json.encode(unsaid))
+    (fault,) = await refused(log, SHOP_PLAN)
+    assert str(fault).startswith("the state of application 'shop' is stored in form 1, and this version of stream-dp (")
+
+
+@pytest.mark.parametrize("table", ["counts", "merges", "releases"])
+async def test_changelogs_of_a_version_that_claimed_nothing_are_refused_before_anything_is_written(table: str) -> None:
+    log = MemoryLog()
+    changelog = Topics.of(SHOP_PLAN).changelog(table)
+    log.create(changelog, 1)
+    log.append(changelog, 0, b"row", b"of the former form")
+    with pytest.raises(ConfigError, match=f"topic {changelog} holds the state of a former version of stream-dp"):
+        await create(log, SHOP_PLAN)
+    assert log.partitions.keys() == {changelog}
+
+
+@pytest.mark.parametrize("rows", [[], [(CLAIM, b"")], [(b"row", b""), (CLAIM, b"")]], ids=["none", "one", "compacted"])
+async def test_topics_that_an_operator_made_or_whose_claims_were_deleted_are_claimed(
+    rows: list[tuple[bytes, bytes]],
+) -> None:
+    log = MemoryLog()
+    changelog = Topics.of(SHOP_PLAN).changelog("releases")
+    log.create(changelog, 1)
+    for key, value in rows:
+        log.append(changelog, 0, key, value)
+    await create(log, SHOP_PLAN)
+    assert changelog in standing(log)[0].topics
