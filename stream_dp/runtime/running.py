@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -75,6 +76,7 @@ async def run_worker(
         handler.addFilter(_is_news)
     check_files(plan)
     os.umask(OTHERS)
+    open_more_files()
     with locked(plan.data_dir):
         async with AsyncExitStack() as stack:
             if http is not None:
@@ -123,6 +125,12 @@ def check_files(plan: Plan) -> None:
         faults += [] if server is None else missing(server)
     if faults:
         raise ConfigError(faults)
+
+
+def open_more_files() -> None:
+    """Let the process open as many files as the system lets it: databases, connections and scratch files add up."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:

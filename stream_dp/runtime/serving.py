@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,10 @@ from stream_dp.runtime.exposition import CONTENT_TYPE, Exposition
 from stream_dp.runtime.health import Health
 
 LOOPBACK = "127.0.0.1"
+MOST_CONNECTIONS = 32
+"""At once; one more is closed as it comes. Each takes a descriptor that the broker and the files of the worker need."""
+IDLE_SECONDS = 10.0
+"""How long a connection may stay without a whole request."""
 CLOSE_SECONDS = 1.0
 """How long an answer may take that is on its way when the port is closed."""
 
@@ -52,17 +57,37 @@ async def serving(address: Address, health: Health, metrics: Exposition) -> Asyn
 
     app = web.Application()
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", page)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_SECONDS)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_SECONDS, keepalive_timeout=IDLE_SECONDS)
     await runner.setup()
+    answering = runner.server
+    assert answering is not None  # noqa: S101  (it is set up)
+
+    def connected() -> asyncio.Protocol:
+        return answering() if len(answering.connections) < MOST_CONNECTIONS else _Refusal()
+
     try:
         try:
-            await web.TCPSite(runner, address.host, address.port).start()
+            server = await asyncio.get_running_loop().create_server(
+                connected, address.host, address.port, backlog=MOST_CONNECTIONS
+            )
         except OSError as error:
             why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
             raise AddressError(f"the worker cannot listen on {address}: {why}; give --http another address") from error
-        yield Address(address.host, runner.addresses[0][1])
+        try:
+            yield Address(address.host, server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
     finally:
         await runner.cleanup()
+
+
+class _Refusal(asyncio.Protocol):
+    """A connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101
+        transport.abort()
 
 
 def _answer(fault: str) -> web.Response:

@@ -185,6 +185,10 @@ def unusable(place: Path, error: Exception) -> StorageError:
     Of RocksDB's own words only the system's reason is repeated: what stands in its files is nobody's to read.
     """
     reason = getattr(error, "strerror", None) or _reason(str(error))
+    if reason == os.strerror(errno.EMFILE):
+        return StorageError(
+            f"{place} cannot be used: {reason}; let the process open more files (`ulimit -n`), then start again"
+        )
     remedy = _REMEDIES.get(reason) or (_DAMAGED if reason == f"{_REPORTED} corruption" else "")
     return StorageError(
         f"{place} cannot be used: {reason}; {remedy or _FULL}, then start again: what was acknowledged is "

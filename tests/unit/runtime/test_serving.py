@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from stream_dp.errors import AddressError, StateError
+from stream_dp.runtime import serving as server
 from stream_dp.runtime.exposition import Exposition
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.localkafka.launch import free_port
-from stream_dp.runtime.serving import LOOPBACK, Address, serving
+from stream_dp.runtime.serving import LOOPBACK, MOST_CONNECTIONS, Address, serving
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.worker import Worker
 from tests.support.probes import get, loaded, parsed
@@ -70,6 +74,54 @@ async def test_an_address_that_cannot_be_listened_at_is_said_in_one_sentence(wor
     with pytest.raises(AddressError, match=r"^the worker cannot listen on \[2001:db8::1\]:9102: "):
         async with serving(Address("2001:db8::1", 9102), health, page):
             pass
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def half_sent(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection with a request that does not end."""
+    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    writer.write(b"GET /livez HTTP/1.1\r\nX: ")
+    return reader, writer
+
+
+async def test_connections_beyond_the_most_are_closed_and_those_within_are_answered(worker: Worker) -> None:
+    health = Health(Start())
+    health.worker = worker
+    async with serving(FREE, health, Exposition(health)) as (_, port):
+        before = open_files()
+        ours = [await half_sent(port) for _ in range(MOST_CONNECTIONS)]
+        more = [await half_sent(port) for _ in range(100)]
+        for reader, _ in more:
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+        for _, writer in more:
+            writer.close()
+        await asyncio.sleep(0.1)
+        assert open_files() - before <= 2 * MOST_CONNECTIONS
+        ours[0][1].close()
+        await asyncio.sleep(0.1)
+        assert await get(port, "/livez") == (200, "ok\n")
+        for _, writer in ours:
+            writer.close()
+
+
+async def test_a_connection_without_a_whole_request_is_closed(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.3)
+    health = Health(Start())
+    health.worker = worker
+    async with serving(FREE, health, Exposition(health)) as (_, port):
+        idle, other = await asyncio.open_connection(LOOPBACK, port)
+        reader, writer = await half_sent(port)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(idle.read(), 10) == b""
+            writer.write(b"more")
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        other.close()
+        assert await get(port, "/livez") == (200, "ok\n")
 
 
 STARTS_OVER = """

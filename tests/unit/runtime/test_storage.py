@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from stream_dp.errors import StorageError
+from stream_dp.errors import StorageError, exit_code
 from stream_dp.runtime.storage import Database, make_folder, unusable
 from tests.support.disks import fill, make_room, no_more_room, small_disk
 
@@ -88,6 +88,15 @@ def test_folder_that_nothing_can_be_written_to_is_told_of_in_one_sentence(tmp_pa
         StorageError, match=r"file/state cannot be used: Not a directory; a file is in the place of a folder"
     ):
         make_folder(tmp_path / "file" / "state")
+
+
+def test_a_want_of_descriptors_is_not_told_as_a_full_disk() -> None:
+    error = Exception("IO error: While open a file for appending: /x/1.sst: Too many open files")
+    failure = unusable(Path("/x"), error)
+    assert str(failure) == (
+        "/x cannot be used: Too many open files; let the process open more files (`ulimit -n`), then start again"
+    )
+    assert exit_code(failure) == 1
 
 
 @pytest.mark.parametrize(
