@@ -19,7 +19,7 @@ import hashlib
 import logging
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from zlib import crc32
 
 import msgspec
@@ -78,8 +78,17 @@ def unowned(group: Group, places: Collection[TP]) -> set[TP]:
     return set(places).difference(*group.owned.values())
 
 
-async def admit(plan: Plan, settled: Settled, keys: KeyRing, client: Client) -> None:
+async def admit(
+    plan: Plan, settled: Settled, keys: KeyRing, client: Client, wait_for: Callable[[str], None] = lambda _: None
+) -> None:
     """Wait until this worker can join its group, having taken its former self out of it where that would be in the way.
+
+    Args:
+        plan: the application.
+        settled: what it starts with.
+        keys: its secrets.
+        client: of its broker.
+        wait_for: is told what it waits for.
 
     Raises:
         BrokerError: the broker did not tell about the group in time.
@@ -99,7 +108,12 @@ async def admit(plan: Plan, settled: Settled, keys: KeyRing, client: Client) -> 
                     await client.dismiss(plan.id, instance_id(plan))
                     dismissed = True
                     continue
-                if not said:
+                wait_for(
+                    f"the group {plan.id}, which gives the partitions that were left to the workers that run"
+                    if group.protocol == own
+                    else f"workers of {plan.id} that run with other sources, or another key file, to end"
+                )
+                if not said and group.protocol != own:
                     log.warning(
                         "workers of %s that run with other sources, or another key file, share its partitions: "
                         "this one waits until they have ended, up to a minute longer for one that was killed",

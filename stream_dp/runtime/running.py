@@ -208,8 +208,8 @@ async def running(
         log.warning("%s", words)
     plan = settled.plan
     async with open_registry(plan) as schemas, reporting(plan, client, health):
-        start.wait_for("the group, until workers that run with other sources or keys have ended")
-        await start.patiently(lambda: admit(plan, settled, keys, client))
+        start.wait_for(f"what the broker says of the group {plan.id}")
+        await start.patiently(lambda: admit(plan, settled, keys, client, start.wait_for))
         worker = Worker(settled, agents, client, keys=keys, schemas=schemas, **options)
         health.worker = worker
         start.wait_for(worker.words)

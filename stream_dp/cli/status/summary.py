@@ -25,6 +25,8 @@ GONE_MS = 300_000
 """One that is silent for so long is no worker any more."""
 BEHIND_MS = 60_000
 """A window that is not released so long after its turn."""
+BEHIND_WINDOWS = 20
+"""So many windows of a view that are closed and not released need somebody."""
 LEARNT_MS = 30_000
 """A worker that does not go by settings so long after they were posted."""
 
@@ -89,6 +91,7 @@ class ViewSummary:
         open: how many of its windows have begun and are not closed, and from when to when; None: it was never counted.
         released_to: up to when its windows are released or refused; None: nothing is known.
         next_due: when the next one is due; None where watermarks decide, or nothing is known.
+        waiting: how many windows are closed in every partition, and neither released nor refused.
     """
 
     edition: int | None
@@ -96,6 +99,7 @@ class ViewSummary:
     open: tuple[int, Stretch] | None
     released_to: int | None
     next_due: int | None
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,7 @@ class Summary:
                     "open_until_ms": view.open[1].end_ms if view.open else None,
                     "released_to_ms": view.released_to,
                     "next_due_ms": view.next_due,
+                    "waiting_windows": view.waiting,
                 }
                 for name, view in self.views.items()
             },
@@ -261,6 +266,11 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
         if running and view.next_due is not None and reports.now_ms > view.next_due + BEHIND_MS:
             late = _ago(reports.now_ms - view.next_due)
             yield f"view {name} is behind: its next window was due at {moment(view.next_due)}, {late} ago"
+        elif running and view.waiting >= BEHIND_WINDOWS:
+            yield (
+                f"view {name} is behind: {view.waiting:,} windows are closed and not released; if it grows, see "
+                "the log of the worker of its ledger, and `stream-dp check` for how many windows a second it releases"
+            )
 
 
 def _ago(duration_ms: int) -> str:
@@ -287,7 +297,21 @@ def _view(
     if questions[0].editions:
         held = questions[0] if clock is None else _at(questions, clock) or questions[-1]
         edition = held.edition(held.begins_ms if clock is None else clock).number
-    return ViewSummary(edition, clocks, window, released, due)
+    waiting = 0
+    if len(counted) == plan.partitions:
+        waiting = _waiting(questions, released, min(one.open_from_ms for one in counted.values()))
+    return ViewSummary(edition, clocks, window, released, due, waiting)
+
+
+def _waiting(questions: Sequence[ViewPlan], released: int | None, closed_ms: int) -> int:
+    """How many windows begin before the first that is open somewhere, and are neither released nor refused."""
+    number = 0
+    for one in questions:
+        since = [at for at in (released, one.begins_ms if one.editions else None) if at is not None]
+        if since:
+            until_ms = closed_ms if one.until_ms is None else min(closed_ms, one.until_ms)
+            number += one.windows.begun(one.windows.next(max(since)), until_ms)
+    return number
 
 
 def _at(questions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from io import StringIO
 from itertools import count
@@ -16,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.status.page import page
-from stream_dp.cli.status.summary import GONE_MS, SILENT_MS, Reports, Summary, summary
+from stream_dp.cli.status.summary import BEHIND_WINDOWS, GONE_MS, SILENT_MS, Reports, Summary, summary
 from stream_dp.cli.status.to_come import ToCome
 from stream_dp.cli.tune import tuned
 from stream_dp.config.plan import Plan
@@ -182,6 +183,29 @@ def test_a_view_whose_next_window_is_long_due_is_behind(visits: Plan) -> None:
         f"view {view} is behind: its next window was due at 1970-01-21T00:0{due // 60_000 % 60}:{due // 1000 % 60:02d}Z"
         for view in ("pages", "searches")
     ]
+
+
+def test_a_view_of_which_many_windows_are_closed_and_not_released_is_behind_whatever_its_clock(visits: Plan) -> None:
+    """Of a stream's time no window is ever due by the wall clock."""
+    by_stream = replace(visits.views["pages"], window=replace(visits.views["pages"].window, clock="event"))
+    plan = replace(visits, views={**visits.views, "pages": by_stream})
+
+    def found(closed: int) -> Summary:
+        views = {"pages": ViewStatus(clock_ms=NOW + closed * DAY, open_from_ms=(20 + closed) * DAY)}
+        parts = {at: PartitionStatus(lag={}, views=views, released={"pages": 20 * DAY}, totals={}) for at in (0, 1)}
+        return of(plan, worker("one", parts))
+
+    assert found(BEHIND_WINDOWS - 1).faults == []
+    (fault,) = found(180).faults
+    assert fault.startswith("view pages is behind: 180 windows are closed and not released; if it grows, see")
+    assert found(180).as_json()["views"]["pages"]["waiting_windows"] == 180
+
+
+def test_windows_that_a_partition_has_not_closed_wait_for_it_and_are_not_behind(visits: Plan) -> None:
+    counted = {at: {"pages": ViewStatus(clock_ms=NOW, open_from_ms=day * DAY)} for at, day in ((0, 200), (1, 20))}
+    released = {"pages": 20 * DAY}
+    parts = {at: PartitionStatus(lag={}, views=of_it, released=released, totals={}) for at, of_it in counted.items()}
+    assert of(visits, worker("one", parts)).views["pages"].waiting == 0
 
 
 def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_says_how_far(visits: Plan) -> None:
@@ -450,6 +474,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
                 "open_until_ms": TODAY + DAY,
                 "released_to_ms": TODAY,
                 "next_due_ms": TODAY + DAY + 302_000,
+                "waiting_windows": 0,
             }
         }
         (unlock,) = one["to_come"]

@@ -182,19 +182,22 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream_dp.runtime.membership.WAIT_SECONDS", 0)
 
 
-async def admitted(cluster: Cluster) -> list[str]:
-    """Who was taken out of the group before the worker was let in."""
+async def admitted(cluster: Cluster, told: list[str] | None = None) -> list[str]:
+    """Who was taken out of the group before the worker was let in; what it waited for meanwhile is told."""
     client: Any = cluster
-    await admit(SHOP, SETTLED, KEYS, client)
+    heard: list[str] = [] if told is None else told
+    await admit(SHOP, SETTLED, KEYS, client, heard.append)
     return cluster.dismissed
 
 
 async def test_worker_of_an_empty_group_or_a_whole_one_of_its_configuration_joins_as_who_it_was(
     cluster: Cluster,
 ) -> None:
-    assert await admitted(cluster) == []
+    told: list[str] = []
+    assert await admitted(cluster, told) == []
     cluster.groups = [Group("Empty", "", {})]
-    assert await admitted(cluster) == []
+    assert await admitted(cluster, told) == []
+    assert told == [], "it is alone, and nobody has to end"
 
 
 async def test_former_self_leaves_a_group_of_another_configuration_which_then_is_waited_for(
@@ -202,7 +205,9 @@ async def test_former_self_leaves_a_group_of_another_configuration_which_then_is
 ) -> None:
     other = shared(by="another")
     cluster.groups = [other, other, None, other, Group("PreparingRebalance", "", {}), Group("Empty", "", {})]
-    assert await admitted(cluster) == [instance_id(SHOP)]
+    told: list[str] = []
+    assert await admitted(cluster, told) == [instance_id(SHOP)]
+    assert set(told) == {f"workers of {SHOP.id} that run with other sources, or another key file, to end"}
     (line,) = caplog.messages
     assert "other sources, or another key file, share its partitions: this one waits until they have ended" in line
 
