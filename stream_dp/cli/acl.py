@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.command_line import hush_libraries
-from stream_dp.cli.held import held
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
@@ -101,8 +100,9 @@ def acl(
 
     Who gets what: a table, and the same as calls of Kafka's kafka-acls.sh. Where no account is named, an example of
     each is shown. A reader may read the topics of its audience and use consumer groups whose names begin with
-    NAME.AUDIENCE. (NAME is the application's, the dots belong to it), nothing else. Rights that an account has beyond
-    these are not looked for, and none is taken away.
+    NAME.AUDIENCE. (NAME is the application's, the dots belong to it), nothing else. `--apply` gives exactly what is
+    printed: the rights that FILE needs, whatever settings are in effect. So give them before you apply FILE. Rights
+    that an account has beyond these are not looked for, and none is taken away.
 
     \b
     stream-dp acl app.yaml --worker User:app --reader public=User:site --operator User:ops
@@ -112,8 +112,6 @@ def acl(
     """
     hush_libraries()
     plan = load_plan(file)
-    if apply and not plan.broker.is_embedded:
-        plan = held(plan)
     faults = [
         Fault("reader", f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}")
         for audience, _ in readers

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from stream_dp.config.planning import load_plan
+from stream_dp.control.settings import first_record
+from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.rights import Right
+from stream_dp.runtime.settings import post
 from tests.support.published import Call
 
 
@@ -48,3 +58,35 @@ def test_what_cannot_be_meant_is_refused(call: Call, visits_file: Path, options:
     said = call("acl", visits_file, *options)
     assert said.code == 2
     assert message in " ".join(said.err.replace("│", " ").split())
+
+
+def test_what_is_given_is_what_is_printed_whatever_settings_are_in_effect(
+    call: Call, visits_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, given = MemoryLog(), list[Right]()
+    log.create("visits-control", 1)
+    former = load_plan(visits_file)
+    assert asyncio.run(post(former, MemoryClient(log), first_record(former, 0)))
+
+    async def allow(_: MemoryClient, rights: Sequence[Right]) -> None:
+        given.extend(rights)
+
+    @asynccontextmanager
+    async def here(_: object) -> AsyncIterator[MemoryClient]:
+        yield MemoryClient(log)
+
+    monkeypatch.setattr(MemoryClient, "allow", allow, raising=False)
+    monkeypatch.setattr("stream_dp.cli.acl.KafkaClient", MemoryClient)
+    for name in ("acl", "held"):
+        monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", here)
+    text = visits_file.read_text().replace("broker: memory://", "broker: kafka://here:9092")
+    file = visits_file.with_name("new.yaml")
+    file.write_text(text.replace("  searches:\n    {source", "  wanted:\n    {source"))
+    options = ["--worker", "User:app", "--reader", "public=User:site", "--json"]
+    printed = call("acl", file, *options)
+    assert (printed.code, printed.err) == (0, "")
+    said = call("acl", file, *options, "--apply")
+    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.err) == (0, "")
+    assert [right._asdict() for right in given] == json.loads(printed.out)["rights"] == json.loads(said.out)["rights"]
+    assert Right("User:app", "topic", "visits.releases.wanted.public", "Create") in given
