@@ -18,6 +18,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupIdNotFound,
+    SecurityDisabled,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -29,8 +30,8 @@ from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.outage import answering
 from stream_dp.runtime.refusals import lacks_right
-from stream_dp.runtime.requests import Dismissal, GroupEnd, RightsRequest, TopicsRequest
-from stream_dp.runtime.rights import Right
+from stream_dp.runtime.requests import Dismissal, EntriesRequest, GroupEnd, RightsRequest, TopicsRequest, entries_of
+from stream_dp.runtime.rights import Entry, Right
 from stream_dp.runtime.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
 _LIMIT = "max.message.bytes"
@@ -123,6 +124,13 @@ class Client(Protocol):
 
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now: the offset of the next record of each."""
+
+    async def entries(self) -> Sequence[Entry] | None:
+        """Who may do what, by the cluster's authorizer; None where there is none.
+
+        Raises:
+            AccessError: it does not show that to this account.
+        """
 
 
 class KafkaClient:
@@ -283,6 +291,24 @@ class KafkaClient:
             if code:
                 reason = detail or for_code(code).__name__
                 raise BrokerError(f"the cluster at {self._address} did not give a right: {reason}")
+
+    async def entries(self) -> Sequence[Entry] | None:
+        """Who may do what, by the cluster's authorizer; None where there is none.
+
+        Raises:
+            AccessError: it does not show that to this account.
+            BrokerError: the cluster does not answer, or refused.
+        """
+        with self._answering():
+            answer = await self._admin._send_request(EntriesRequest())
+        kind = for_code(answer.error_code)
+        if kind is SecurityDisabled:
+            return None
+        if kind is ClusterAuthorizationFailedError:
+            raise AccessError(f"the cluster at {self._address} shows rights to an account that has Describe on it")
+        if answer.error_code:
+            raise self._refused("show the rights", answer.error_code)
+        return entries_of(answer)
 
     async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
         """What existing topics take of a batch, in bytes.

@@ -56,6 +56,9 @@ class MemoryClient:
         for topic in topics:
             self._log.create(topic.name, topic.partitions)
 
+    async def entries(self) -> None:
+        """No authorizer."""
+
     async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
         """What topics take, which is the same for all."""
         return dict.fromkeys(topics, BROKER_BYTES)

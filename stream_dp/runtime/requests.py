@@ -1,11 +1,11 @@
-"""Requests that aiokafka does not know as they are needed: topic ids, dismissals, ends of groups, several rights."""
+"""Requests that aiokafka does not know as they are needed: topic ids, dismissals, ends of groups, rights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from aiokafka.protocol.admin import CreateAclsRequest_v1
+from aiokafka.protocol.admin import CreateAclsRequest_v1, DescribeAclsRequest_v1
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Array,
@@ -20,13 +20,14 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from stream_dp.runtime.rights import Right
+from stream_dp.runtime.rights import Entry, Right
 
 RESOURCES = {"topic": 2, "group": 3, "transactional-id": 5}
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Describe": 8, "DescribeConfigs": 10}
 """How the protocol numbers what a right is on, and what it allows."""
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3
+_ANY, _ALL, _CLUSTER = 1, 2, 4
 _TAGS = ("tags", TaggedFields)
 _ID = (("id_high", Int64), ("id_low", Int64))
 
@@ -177,6 +178,28 @@ class RightsRequest(Request[CreateAclsRequest_v1]):
                 for right in self._rights
             ]
         )
+
+
+class EntriesRequest(Request[DescribeAclsRequest_v1]):
+    """All entries of the authorizer: DescribeAcls, version 1 (Kafka 2.0)."""
+
+    API_KEY: ClassVar[int] = 29
+
+    def build(self, request_struct_class: type[DescribeAclsRequest_v1]) -> DescribeAclsRequest_v1:
+        """The request as it is sent."""
+        return request_struct_class(_ANY, None, _ANY, None, None, _ANY, _ANY)
+
+
+def entries_of(answer: Any) -> list[Entry]:
+    """The entries in the answer to an `EntriesRequest`; what no right here is about is left out."""
+    resources = {number: name for name, number in RESOURCES.items()} | {_CLUSTER: "cluster"}
+    operations = {number: name for name, number in OPERATIONS.items()} | {_ALL: "All"}
+    return [
+        Entry(principal, resources[kind], name, operations[operation], pattern == _PREFIXED, permission == _ALLOW, host)
+        for kind, name, pattern, entries in answer.resources
+        for principal, host, operation, permission in entries
+        if kind in resources and operation in operations
+    ]
 
 
 class _GroupsEndResponse(Response):

@@ -10,7 +10,7 @@ Whoever may read or write may also describe, and a producer that may write to a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 from typing import Literal, NamedTuple
 
@@ -29,6 +29,61 @@ class Right(NamedTuple):
     name: str
     operation: Operation
     prefixed: bool = False
+
+
+class Entry(NamedTuple):
+    """One entry of a cluster's authorizer, in its own words; `resource` may be the cluster, `operation` All."""
+
+    principal: str
+    resource: str
+    name: str
+    operation: str
+    prefixed: bool = False
+    allows: bool = True
+    host: str = "*"
+
+    def is_about(self, right: Right) -> bool:
+        """Whether it allows, or denies, what a right is to allow."""
+        if self.principal not in (right.principal, "User:*") or self.operation not in (right.operation, "All"):
+            return False
+        if self.resource == "cluster":
+            return right.resource == "topic" and right.operation == "Create"
+        if self.resource != right.resource or (right.prefixed and not self.prefixed and self.name != "*"):
+            return False
+        return right.name.startswith(self.name) if self.prefixed else self.name in (right.name, "*")
+
+
+def lacking(needed: Iterable[Right], entries: Sequence[Entry]) -> list[Right]:
+    """Those of some rights that a cluster does not give.
+
+    An entry for one host allows, since nobody knows here where an account connects from, and denies nothing.
+
+    Args:
+        needed: the rights.
+        entries: of its authorizer.
+    """
+    found = []
+    for right in needed:
+        about = [entry for entry in entries if entry.is_about(right)]
+        is_denied = any(not entry.allows and entry.host == "*" for entry in about)
+        if is_denied or not any(entry.allows for entry in about):
+            found.append(right)
+    return found
+
+
+def workers_known(plan: Plan, entries: Sequence[Entry]) -> list[str]:
+    """The accounts of an application's workers: those with all rights of a worker, but for `Create`.
+
+    Args:
+        plan: the application.
+        entries: of the cluster's authorizer.
+    """
+    named = dict.fromkeys(entry.principal for entry in entries if entry.allows and entry.principal != "User:*")
+    return [
+        name
+        for name in named
+        if not lacking([right for right in worker_rights(plan, name) if right.operation != "Create"], entries)
+    ]
 
 
 def worker_rights(plan: Plan, principal: str) -> list[Right]:

@@ -160,6 +160,34 @@ async def test_with_the_rights_that_acl_gives_a_worker_runs_and_everybody_else_r
         assert password_of("worker") not in said
 
 
+async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_topic(
+    secured: Secured, tmp_path: Path, call: Call, spawn: Callable[..., WorkerProcess]
+) -> None:
+    async with site(secured, tmp_path, *RICH) as here:
+        assert (await asyncio.to_thread(allow, here, call)).code == 0
+        worker = here.spawned(spawn)
+        worker.start()
+        await worker.wait_until_said(RUNS)
+        view = f"{here.admin.plan.name}-pages"
+        text = here.text.replace("audiences: {", "audiences: {board: detailed, ", 1)
+        assert text != here.text
+        here.text = text
+        later = format_time(Stream(here.admin).start + 3_600_000)
+        words = ["apply", here.file("admin"), "--from", later, "--yes"]
+        said = await asyncio.to_thread(call, *words)
+        topic = Topics.of(here.admin.plan).release(view, "board")
+        assert (said.code, "`stream-dp acl FILE --worker User:worker --apply`" in said.err) == (2, True)
+        assert f"--operation DescribeConfigs --topic {topic}" in said.err
+
+        operator = ["apply", here.file("operator"), "--from", later, "--dry-run", "--json"]
+        assert json.loads((await asyncio.to_thread(call, *operator)).out)["rights"] == "not visible"
+        assert (await asyncio.to_thread(allow, here, call)).code == 0  # of the file that is to be applied
+        said = await asyncio.to_thread(call, *words)
+        assert (said.code, said.err) == (0, "")
+        assert "The worker goes by them." in said.out
+        worker.check()
+
+
 async def check_producer(here: Site, start_ms: int) -> None:
     """A producer writes to the source, and does not read it."""
     writer = SourceWriter(here.admin.plan)

@@ -29,7 +29,8 @@ def apply(file: Path, wish: Wish) -> None:
 
     What cannot be is said, all of it at once, and nothing is changed: a fault in the file; a source that the workers do
     not read, or other words for a population, while workers run; a time that is past; windows that would be cut; a new
-    view of which windows are over, without --backfill; a list of keys that has changed in a file of the same name.
+    view of which windows are over, without --backfill; a list of keys that has changed in a file of the same name;
+    new topics to which the workers' account has no rights, as far as the cluster shows that.
 
     The rest of FILE is each machine's own, and holds there from a restart on: broker, data_dir, key_file, erase_within,
     window_memory, block_cache, release, topics. To go back, apply an older file: `stream-dp settings FILE --show N`
@@ -41,7 +42,7 @@ def apply(file: Path, wish: Wish) -> None:
     stream-dp apply app.yaml --from 2026-03-01 --yes --note "k as agreed"
 
     Exit codes: 0 it holds, or nothing differs; 1 not agreed to, somebody was faster, or no broker is there; 2 it
-    cannot be; 3 it holds, and after a minute not every worker has said that it goes by it.
+    cannot be; 3 it is posted, and after a minute not every worker uses it, or all workers have ended.
     """
     hush_libraries()
     sys.exit(asyncio.run(_apply(file, wish)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from shlex import quote
 from typing import Any
 
 import click
@@ -23,13 +24,16 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.boundaries import Situation
 from stream_dp.control.proposals import Proposal, propose
 from stream_dp.control.settings import Posted, next_record, plan_holding, plan_of
-from stream_dp.errors import BrokerError, ConfigError, StateError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, StateError
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.rights import commands, lacking, worker_rights, workers_known
 from stream_dp.runtime.settings import post, read_history
 from stream_dp.runtime.topics import Topics
 
 UNHEARD = 3
+UNSEEN = "not visible"
+"""The cluster does not say which rights the workers have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +133,18 @@ async def _changed(
     console = Console(highlight=False, markup=False, quiet=wish.as_json, soft_wrap=True)
     proposal, posted, holding = await proposed(local, known, before, after, client, wish)
     made = await _new_topics(before, after, client)
-    said = {"settings": known[-1].number, "posted": False, **dumped(proposal), "new_topics": made}
+    rights = await _check_rights(plan_holding(known, local), holding, client) if proposal.settings else "enough"
+    said = {"settings": known[-1].number, "posted": False, **dumped(proposal), "new_topics": made, "rights": rights}
     if not proposal.settings:
         console.print(f"Nothing differs: settings {known[-1].number} of {local.id} hold, and say the same.")
         return 0, said
     console.print(page(proposal, local.id, known[-1].number, made))
+    if rights == UNSEEN:
+        console.print(
+            "The cluster does not show this account the rights of others (that needs Describe on the cluster). The "
+            "workers need rights to new topics: before you go on, an administrator gives them with `stream-dp acl FILE "
+            "--worker PRINCIPAL --apply`."
+        )
     if wish.dry_run:
         console.print("Nothing was changed.")
         return 0, said
@@ -143,10 +154,12 @@ async def _changed(
         proposal, posted, holding = await proposed(local, known, before, after, client, wish)
         for words in waits(shown, proposal):
             console.print(words)
+    reports = await look(holding, client, accounts=False)
     if not await post(local, client, posted):
         raise StateError(_overtaken(before, posted.number, await read_history(local, client)))
     console.print(f"Settings {posted.number} of {local.id} hold.")
-    heard = await wait_until_known(posted.number, holding, client, console.print)
+    ran = bool(reports.running or reports.members)
+    heard = await wait_until_known(posted.number, holding, client, console.print, ran=ran)
     console.print(heard.words)
     said |= {"settings": posted.number, "posted": True, **dumped(proposal), "workers": heard.as_json()}
     return 0 if heard.by_everybody else UNHEARD, said
@@ -184,14 +197,57 @@ async def proposed(
 
 
 async def _new_topics(before: Plan, after: Plan, client: Client) -> list[str]:
-    """The release topics that new views and audiences need and that there are not yet."""
+    """The release topics that new views and audiences need and that are not known to be there."""
     former, latter = (
         [Topics.of(plan).release(view.view, audience) for view in plan.views.values() for audience in view.audiences]
         for plan in (before, after)
     )
     needed = [topic for topic in latter if topic not in former]
-    present = await client.describe(needed) if needed else {}
+    try:
+        present = await client.describe(needed) if needed else {}
+    except AccessError:
+        return needed
     return [topic for topic in needed if topic not in present]
+
+
+async def _check_rights(before: Plan, after: Plan, client: Client) -> str:
+    """Make sure that the accounts of the workers have the rights that are new with a change, as far as that is known.
+
+    Returns:
+        "enough", or "not visible" where some are new and the cluster does not show who has them.
+
+    Raises:
+        ConfigError: an account of the workers lacks some.
+    """
+    former, latter = ({right[1:] for right in worker_rights(plan, "")} for plan in (before, after))
+    if latter <= former:
+        return "enough"
+    try:
+        entries = await client.entries()
+    except AccessError:
+        return UNSEEN
+    if entries is None:
+        return "enough"
+    present = await client.describe({name for _, name, *_ in latter - former})
+    needed = [
+        right
+        for account in workers_known(before, entries)
+        for right in worker_rights(after, account)
+        if right[1:] not in former and not (right.operation == "Create" and right.name in present)
+    ]
+    if missing := lacking(needed, entries):
+        accounts = " ".join(f"--worker {quote(name)}" for name in dict.fromkeys(right.principal for right in missing))
+        tool = "\n".join(commands(missing, after.broker.address))
+        raise ConfigError(
+            [
+                Fault(
+                    "broker",
+                    "the workers' account lacks rights that these settings need. An administrator runs "
+                    f"`stream-dp acl FILE {accounts} --apply` with a FILE of these settings, or:\n{tool}",
+                )
+            ]
+        )
+    return "enough"
 
 
 def _clocks(reports: Reports) -> dict[str, int]:

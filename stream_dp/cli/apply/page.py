@@ -43,7 +43,7 @@ def page(proposal: Proposal, application: str, number: int, made: Sequence[str] 
             "sharpened as long as they are retained."
         )
     if made:
-        lines.append(f"New topics: {', '.join(made)}. Where the cluster has an authorizer, give rights to them before.")
+        lines.append(f"New topics: {', '.join(made)}. On a secured cluster their readers need rights to them.")
     return "\n".join([*lines, *(f"warning: {words}" for words in proposal.warnings)])
 
 

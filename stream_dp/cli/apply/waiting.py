@@ -25,22 +25,26 @@ class Heard:
         known_by: instances that go by them, or by later ones.
         others: instances that run and have not said so.
         silent: members of the group that have said nothing at all.
+        ran: workers ran when they were posted.
     """
 
     number: int
     known_by: tuple[str, ...]
     others: tuple[str, ...]
     silent: int
+    ran: bool
 
     @property
     def by_everybody(self) -> bool:
-        """Whether every worker that runs has said so; also where none does."""
-        return not self.others and not self.silent
+        """Whether every worker that runs has said so; also where none ran."""
+        return not self.others and not self.silent and bool(self.known_by or not self.ran)
 
     @property
     def words(self) -> str:
         """The same in a sentence."""
         if not (self.known_by or self.others or self.silent):
+            if self.ran:
+                return "No worker runs any more: those that ran have ended, and none has taken them up. See their logs."
             return "No worker runs now; those that start go by them."
         count = len(self.known_by)
         if self.by_everybody:
@@ -56,7 +60,7 @@ class Heard:
         return {"known_by": list(self.known_by), "not_known_by": list(self.others), "silent": self.silent}
 
 
-async def wait_until_known(number: int, plan: Plan, client: Client, say: Callable[[str], None]) -> Heard:
+async def wait_until_known(number: int, plan: Plan, client: Client, say: Callable[[str], None], *, ran: bool) -> Heard:
     """Wait until every worker that runs has said that it goes by some settings, for a minute at most.
 
     Args:
@@ -64,13 +68,14 @@ async def wait_until_known(number: int, plan: Plan, client: Client, say: Callabl
         plan: the application.
         client: of its broker.
         say: is told of progress.
+        ran: workers ran when they were posted, so one of them at least is to say so.
     """
     before: Heard | None = None
     for _ in range(MOST_LOOKS):
         reports = await look(plan, client, accounts=False)
         known = tuple(one.instance for one in reports.running if one.settings >= number)
         others = tuple(one.instance for one in reports.running if one.settings < number)
-        heard = Heard(number, known, others, max(0, reports.members - len(reports.running)))
+        heard = Heard(number, known, others, max(0, reports.members - len(reports.running)), ran)
         if heard.by_everybody:
             return heard
         if before is None:

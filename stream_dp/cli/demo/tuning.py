@@ -66,7 +66,7 @@ async def tune_carriers(run: DemoRun, client: Client, from_ms: int) -> Tuned:
     proposal, posted, holding = await proposed(run.plan, known, before, after, client, wish)
     if not await post(run.plan, client, posted):
         raise StateError("somebody else has changed the settings of this run; start the demo again")
-    heard = await wait_until_known(posted.number, holding, client, lambda _: None)
+    heard = await wait_until_known(posted.number, holding, client, lambda _: None, ran=True)
     if not (heard.known_by and heard.by_everybody):
         raise StateError(f"the worker does not say that it goes by settings {posted.number}; see {run.log_file}")
     costs = (plan.views[CARRIERS].keys_at_worst for plan in (before, after))

@@ -17,9 +17,11 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.boundaries import LEAD_MS
 from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.errors import AccessError
 from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.rights import Entry, worker_rights
 from stream_dp.runtime.settings import post, read_history
 from stream_dp.windows.durations import format_time
 
@@ -322,6 +324,65 @@ def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
     assert "Of 2 workers 1 have said that they go by them, and not: two. They learn of them" in said.out
+
+
+def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(started, worker("one", 1))
+
+    async def ends(_seconds: float) -> None:
+        started.append("visits-status", 0, b"one", None)
+
+    monkeypatch.setattr("stream_dp.cli.apply.waiting.asyncio.sleep", ends)
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert said.code == 3
+    assert said.out.splitlines()[-1] == (
+        "No worker runs any more: those that ran have ended, and none has taken them up. See their logs."
+    )
+
+
+# -- rights ---------------------------------------------------------------------------------------------------------
+
+RENAMED = ("  searches:\n    {source", "  wanted:\n    {source")
+
+
+def authorized(monkeypatch: pytest.MonkeyPatch, entries: list[Entry] | None) -> None:
+    """Let the log have an authorizer with these entries, or one that does not show them."""
+
+    async def answer(_: MemoryClient) -> list[Entry]:
+        if entries is None:
+            raise AccessError("Describe on it")
+        return entries
+
+    monkeypatch.setattr(MemoryClient, "entries", answer)
+
+
+def test_settings_that_need_rights_which_the_workers_lack_are_refused_with_what_gives_them(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [Entry(*right) for right in worker_rights(visits, "User:app")]
+    authorized(monkeypatch, entries)
+    other = changed(visits_file, RENAMED)
+    said = call("apply", other, "--yes")
+    assert (said.code, len(known(visits, started))) == (2, 1)
+    assert "`stream-dp acl FILE --worker User:app --apply`" in said.err
+    tool = "--add --allow-principal User:app --operation Read --operation Write --operation Create --operation"
+    assert f"{tool} DescribeConfigs --topic visits.releases.wanted.public\n" in said.err
+    assert "searches" not in said.err
+    entries += [Entry(*right) for right in worker_rights(load_plan(other), "User:app")]
+    assert json.loads(call("apply", other, "--dry-run", "--json").out)["rights"] == "enough"
+    assert call("apply", other, "--yes").code == 0
+
+
+def test_where_the_cluster_does_not_show_rights_that_is_said_of_new_topics(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorized(monkeypatch, None)
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--dry-run")
+    assert "does not show" not in said.out
+    said = call("apply", changed(visits_file, RENAMED), "--dry-run")
+    assert (said.code, "The cluster does not show this account the rights of others" in said.out) == (0, True)
 
 
 # -- tune -----------------------------------------------------------------------------------------------------------
