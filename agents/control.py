@@ -6,12 +6,13 @@ from typing import Any
 
 from stream_dp.control.grants import encode_order, grant_key
 from stream_dp.runtime.host import Host
+from stream_dp.runtime.topics import RELEASES
 from stream_dp.windows.effects import Increment
 
 
 async def control(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
-        await host.catch_up()  # a grant may be about what was posted just before it
+        await host.settled(chunk.partition, RELEASES)  # a grant may be about what was posted just before it
         for record in chunk.records:
             order = host.order(record)
             if order is not None:

@@ -246,6 +246,11 @@ class ViewPlan:
         """Start of the first window, of a plan that holds."""
         return self.editions[0].first_ms
 
+    @property
+    def never_holds(self) -> bool:
+        """Whether no window is its own: it was taken back before it began."""
+        return bool(self.editions) and self.until_ms is not None and self.until_ms <= self.begins_ms
+
     def asks_for(self, start_ms: int) -> bool:
         """Whether a window that starts at a time is its own, of a plan that holds."""
         return self.begins_ms <= start_ms and (self.until_ms is None or start_ms < self.until_ms)

@@ -46,6 +46,7 @@ class WorkerStatus(_Part):
     at_ms: int = Field(description="When it said so.")
     settings: int = Field(description="Number of the settings that it goes by; 0 if there are none yet.")
     waits_for: str = Field(description="What it waits for; nothing if it is ready.")
+    refusal: str = Field("", description="Why it cannot take newer settings up; nothing if all are in effect there.")
     partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -43,8 +43,13 @@ from stream_dp.windows.rekeying import Rekeyer, events_in
 log = logging.getLogger("stream_dp.worker")
 
 
-async def _nothing_newer() -> None:
+async def _nothing_newer() -> bool:
     """Where no settings are posted."""
+    return False
+
+
+AGAIN_SECONDS = 0.5
+"""Between two looks whether settings were taken up that something waits for."""
 
 
 PROGRESS_SECONDS = 5.0
@@ -75,7 +80,8 @@ class Host(Carrier):
     Attributes:
         plan: the plan that holds.
         topics: the topics of its application.
-        catch_up: goes by all settings that stand in the control topic, if these are newer (`adoption`).
+        catch_up: goes by all settings that stand in the control topic, if these are newer (`adoption`); says whether
+            some cannot be taken up.
         tables: the application's tables by name.
         clock_ms: the wall clock.
         rekeyed: the sources that are not keyed by user, by topic.
@@ -110,7 +116,8 @@ class Host(Carrier):
         super().__init__(app, client, self.topics.accounts)
         self.tables = tables
         self.clock_ms = clock_ms
-        self.catch_up: Callable[[], Awaitable[None]] = _nothing_newer
+        self.catch_up: Callable[[], Awaitable[bool]] = _nothing_newer
+        self._held: Mapping[str, int] = {}
         self._factory = factory
         self._schemas = schemas
         self._accept_loss = accept_loss
@@ -131,11 +138,17 @@ class Host(Carrier):
 
         What waits to be published stays: it is stored, and leaves by its slots whatever holds.
         """
-        self.plan, self._factory = plan, factory
+        self.plan, self._factory, self._held = plan, factory, {}
         for topic, schemas in self._schemas.items():
             if topic in self._sources:
                 schemas.go_by(needed(plan, self._sources[topic]))
         self._forget_parts()
+
+    def hold(self, held: Mapping[str, int]) -> None:
+        """Close no window of some views from a start on, until another plan is adopted."""
+        self._held = held
+        for counter in self._counters.values():
+            counter.held = held
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
@@ -202,17 +215,46 @@ class Host(Carrier):
         if (schemas := self._schemas.get(chunk.topic)) is None:
             return {}
         in_parcels = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
-        table = self.tables[COUNTS]
-        owner = table.owner(chunk.partition)
+        give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
+        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, give_way)
+
+    def _giving_way(
+        self, partition: int, topics: Collection[str], name: str, what: str
+    ) -> Callable[[], Awaitable[None]]:
+        """What whoever waits calls meanwhile: a stop, and a rebalance, do not wait for it.
+
+        Args:
+            partition: whose chunks wait.
+            topics: of these chunks.
+            name: of the table of whoever reads them.
+            what: is waited for.
+        """
+        table = self.tables[name]
+        owner = table.owner(partition)
 
         async def give_way() -> None:
             if self._app.should_stop:
-                self._app.consumer.leave(TP(chunk.topic, chunk.partition))
+                for topic in topics:
+                    self._app.consumer.leave(TP(topic, partition))
                 await asyncio.Event().wait()  # until the agent is ended
-            if self._app.rebalancing or not table.is_owner(chunk.partition, owner):
-                raise GaveWayError(f"it was waiting for {schemas.registry} when its partitions were given away")
+            if self._app.rebalancing or not table.is_owner(partition, owner):
+                raise GaveWayError(f"it was waiting for {what} when its partitions were given away")
 
-        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, give_way)
+        return give_way
+
+    async def settled(self, partition: int, table: str) -> None:
+        """Go by all settings that stand in the control topic; what asks waits while some cannot be taken up.
+
+        Raises:
+            GaveWayError: the partition is given away, or may have been.
+        """
+        if not await self.catch_up():
+            return
+        topics = {place.topic for place in self._app.consumer.assignment()}
+        give_way = self._giving_way(partition, topics, table, "settings that cannot be taken up")
+        while await self.catch_up():
+            await give_way()
+            await asyncio.sleep(AGAIN_SECONDS)
 
     @property
     def waits_for(self) -> str:
@@ -229,12 +271,13 @@ class Host(Carrier):
         """The counter of a partition of a topic in which a source is counted, loaded."""
         key = (topic, partition)
         while key not in self._counters:
-            await self.catch_up()
+            await self.settled(partition, COUNTS)
             counter, times = self._factory.counter(topic, partition), self._times_forgotten
             table = self.tables[COUNTS]
             load = telling(counter.load(table.rows(partition)), f"the counts of partition {partition} of {topic}")
             await self.carry_out(load, table, partition, threaded=True)
             if times == self._times_forgotten:
+                counter.held = self._held
                 self._counters[key] = counter
         return self._counters[key]
 
@@ -284,9 +327,9 @@ class Host(Carrier):
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""
         table, partition = self.tables[MERGES], chunk.partition
-        await self._know(chunk.values)
+        await self._know(chunk, MERGES)
         while (merger := self._mergers.get(partition)) is None:
-            await self.catch_up()
+            await self.settled(partition, MERGES)
             fresh, times = self._factory.merger(), self._times_forgotten
             load = telling(fresh.load(table.rows(partition)), f"the partial counts of partition {partition}")
             await self.carry_out(load, table, partition, threaded=True)
@@ -296,13 +339,13 @@ class Host(Carrier):
 
     async def take_buckets(self, chunk: Chunk) -> None:
         """Take a chunk of merged buckets, and release what waits."""
-        await self._know(chunk.values)
+        await self._know(chunk, RELEASES)
         await self.engage(chunk.partition, ReleaseEngine.buckets, chunk.values)
 
-    async def _know(self, values: Sequence[bytes | None]) -> None:
+    async def _know(self, chunk: Chunk, table: str) -> None:
         """Read the settings if something is about a view, or a question of one, that they may have brought."""
-        if any(decode(Named, value).view not in self.plan.views for value in values if value is not None):
-            await self.catch_up()
+        if any(decode(Named, value).view not in self.plan.views for value in chunk.values if value is not None):
+            await self.settled(chunk.partition, table)
 
     async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
         """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
@@ -355,7 +398,7 @@ class Host(Carrier):
 
     async def _load_engine(self, partition: int) -> None:
         """Load the release engine of a partition, unless it has to be made anew when that is over."""
-        await self.catch_up()
+        await self.settled(partition, RELEASES)
         table, times = self.tables[RELEASES], self._times_forgotten
         engine = self._factory.engine(partition)
         published = await self._app.outage.patiently(

@@ -42,6 +42,8 @@ async def read_published(
     """
     asked: dict[str, list[ViewPlan]] = {}
     for one in views:
+        if one.never_holds:
+            continue
         asked.setdefault(one.view, []).append(one)
     readers = ((name, audience) for name, some in asked.items() for view in some for audience in view.readers)
     places = {topic(*reader): reader for reader in readers}

@@ -1,6 +1,6 @@
 """A worker says how it is: a small record every few seconds, in the topic that `stream-dp status` reads.
 
-It says so within two seconds, too, when it has begun to go by newer settings.
+It says so within two seconds, too, when it has begun to go by newer settings, or cannot.
 
 It says so from the moment at which there are topics, so that what a start waits for is known to others, too. Who stops
 takes its record back; who is killed falls silent.
@@ -50,18 +50,18 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
     since_ms = wall_clock_ms()
 
     async def report() -> None:
-        said = plan.settings
+        said = plan.settings, ""
         while True:
             due = time.monotonic() + REPORT_SECONDS
             try:
                 status = await current(plan, client, health, since_ms)
                 await client.publish([Outgoing(topic, 0, key, encode_status(status))])
-                said = status.settings
+                said = status.settings, status.refusal
             except (StreamDPError, KafkaError) as error:
                 log.debug("the status cannot be published: %s", error)
             while True:
                 await asyncio.sleep(min(LOOK_SECONDS, REPORT_SECONDS))
-                if time.monotonic() >= due or _goes_by(plan, health).settings != said:
+                if time.monotonic() >= due or (_goes_by(plan, health).settings, _refusal(health)) != said:
                     break
 
     task = asyncio.create_task(report())
@@ -96,6 +96,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         at_ms=wall_clock_ms(),
         settings=plan.settings,
         waits_for=health.waits_for,
+        refusal=_refusal(health),
         partitions={
             partition: _partition(plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.read})
             for partition, standing in standings.items()
@@ -106,6 +107,10 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
 def _goes_by(plan: Plan, health: Health) -> Plan:
     """What a worker goes by: newer settings may hold since its start."""
     return plan if health.worker is None else health.worker.plan
+
+
+def _refusal(health: Health) -> str:
+    return "" if health.worker is None else health.worker.refusal
 
 
 def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> PartitionStatus:

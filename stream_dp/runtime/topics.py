@@ -177,7 +177,8 @@ class Topics:
         specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
         specs += [TopicSpec(name, everywhere, AS_WRITTEN) for name in letters]
-        released = (self.release(view.view, audience) for view in plan.views.values() for audience in view.readers)
+        asked = [view for view in plan.views.values() if not view.never_holds]
+        released = (self.release(view.view, audience) for view in asked for audience in view.readers)
         specs += [TopicSpec(name, 1, {**EXPIRING, **AS_WRITTEN}) for name in dict.fromkeys(released)]
         return [self._made(spec) for spec in specs]
 

@@ -89,7 +89,7 @@ class Worker:
             accept_loss=accept_loss,
             clock_ms=clock_ms,
         )
-        self._adoption = Adoption(settled, client, keys.application, self.app.outage, self._take)
+        self._adoption = Adoption(settled, client, keys.application, self.app.outage, self._take, self.host.hold)
         self.host.catch_up = self._adoption.catch_up
         self._timers = Timers(self.app, self.host, client, self._adoption)
         self._watch = Watch(self.app, plan, settled, client)
@@ -113,6 +113,11 @@ class Worker:
     def plan(self) -> Plan:
         """The plan that holds, as far as this worker knows."""
         return self.host.plan
+
+    @property
+    def refusal(self) -> str:
+        """Why newer settings cannot be taken up; nothing if all are in effect here."""
+        return self._adoption.refusal
 
     def _take(self, settled: Settled) -> None:
         """Go on with newer settings; every part is loaded anew, and woken up by a greeting."""
@@ -164,6 +169,8 @@ class Worker:
         if joining := self._joining() or self.host.waits_for:
             return joining
         waiting = [partition for partition in self.partitions if not self.host.has_loaded(partition)]
+        if waiting and self.refusal:
+            return f"settings that it cannot take up, to load {len(waiting)} partitions: {self.refusal}"
         return f"the stored state of {len(waiting)} partitions, which is read and checked" if waiting else ""
 
     def _joining(self) -> str:

@@ -11,7 +11,7 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
@@ -101,6 +101,8 @@ class PartitionCounter:
             for view in views
         ]
         self._marker = Marker(-1, -1, {state.view.name: state.mark for state in self._views})
+        self.held: Mapping[str, int] = {}
+        """By view, the start of the first window that is not closed: settings that are not taken up are about it."""
         self._choose()
 
     def _choose(self) -> None:
@@ -325,6 +327,7 @@ class PartitionCounter:
     def _move(self, state: ViewState, wall_ms: int) -> None:
         """Close what the clock has passed. What a tick closes is closed as of the tick, however long counting took."""
         until, mark = state.view.closed_before(state.mark.clock_ms), state.mark
+        until = min(until, self.held.get(state.view.view, until))
         if until > mark.closed_until_ms:
             mark.closed_until_ms, mark.closed_ms = until, wall_ms
 

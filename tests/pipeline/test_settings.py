@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 
 from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan
+from stream_dp.errors import AccessError
 from stream_dp.kinds.histogram import HistogramRelease
 from stream_dp.records.models import Refusal
-from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.owners import Claim, create_owned
+from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.worker import Worker
 from stream_dp.testing import Event, Watermark
 from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.changing import MINUTE, Changing, Make, told
@@ -131,6 +139,134 @@ async def test_windows_that_some_partitions_closed_before_they_knew_are_refused_
         assert told == [(1, "release"), (1, "release"), (2, "refusal"), (2, "refusal"), (2, "release")]
     refused = [record for records in found.values() for record in records if isinstance(record, Refusal)]
     assert {record.reason for record in refused} == {"lost"}
+
+
+@dataclass
+class Account:
+    """That of the workers: whether it lacks the right to the topics of newer settings."""
+
+    lacks: bool = False
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Account:
+    found = Account()
+
+    async def create(plan: Plan, client: Client, key_id: str) -> Claim:
+        if found.lacks:
+            raise AccessError("does not let this account use topic new")
+        return await create_owned(plan, client, key_id)
+
+    monkeypatch.setattr("stream_dp.runtime.adoption.create_owned", create)
+    monkeypatch.setattr("stream_dp.runtime.adoption.RETRY_SECONDS", 0.0)
+    return found
+
+
+async def refusing(made: Changing) -> Worker:
+    """The worker, once it has found that it cannot take the newest settings up."""
+    worker = made.app.worker
+    assert worker is not None
+
+    async def refuses() -> bool:
+        assert worker.crash_reason() is None
+        return bool(worker.refusal)
+
+    await made.app.eventually(refuses)
+    return worker
+
+
+async def test_settings_that_cannot_be_taken_up_hold_back_the_windows_that_they_are_about_and_no_other(
+    changing: Make, account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    both = made.plan(SECOND)
+    (more,) = both.views.keys() - {made.view.name}
+    await made.app.apply(both, {more: made.at(1)})
+    await made.learned(2)
+    first, made.app.plan = made.app.plan, both
+    script = await fed(made, 2)
+    await made.pass_to(1, 1)
+
+    account.lacks = True
+    await made.apply(3, SECOND, ("buckets: 4", "buckets: 3"))
+    worker = await refusing(made)
+    later = [event for minute in (2, 3, 4) for event in events(made, minute)]
+    await made.app.publish(later)
+    script += later
+    await made.consumed(len(script))
+    made.clock.now_ms = made.at(5) + 30_000
+    await made.app.wait_for_releases(more, 4)
+    found = await made.app.wait_for_releases(made.view.name, 3)
+    assert [len(records) for records in found.values()] == [3] * 3, "window 3 waits"
+    assert (worker.plan.settings, worker.refusal) == (2, "does not let this account use topic new")
+    said = "settings 3 cannot be taken up: does not let this account use topic new. The worker goes on with settings 2"
+    assert [message.startswith(said) for message in caplog.messages].count(True) == 1
+
+    account.lacks = False
+    await made.learned(3)
+    made.clock.now_ms += 1000
+    found = await made.app.wait_for_releases(made.view.name, 5)
+    assert [record.edition for record in found["public"]] == [1, 1, 1, 2, 2]
+    assert worker.refusal == ""
+    made.app.plan = first
+    assert told(found) == told(made.expected(script, 5))
+
+
+async def test_a_partition_that_changes_hands_waits_until_its_worker_takes_the_settings_up(
+    changing: Make, account: Account
+) -> None:
+    """Its former worker may have taken them up, and counted by them."""
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    script = await fed(made, 2)
+    await made.pass_to(1, 1)
+    account.lacks = True
+    await made.apply(3, SHARPER)
+    worker = await refusing(made)
+
+    worker.host.forget()  # as in a rebalance
+    later = [event for minute in (2, 3, 4) for event in events(made, minute)]
+    await made.app.publish(later)
+    script += later
+    made.clock.now_ms = made.at(5) + 30_000
+
+    async def waits() -> bool:
+        return worker.words().startswith("settings that it cannot take up, to load 3 partitions: ")
+
+    await made.app.eventually(waits)
+    assert len((await made.app.releases(made.view.name))["public"]) == 1
+    account.lacks = False
+    found = await made.app.wait_for_releases(made.view.name, 5)
+    assert [record.edition for record in found["public"]] == [1, 1, 1, 2, 2]
+    await made.assert_released(script, 5)
+
+
+async def test_settings_that_cannot_be_taken_up_are_taken_back_without_what_they_needed(
+    changing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    script = await fed(made, 2)
+    both = made.plan(SECOND)
+    (more,) = both.views.keys() - {made.view.name}
+
+    create = MemoryClient.create
+
+    async def lacking(client: MemoryClient, topics: Iterable[TopicSpec]) -> None:
+        wanted = [*topics]
+        if any(more in topic.name for topic in wanted):
+            raise AccessError("does not let this account use topic new")
+        await create(client, wanted)
+
+    monkeypatch.setattr(MemoryClient, "create", lacking)
+    monkeypatch.setattr("stream_dp.runtime.adoption.RETRY_SECONDS", 0.0)
+    await made.app.apply(both, {more: made.at(1)})
+    await refusing(made)
+    await made.app.apply(made.plan(), {}, {more: made.at(1)})
+    await made.learned(3)
+    await made.pass_to(2, 2)
+    await made.assert_released(script, 2)
 
 
 SECOND = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class Heard:
         others: instances that run and have not said so.
         silent: members of the group that have said nothing at all.
         ran: workers ran when they were posted.
+        refusals: by instance, why it cannot take them up.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Heard:
     others: tuple[str, ...]
     silent: int
     ran: bool
+    refusals: Mapping[str, str]
 
     @property
     def by_everybody(self) -> bool:
@@ -50,14 +52,17 @@ class Heard:
         if self.by_everybody:
             return "The worker goes by them." if count == 1 else f"All {count} workers go by them."
         missing = [*self.others, *([f"{self.silent} that have said nothing yet"] if self.silent else [])]
+        refused = "".join(f" {name} cannot take them up: {why}." for name, why in self.refusals.items())
         return (
             f"Of {count + len(self.others) + self.silent} workers {count} have said that they go by them, and not: "
             f"{', '.join(missing)}. They learn of them before they close another window; `stream-dp status` shows it."
+            f"{refused}"
         )
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines."""
-        return {"known_by": list(self.known_by), "not_known_by": list(self.others), "silent": self.silent}
+        said = {"known_by": list(self.known_by), "not_known_by": list(self.others), "silent": self.silent}
+        return {**said, "refusals": dict(self.refusals)}
 
 
 async def wait_until_known(number: int, plan: Plan, client: Client, say: Callable[[str], None], *, ran: bool) -> Heard:
@@ -75,7 +80,8 @@ async def wait_until_known(number: int, plan: Plan, client: Client, say: Callabl
         reports = await look(plan, client, accounts=False)
         known = tuple(one.instance for one in reports.running if one.settings >= number)
         others = tuple(one.instance for one in reports.running if one.settings < number)
-        heard = Heard(number, known, others, max(0, reports.members - len(reports.running)), ran)
+        refusals = {one.instance: one.refusal for one in reports.running if one.settings < number and one.refusal}
+        heard = Heard(number, known, others, max(0, reports.members - len(reports.running)), ran, refusals)
         if heard.by_everybody:
             return heard
         if before is None:

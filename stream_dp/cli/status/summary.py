@@ -161,6 +161,7 @@ class Summary:
                     "partitions": sorted(one.partitions),
                     "silent": reports.is_silent(one),
                     "waits_for": one.waits_for,
+                    "refusal": one.refusal,
                 }
                 for one in reports.workers
             ],
@@ -253,7 +254,12 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
         elif worker.waits_for:
             yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
         newest = reports.settings[-1] if reports.settings else None
-        if newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
+        if worker.refusal:
+            yield (
+                f"worker {worker.instance} cannot take newer settings up and goes on with settings {worker.settings}: "
+                f"{worker.refusal}"
+            )
+        elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
             yield (
                 f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
                 f"{moment(newest.at_ms // 1000 * 1000)}: see its log"

@@ -313,6 +313,14 @@ def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) ->
     ]
 
 
+def test_a_worker_that_cannot_take_newer_settings_up_says_why_at_once(visits: Plan) -> None:
+    known = edited(visits, ("k=4", TODAY + DAY))
+    one, two = counted(1, TODAY)
+    found = under(visits, known, one.model_copy(update={"refusal": "no right"}), two)
+    assert found.faults[0] == "worker w0 cannot take newer settings up and goes on with settings 1: no right"
+    assert [one["refusal"] for one in found.as_json()["workers"]] == ["no right", ""]
+
+
 RISING = (
     "public: coarse",
     "public: {level: coarse, unlock: [{level: fine, after: 1h}, {level: finest, after: 36h}]}",

@@ -39,7 +39,7 @@ def sent_to(worker: Worker, topic: str) -> Callable[[], list[int]]:
 
 def timers_of(worker: Worker, client: MemoryClient | None = None) -> Timers:
     reads = client or MemoryClient(log_of(worker))
-    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None)
+    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None, lambda _: None)
     return Timers(worker.app, worker.host, reads, adoption)
 
 
