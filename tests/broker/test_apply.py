@@ -61,7 +61,7 @@ async def test_settings_are_applied_tuned_told_and_taken_back_on_a_cluster(
         await says("tune", file, view, "retention=2d", "--yes", "--from", format_time(later + DAY))
         former = tmp_path / "former.yaml"
         former.write_text(await says("settings", file, "--show", "1"))
-        await says("apply", former, "--yes", "--from", format_time(later + 2 * DAY))
+        await says("apply", former, "--yes", "--take-back", "--from", format_time(later + 2 * DAY))
         assert "Nothing differs: settings 4" in await says("apply", file)
 
         known = await read_history(plan, app.client)

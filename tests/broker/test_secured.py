@@ -18,6 +18,8 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from stream_dp.config.access import Broker, Sasl, Secret, Tls
 from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.planning import load_plan
+from stream_dp.control.settings import next_record
+from stream_dp.control.settings import plan_of as plan_from_record
 from stream_dp.errors import AccessError, ConfigError, OutageError, StreamDPError
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.client import Client, KafkaClient, Outgoing
@@ -25,6 +27,7 @@ from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.refusals import not_allowed
 from stream_dp.runtime.rights import Right, worker_rights
+from stream_dp.runtime.settings import post, read_history
 from stream_dp.runtime.topics import COUNTS, Topics, sources_of
 from stream_dp.testing import Application, Event, application
 from stream_dp.testing.scripts import SourceWriter
@@ -230,15 +233,31 @@ async def check_operator(here: Site, call: Call, stream: Stream) -> None:
     said = await asyncio.to_thread(call, "tune", file, view, "items_per_user=1", "--from", later, "--yes", "--json")
     assert (said.code, said.err) == (0, "")
     assert json.loads(said.out)["settings"] == 2
+    said = await asyncio.to_thread(call, "tune", file, view, "items_per_user=2", "--expect", "1", "--yes")
+    assert (said.code, "Conflict: settings 2 are in effect, not 1" in said.err) == (1, True)
+    await check_two_at_once(here)
     said = await asyncio.to_thread(call, "settings", file)
     assert (said.code, said.err) == (0, "")
     for command in (["ledger", file], ["tail", file, view, "partner", "--until-end"]):
         said = await asyncio.to_thread(call, *command)
-        assert (said.code, said.err.startswith("settings 2 hold, and the file says otherwise")) == (0, True)
+        assert (said.code, said.err.startswith("settings 3 hold, and the file says otherwise")) == (0, True)
     async with here.connected("operator") as operator:
         assert await refused(first_record(operator, Topics.of(here.admin.plan).changelog(COUNTS)))
     said = await asyncio.to_thread(call, "acl", file, "--operator", "User:operator", "--apply")
     assert (said.code, "has Alter on it" in said.err) == (1, True)
+
+
+async def check_two_at_once(here: Site) -> None:
+    """Of two operators who have seen the same settings, one changes them, and the other one is told."""
+    async with here.connected("operator") as one, here.connected("operator") as two:
+        plan = load_plan(here.file("operator"), {})
+        known = await read_history(plan, one)
+        records = [
+            next_record(known, plan_from_record(known[-1], plan), {}, {}, number, str(number)) for number in (1, 2)
+        ]
+        told = await asyncio.gather(post(plan, one, records[0]), post(plan, two, records[1]))
+        assert sorted(told) == [False, True]
+        assert (await read_history(plan, two))[-1] == records[told.index(True)]
 
 
 async def group_reads(here: Site, user: str, group: str, topic: str) -> bool:

@@ -136,7 +136,7 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     await go_on(range(3, 5))
     former = operator.writes("former.yaml", await operator.says("settings", operator.file, "--show", "1"))
     assert load_plan(former).views == app.plan.views
-    await operator.says("apply", former, "--yes")
+    await operator.says("apply", former, "--yes", "--take-back")
     await go_on(range(5, 8))
 
     for audience, records in (await app.releases(view.name)).items():

@@ -16,8 +16,11 @@ from stream_dp.runtime.connecting import connect
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--take-back", is_flag=True, help="With --yes: also where FILE takes back what was changed since it was written."
+)
 @options
-def apply(file: Path, wish: Wish) -> None:
+def apply(file: Path, wish: Wish, *, take_back: bool) -> None:
     """Make what FILE says hold, for windows to come, while the workers run.
 
     FILE is what you want; what holds stands in the control topic of the application. This compares their sources,
@@ -34,7 +37,8 @@ def apply(file: Path, wish: Wish) -> None:
 
     The rest of FILE is each machine's own, and holds there from a restart on: broker, data_dir, key_file, erase_within,
     window_memory, block_cache, release, topics. To go back, apply an older file: `stream-dp settings FILE --show N`
-    prints it.
+    prints it. Where FILE takes back what others have tuned since, this says so; with --yes it is refused, unless you
+    add --take-back.
 
     \b
     stream-dp apply app.yaml --dry-run              what would change, or why it cannot
@@ -45,12 +49,12 @@ def apply(file: Path, wish: Wish) -> None:
     cannot be; 3 it is posted, and after a minute not every worker uses it, or all workers have ended.
     """
     hush_libraries()
-    sys.exit(asyncio.run(_apply(file, wish)))
+    sys.exit(asyncio.run(_apply(file, wish, take_back=take_back)))
 
 
-async def _apply(file: Path, wish: Wish) -> int:
+async def _apply(file: Path, wish: Wish, *, take_back: bool) -> int:
     with faults_told(wish):
         plan = load_plan(file)
         async with connect(plan.broker) as client:
-            code, _ = await change(plan, lambda _: plan, client, wish)
+            code, _ = await change(plan, lambda _: plan, client, wish, take_back=take_back)
     return code

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from itertools import pairwise
 from shlex import quote
 from typing import Any
 
@@ -47,6 +48,7 @@ class Wish:
         dry_run: nothing is posted.
         as_json: one JSON object instead of words.
         note: why, for the history.
+        expect: the number of the settings that it was decided on; None: whichever are in effect.
     """
 
     from_ms: int | None
@@ -55,6 +57,7 @@ class Wish:
     dry_run: bool
     as_json: bool
     note: str
+    expect: int | None = None
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
@@ -70,15 +73,28 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--backfill", is_flag=True, help="Release and charge windows of new views that are over already.")
     @click.option("--dry-run", is_flag=True, help="Show what would change, or why it cannot, and change nothing.")
     @click.option("--yes", is_flag=True, help="Do not ask.")
+    @click.option(
+        "--expect",
+        metavar="N",
+        type=click.IntRange(1),
+        help="Refuse unless settings N are in effect: those that you have decided on.",
+    )
     @click.option("--note", default="", metavar="TEXT", help="Why: `stream-dp settings` shows it.")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --yes or --dry-run.")
     @wraps(command)
     def with_wish(
-        from_ms: int | None, backfill: bool, dry_run: bool, yes: bool, note: str, as_json: bool, **arguments: object
+        from_ms: int | None,
+        backfill: bool,
+        dry_run: bool,
+        yes: bool,
+        expect: int | None,
+        note: str,
+        as_json: bool,
+        **arguments: object,
     ) -> None:
         if as_json and not (yes or dry_run):
             raise click.UsageError("--json asks nothing: give --yes or --dry-run, too")
-        command(wish=Wish(from_ms, backfill, yes, dry_run, as_json, note), **arguments)
+        command(wish=Wish(from_ms, backfill, yes, dry_run, as_json, note, expect), **arguments)
 
     return with_wish
 
@@ -95,7 +111,9 @@ def faults_told(wish: Wish) -> Iterator[None]:
         raise
 
 
-async def change(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish) -> tuple[int, Plan]:
+async def change(
+    local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish, *, take_back: bool = True
+) -> tuple[int, Plan]:
     """Change the settings of an application.
 
     Args:
@@ -103,6 +121,7 @@ async def change(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wi
         wanted: what is to hold, by what does.
         client: of its broker.
         wish: how.
+        take_back: what changed since its file was written may be taken back without a question.
 
     Returns:
         The exit code, and what was to hold.
@@ -119,7 +138,20 @@ async def change(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wi
             "says hold, `stream-dp worker FILE`"
         )
     before = plan_of(known[-1], local)
+    if wish.expect is not None and wish.expect != len(known):
+        raise StateError(_unexpected(wish.expect, known))
     after = wanted(before)
+    taken = [*_taken_back(known, after)]
+    if taken and wish.yes and not (take_back or wish.dry_run):
+        raise ConfigError(
+            [
+                Fault("--take-back", f"{words}. If that is meant, add --take-back; if not, write it into FILE")
+                for words in taken
+            ]
+        )
+    if not (wish.as_json or take_back):
+        for words in taken:
+            click.echo(f"warning: {words}")
     code, said = await _changed(local, known, before, after, client, wish)
     if wish.as_json:
         click.echo(json.dumps(said, indent=2, ensure_ascii=False))
@@ -259,6 +291,27 @@ def _clocks(reports: Reports) -> dict[str, int]:
             for view, status in part.views.items():
                 found[view] = max(found.get(view, 0), status.clock_ms + since_ms)
     return found
+
+
+def _taken_back(known: Sequence[Posted], after: Plan) -> Iterator[str]:
+    """What a change sets back to what it was before some settings changed it, newest first."""
+    wanted = {setting.path: setting for setting in differences(known[-1].sections, after.raw)}
+    for former, latter in reversed([*pairwise(known)]):
+        for made in differences(former.sections, latter.sections):
+            again = wanted.pop(made.path, None)
+            if again is not None and again.after == made.before:
+                note = f" ({latter.note})" if latter.note else ""
+                yield f"it takes back what settings {latter.number}{note} of {moment(latter.at_ms)} changed: {again}"
+
+
+def _unexpected(expected: int, known: Sequence[Posted]) -> str:
+    """What to say where other settings are in effect than a change was decided on."""
+    newest = known[-1]
+    words = f"Conflict: settings {newest.number} are in effect, not {expected}, and nothing was changed"
+    if expected < newest.number:
+        changed = differences(known[expected - 1].sections, newest.sections)
+        words += f". Since then: {'; '.join(map(str, changed)) or 'no setting differs'}"
+    return f"{words}. See what differs now, and run the command again"
 
 
 def _overtaken(before: Plan, number: int, known: Sequence[Posted]) -> str:

@@ -158,7 +158,7 @@ def test_an_older_file_goes_back(call: Make, visits_file: Path, visits: Plan, st
     there = call("apply", other, "--yes")
     assert there.code == 0
     assert "New topics: visits.releases.pages.press, visits.releases.searches.press." in there.out
-    assert call("apply", visits_file, "--yes").code == 0
+    assert call("apply", visits_file, "--yes", "--take-back").code == 0
     first, _, third = known(visits, started)
     assert third.sections == first.sections
     assert plan_of(third, visits) == visits
@@ -177,7 +177,7 @@ def test_a_machine_reads_the_change_and_that_it_holds(
     assert (view["view"], view["change"], view["at_ms"], view["state_goes_on"]) == ("searches", "changed", at, False)
     assert view["day_before"]["epsilon"]["exact"] == "5000003/10000000"
     assert done["ledgers"][0]["lasts_after"] == {"for_ms": 10 * DAY, "until_ms": None, "whole_period": True}
-    assert done["workers"] == {"known_by": [], "not_known_by": [], "silent": 0}
+    assert done["workers"] == {"known_by": [], "not_known_by": [], "silent": 0, "refusals": {}}
     asks = call("apply", visits_file, "--json")
     assert asks.code == 2
     assert "--json asks nothing: give --yes or --dry-run, too" in asks.err
@@ -227,6 +227,41 @@ def test_a_source_with_another_topic_needs_another_name_and_is_never_posted(
     assert said.code == 2
     assert "give a source with another topic a name of its own" in said.err
     assert len(known(visits, started)) == 1
+
+
+def test_an_older_file_that_takes_back_what_others_tuned_says_so_and_needs_a_word_more(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("tune", visits_file, "searches", "k=4", "--yes", "--note", "as agreed").code == 0
+    assert call("tune", visits_file, "pages", "retention=20d", "--yes").code == 0
+    mine = changed(visits_file, ("staff: fine", "staff: coarse"))
+    taken = "it takes back what settings 2 (as agreed) of"
+    said = call("apply", mine, "--yes")
+    assert (said.code, said.out, len(known(visits, started))) == (2, "", 3)
+    assert taken in said.err
+    assert "changed: views.searches.k 4 -> 3. If that is meant, add --take-back" in said.err
+    assert "it takes back what settings 3 of" in said.err
+    assert "staff" not in said.err, "nobody had tuned that"
+    said = call("apply", mine, "--dry-run")
+    assert (said.code, f"warning: {taken}" in said.out) == (0, True)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: None)
+    assert call("apply", mine).code == 0
+    assert known(visits, started)[3].sections["views"]["searches"]["k"] == 3
+
+
+def test_settings_that_were_decided_on_others_than_are_in_effect_are_a_conflict(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    assert call("tune", visits_file, "searches", "k=4", "--yes", "--expect", "1").code == 0
+    for words in (["tune", visits_file, "searches", "k=5"], ["apply", visits_file, "--take-back"]):
+        said = call(*words, "--yes", "--expect", "1")
+        assert (said.code, len(known(visits, started))) == (1, 2)
+        assert (
+            "Conflict: settings 2 are in effect, not 1, and nothing was changed. Since then: views.searches.k 3"
+            in said.err
+        )
+    assert call("tune", visits_file, "searches", "k=5", "--yes", "--expect", "3").code == 1
+    assert call("tune", visits_file, "searches", "k=5", "--yes", "--expect", "2").code == 0
 
 
 def test_who_comes_second_is_told_what_holds_now(
@@ -499,7 +534,7 @@ def test_settings_that_held_are_printed_as_a_file_whose_application_goes_back(
     former = visits_file.with_name("former.yaml")
     former.write_text(text)
     assert load_plan(former).views == visits.views
-    assert call("apply", former, "--yes").code == 0
+    assert call("apply", former, "--yes", "--take-back").code == 0
     assert known(visits, started)[2].sections == known(visits, started)[0].sections
     former.write_text(call("settings", visits_file, "--show", "2").out)
     assert load_plan(former).views["searches"].item_field == '$["${query}"]', "no variable is meant there"
