@@ -36,7 +36,8 @@ def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish) -> Non
     there, and until that is written applying FILE would take it back.
 
     KEY is the place of a setting in the view, with dots: k, items_per_user, ladder, window.size, selection.epsilon.
-    `audiences.NAME=LEVEL` is where an audience starts, in every view that it reads. VALUE is what the file would have:
+    `audiences.NAME=LEVEL` is where an audience starts, in every view that it reads.
+    `levels.LEVEL.epsilon` is a level of its ladder, in every view with that ladder. VALUE is what the file would have:
     20, 1m, "[public, staff]". An exact number needs no quotes here. An empty VALUE takes the setting out, so that its
     default holds.
 
@@ -86,9 +87,22 @@ def tuned(holds: Plan, view: str, assignments: Sequence[str]) -> Plan:
         if not sign or not all(path):
             raise ConfigError([Fault(assignment, "write KEY=VALUE, such as k=20 or window.grace=1m")])
         entry = raw["views"][view]
+        if path[0] == "levels":
+            _set_level(raw["ladders"], entry["ladder"], path, assignment, _value(assignment, text))
+            continue
         is_start = path[0] == "audiences" and len(path) > 1 and not isinstance(entry.get("audiences"), Mapping)
         _assign(raw if is_start else entry, path, _value(assignment, text))
     return build_plan(raw, holds.folder)
+
+
+def _set_level(ladders: dict[str, Any], name: str, path: Sequence[str], assignment: str, value: Data) -> None:
+    """Set the epsilon of a level of a ladder."""
+    if len(path) != 3 or path[2] != "epsilon" or value is None:
+        raise ConfigError([Fault(assignment, 'write a level and its epsilon: "levels.LEVEL.epsilon=1/2"')])
+    levels = {level["level"]: level for level in ladders[name]}
+    if path[1] not in levels:
+        raise ConfigError([Fault(assignment, f"ladder {name} has no level {path[1]!r}; {unknown(path[1], levels)}")])
+    levels[path[1]]["epsilon"] = value
 
 
 def _value(assignment: str, text: str) -> Data:

@@ -87,7 +87,7 @@ def differences(former: Mapping[str, Any], latter: Mapping[str, Any]) -> list[Se
                 found.append(Setting(path, "added", after=is_now))
             elif name not in new:
                 found.append(Setting(path, "removed", before=was))
-            elif old[name] != new[name] and was is not None and is_now is not None:
+            elif old[name] != new[name] and section == "audiences" and was is not None and is_now is not None:
                 found.append(Setting(path, "changed", was, is_now))
             elif old[name] != new[name]:
                 leaves = (
@@ -115,9 +115,9 @@ def _between(before: Mapping[str, _Leaf], after: Mapping[str, _Leaf]) -> Iterato
 
 
 def _word(raw: Mapping[str, Any], section: str, name: str) -> str | None:
-    """An entry that is written as one word."""
+    """An entry that is written in one word, or a list: an audience, a ladder."""
     written = raw.get(section, {}).get(name)
-    return written if isinstance(written, str) else None
+    return _words(written) if isinstance(written, str | list) else None
 
 
 def _leaves(path: str, entry: object, written: object) -> dict[str, _Leaf]:

@@ -452,6 +452,28 @@ def test_tuning_goes_by_what_holds_and_not_by_the_file(
     assert known(visits, started)[4].sections == known(visits, started)[0].sections
 
 
+def test_the_epsilon_of_a_level_is_tuned_in_every_view_with_that_ladder(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    said = call("tune", visits_file, "pages", "levels.coarse.epsilon=1/2", "--yes", "--json")
+    assert (said.code, said.err) == (0, "")
+    place = {"path": "ladders.pages.coarse.epsilon", "change": "changed", "before": "1/3", "after": "1/2"}
+    assert json.loads(said.out)["differs"] == [place]
+    assert known(visits, started)[1].sections["ladders"]["pages"][0] == {"level": "coarse", "epsilon": "1/2"}
+    for key in ("levels.coarse=1/2", "levels.coarse.epsilon=", "levels.coarse.delta=1", "levels=3"):
+        assert (
+            'write a level and its epsilon: "levels.LEVEL.epsilon=1/2"' in call("tune", visits_file, "pages", key).err
+        )
+    said = call("tune", visits_file, "pages", "levels.corse.epsilon=1/2")
+    assert (said.code, "ladder pages has no level 'corse'; did you mean 'coarse'?" in said.err) == (2, True)
+
+
+def test_what_a_new_ladder_holds_is_told_to_machines(call: Make, visits_file: Path, started: MemoryLog) -> None:
+    more = changed(visits_file, ("  searches:\n    - {", '  plain: [{level: all, epsilon: "3"}]\n  searches:\n    - {'))
+    (one,) = json.loads(call("apply", more, "--dry-run", "--json").out)["differs"]
+    assert one == {"path": "ladders.plain", "change": "added", "before": None, "after": "[{level: all, epsilon: 3}]"}
+
+
 def test_where_an_audience_starts_is_tuned_in_every_view_that_it_reads(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog
 ) -> None:
