@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from stream_dp.exact.rationals import decimal_up, parse_exact
+from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_time
 
@@ -15,12 +15,12 @@ _CENT = 100
 
 def spent(amount: Amount) -> str:
     """A cost in the shortest form that says no less than it is: "0.025", "1/3", "2.70001"."""
-    return amount.exact if len(amount.exact) < DIGITS <= len(amount.decimal) else decimal_up(_value(amount), DIGITS)
+    return amount.exact if len(amount.exact) < DIGITS <= len(amount.decimal) else decimal_up(amount.value, DIGITS)
 
 
 def price(cost: Price) -> str:
     """A cost with all that is not zero of it: "epsilon 1/3, delta 1e-6"."""
-    named = [(name, amount) for name, amount in cost if amount is not None and _value(amount)]
+    named = [(name, amount) for name, amount in cost if amount is not None and amount.value]
     return ", ".join(f"{name} {spent(amount)}" for name, amount in named) or "nothing"
 
 
@@ -49,10 +49,6 @@ def days(start_ms: int, end_ms: int) -> str:
 def printable(text: str) -> str:
     """A key as it may be written on a terminal: whoever makes events must not move somebody's cursor."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-
-
-def _value(amount: Amount) -> Fraction:
-    return parse_exact(amount.exact)
 
 
 def _cents(cents: int) -> str:

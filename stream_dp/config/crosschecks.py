@@ -273,11 +273,25 @@ def _clearances(sections: Sections, path: str, view: Mapping[str, Data]) -> Iter
     if not isinstance(ladder, str) or ladder not in sections.ladders:
         return
     levels = [level.level for level in sections.ladders[ladder]]
+    reader = path.partition(".")[2]
     for audience, clearance in ((name, config.level) for name, config in sections.audiences.items()):
         reads = named is None or (isinstance(named, list) and audience in named)
-        if reads and clearance not in levels:
-            yield Fault(
-                path,
-                f"audience {audience!r} starts at level {clearance!r}, which ladder {ladder!r} does not have; "
-                f"{unknown(clearance, levels)}",
-            )
+        if not reads or clearance in levels:
+            continue
+        words = f"ladder {ladder!r} has no level {clearance!r}"
+        if _is_level(sections, clearance):
+            where = f"{path}.{'ladder' if named is None else 'audiences'}"
+            words += f", at which audience {audience!r} starts; choose another ladder, or other audiences"
+        else:
+            given = sections.raw["audiences"][audience]
+            where = join("audiences", audience) + (".level" if isinstance(given, dict) else "")
+            words += f", and view {reader!r} has that ladder; {unknown(clearance, levels)}"
+        yield Fault(where, words)
+
+
+def _is_level(sections: Sections, name: str) -> bool:
+    """Whether any ladder has a level of that name; also one that is wrong elsewhere may."""
+    ladders = sections.ladders
+    return len(ladders) < len(sections.names("ladders") or ()) or any(
+        name == level.level for ladder in ladders.values() for level in ladder
+    )

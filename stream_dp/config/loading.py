@@ -26,8 +26,8 @@ from stream_dp.config.models import (
 )
 from stream_dp.config.plan import application_id
 from stream_dp.config.substitution import substitute
-from stream_dp.config.yaml_data import Data, join, parse_yaml
-from stream_dp.errors import Fault
+from stream_dp.config.yaml_data import Data, join, parse_yaml, unwritable
+from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import Inexact
 
 BROKER_VARIABLE = "STREAM_DP_BROKER"
@@ -132,7 +132,12 @@ def read_data(raw: dict[str, Any], *, from_variable: bool = False) -> tuple[Sect
 
     Returns:
         The parts that are right by themselves, and every fault of the others.
+
+    Raises:
+        ConfigError: a text has a character that nothing can be called by.
     """
+    if wrong := [*unwritable(raw)]:
+        raise ConfigError(wrong)
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:

@@ -27,7 +27,7 @@ from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds.base import Kind
 from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.settings import Delta, Epsilon, Exact, Section, Text, Topic
-from stream_dp.windows.durations import parse_duration, parse_time
+from stream_dp.windows.durations import format_duration, format_time, parse_duration, parse_time
 from stream_dp.windows.events import TimeUnit, ValueFormat
 from stream_dp.windows.paths import names_of
 from stream_dp.windows.sizes import parse_size
@@ -44,6 +44,9 @@ LIBRARY_NOISE = ("skellam", "discrete-gaussian", "binomial", "poisson", "negativ
 
 SHORTEST_MS = 1000
 """Of windows and of periods."""
+LONGEST_MS = 36_500 * 86_400_000
+EARLIEST_MS, LATEST_MS = parse_time("1000-01-01T00:00:00Z"), parse_time("3000-01-01T00:00:00Z")
+"""Of moments: whatever follows from one and some durations can be written as a date."""
 SHORTEST_SLOT_MS = 100
 LEAST_MEMORY = 32 << 20
 LEAST_CACHE = 8 << 20
@@ -79,7 +82,10 @@ def _slack(value: Fraction) -> Fraction:
 def _duration(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f'{value} needs a unit: "{value}s", "{value}m", "{value}h", "{value}d"')
-    return parse_duration(value if isinstance(value, str) else "")
+    found = parse_duration(value if isinstance(value, str) else "")
+    if found > LONGEST_MS:
+        raise ValueError(f"must be at most {format_duration(LONGEST_MS)} (100 years)")
+    return found
 
 
 def _size(value: object) -> int:
@@ -119,7 +125,10 @@ def _tenth(value: int) -> int:
 
 
 def _time(value: object) -> int:
-    return parse_time(value if isinstance(value, str) else "")
+    found = parse_time(value if isinstance(value, str) else "")
+    if not EARLIEST_MS <= found < LATEST_MS:
+        raise ValueError(f"must be from {format_time(EARLIEST_MS)} on and before {format_time(LATEST_MS)}")
+    return found
 
 
 def check_name(value: str) -> str:

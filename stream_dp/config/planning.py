@@ -130,7 +130,8 @@ def _planned(
         return None
     index = {level.level: position for position, level in enumerate(ladder)}
     names = readers(sections, view)
-    if any(name not in sections.audiences or sections.audiences[name].level not in index for name in names):
+    known = {name for name in names if name in sections.audiences and sections.audiences[name].level in index}
+    if not names or known != set(names):
         return None
     if any(unlock_faults(sections, name, view, names)):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count, takewhile
 
 from stream_dp.config.models import SHORTEST_MS, LedgerConfig, ViewConfig, WindowConfig
 from stream_dp.errors import Fault
@@ -148,7 +149,9 @@ def _too_many(path: str, size: int, pane: int, most: int, why: str) -> Iterator[
 def _dividing(length: int, near: int) -> list[int]:
     """The next shorter and the next longer divisor of a length, in whole seconds as far as the length is one."""
     unit = SHORTEST_MS if length % SHORTEST_MS == 0 else length
-    found = [unit * count for count in range(1, length // unit + 1) if length // unit % count == 0]
+    units = length // unit
+    small = [one for one in takewhile(lambda one: one * one <= units, count(1)) if units % one == 0]
+    found = [unit * one for one in sorted({*small, *(units // one for one in small)})]
     return [*[one for one in found if one < near][-1:], *[one for one in found if one > near][:1]]
 
 

@@ -7,7 +7,7 @@ written (`Inexact`), so that it can be refused by name. A key that stands twice 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import yaml
@@ -18,6 +18,7 @@ from stream_dp.exact.rationals import Inexact
 _TRUE, _FALSE = {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
 _NULL = {"", "~", "null", "Null", "NULL"}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
@@ -48,11 +49,34 @@ def parse_yaml(text: str) -> tuple[dict[str, Data], list[Fault]]:
         top = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ConfigError(f"not valid YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError("not a configuration: lists or mappings are nested too deeply") from None
     if not isinstance(top, yaml.MappingNode):
         raise ConfigError("the file must be a mapping of keys such as name, broker, sources, views")
     faults: list[Fault] = []
     data = _mapping(top, "", faults, ())
     return data, faults
+
+
+def unwritable(data: Data, path: str = "") -> Iterator[Fault]:
+    """Texts that no file name, topic or message can hold: those with a zero character or half a character.
+
+    Args:
+        data: what a file holds.
+        path: where it is in the file.
+    """
+    match data:
+        case dict():
+            for key, value in data.items():
+                if _UNWRITABLE.search(key):
+                    yield Fault(path, f"the key {key!a} has a character that no text has; remove it")
+                else:
+                    yield from unwritable(value, join(path, key))
+        case list():
+            for index, value in enumerate(data):
+                yield from unwritable(value, join(path, index))
+        case str() if _UNWRITABLE.search(data):
+            yield Fault(path, f"{data!a} has a character that no text has; remove it")
 
 
 class _Written(yaml.SafeDumper):

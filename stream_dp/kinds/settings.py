@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 
 from stream_dp.exact.rationals import Inexact, parse_exact
 
+LEAST_EPSILON, LEAST_DELTA = Fraction(1, 10**9), Fraction(1, 10**30)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -27,9 +28,17 @@ def _exact(value: object) -> Fraction:
     raise ValueError('write an exact number in quotes: "0.25", "1/3" or "1e-6"')
 
 
-def _positive(value: Fraction) -> Fraction:
+def _epsilon(value: Fraction) -> Fraction:
     if value == 0:
         raise ValueError("must be above 0")
+    if value < LEAST_EPSILON:
+        raise ValueError(f"{value} is too small: the noise for it has no end; write at least 1e-9")
+    return value
+
+
+def _delta(value: Fraction) -> Fraction:
+    if 0 < value < LEAST_DELTA:
+        raise ValueError(f"{value} is too small: no count reaches the threshold for it; write at least 1e-30")
     return value
 
 
@@ -57,9 +66,9 @@ def check_topic(value: str) -> str:
 
 
 Exact = Annotated[Fraction, PlainValidator(_exact)]
-Epsilon = Annotated[Exact, AfterValidator(_positive)]
-Delta = Annotated[Exact, AfterValidator(_below_one)]
-DiscoveryDelta = Annotated[Exact, AfterValidator(_discovery), AfterValidator(_below_one)]
+Epsilon = Annotated[Exact, AfterValidator(_epsilon)]
+Delta = Annotated[Exact, AfterValidator(_delta), AfterValidator(_below_one)]
+DiscoveryDelta = Annotated[Delta, AfterValidator(_discovery)]
 """A delta that pays for showing keys that nobody named before."""
 Text = Annotated[str, Field(min_length=1)]
 Topic = Annotated[str, AfterValidator(check_topic)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 
 from stream_dp.accounting import Cost
-from stream_dp.exact.rationals import parse_exact
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Price, Refusal, Release
 from stream_dp.records.parts import Joiner
@@ -84,4 +84,4 @@ def cost(price: Price) -> Cost:
 
 @lru_cache(maxsize=4096)  # the records of a year name a few hundred prices, and a screen adds them up all the time
 def _cost(epsilon: str, delta: str) -> Cost:
-    return Cost(parse_exact(epsilon), parse_exact(delta))
+    return Cost(Fraction(epsilon), Fraction(delta))

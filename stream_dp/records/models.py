@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.accounting import Cost
-from stream_dp.exact.rationals import decimal_down, decimal_up, exact_text, parse_exact
+from stream_dp.exact.rationals import decimal_down, decimal_up, exact_text
 from stream_dp.windows.durations import format_time
 
 SCHEMA_VERSION: Final = 1
@@ -49,6 +49,11 @@ class Amount(PublicRecord):
         description="The number in at most 12 significant digits: rounded up where it is a cost or a budget, "
         "rounded down where it is what a ledger has left.",
     )
+
+    @property
+    def value(self) -> Fraction:
+        """The number itself."""
+        return Fraction(self.exact)
 
     @classmethod
     def up(cls, value: Fraction) -> Amount:
@@ -95,7 +100,7 @@ class Price(PublicRecord):
     @property
     def cost(self) -> Cost:
         """The exact cost."""
-        return Cost(*(Fraction(0) if entry is None else parse_exact(entry.exact) for _, entry in self))
+        return Cost(*(Fraction(0) if entry is None else entry.value for _, entry in self))
 
 
 class Interval(PublicRecord):

@@ -9,10 +9,9 @@ from typing import NamedTuple, Self
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
-from stream_dp.exact.rationals import parse_exact
 from stream_dp.records.codec import entry_key
 from stream_dp.records.entries import Entry, Kept
-from stream_dp.records.models import Account, AccountPart, AccountParts, Amount
+from stream_dp.records.models import Account, AccountPart, AccountParts
 
 
 @dataclass(slots=True)
@@ -140,17 +139,13 @@ def _age(found: tuple[int, Entry]) -> tuple[int, list[Fraction]]:
 def caps(account: Account) -> Cost:
     """What a period admits: the budget, less what its parts take, and the caps of the parts."""
     total, parts = account.budget.cost, _parts(account.parts)
-    taken = sum((Cost(_exact(part.epsilon), _exact(part.slack)) for part in parts.values()), Cost.ZERO)
-    entries = {PART_ENTRIES[name]: _exact(part.budget) for name, part in parts.items()}
+    taken = sum((Cost(part.epsilon.value, part.slack.value) for part in parts.values()), Cost.ZERO)
+    entries = {PART_ENTRIES[name]: part.budget.value for name, part in parts.items()}
     return (total - taken) + Cost(Fraction(0), Fraction(0), **entries)
 
 
 def _parts(parts: AccountParts | None) -> Mapping[str, AccountPart]:
     return {name: part for name, part in parts if part is not None} if parts is not None else {}
-
-
-def _exact(amount: Amount) -> Fraction:
-    return parse_exact(amount.exact)
 
 
 def periods_of(statements: Iterable[Period]) -> dict[str, list[Period]]:

@@ -307,7 +307,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (("- {level: standard", "- {level: overview"), "ladders.standard: level 'overview' stands 2 times"),
         (
             ("partner: standard", "partner: standart"),
-            "views.destinations: audience 'partner' starts at level 'standart', which ladder 'standard' does not have; "
+            "audiences.partner: ladder 'standard' has no level 'standart', and view 'destinations' has that ladder; "
             "did you mean 'standard'?",
         ),
         (
@@ -493,12 +493,12 @@ FROM_1970 = "from 1970-01-01T00:00:00Z on"
             "start: 1970-01-01T00:00:00Z",
         ),
         (
-            {"371d, start: 2013": "371d, start: 1970", "7d, start: 2013-01-01": "7d, start: 0001-01-02"},
+            {"371d, start: 2013": "371d, start: 1970", "7d, start: 2013-01-01": "7d, start: 1000-01-03"},
             "start",
-            "7d from 0001-01-02T00:00:00Z on",
+            "7d from 1000-01-03T00:00:00Z on",
             f"371d {FROM_1970}",
-            "start: 0001-01-04T00:00:00Z",
-            "start: 0001-01-02T00:00:00Z",
+            "start: 1000-01-09T00:00:00Z",
+            "start: 1000-01-03T00:00:00Z",
         ),
     ],
 )
