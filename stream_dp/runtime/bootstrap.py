@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from stream_dp.config.backlog import backlog_faults
-from stream_dp.config.plan import Plan
+from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.control.settings import first_record, plan_holding
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
@@ -105,6 +105,13 @@ async def _check_sizes(topics: Collection[str], client: Client) -> None:
         )
 
 
+def _no_topic(source: SourcePlan) -> str:
+    words = f"the broker has no topic {source.topic}; create it with {source.partitions} partitions"
+    if source.format != "json" or source.time_field is None:
+        return words
+    return f"{words}, or write history: `stream-dp feed FILE {source.name} --from EVENTS` creates the topic"
+
+
 async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
     """The sources that have no topic, or one with other partitions than the plan says."""
     faults = []
@@ -112,7 +119,7 @@ async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
         count = await client.partitions(source.topic)
         path = f"sources.{source.name}"
         if count is None:
-            faults.append(Fault(f"{path}.topic", f"the broker has no topic {source.topic}; create it first"))
+            faults.append(Fault(f"{path}.topic", _no_topic(source)))
         elif count != source.partitions:
             faults.append(Fault(f"{path}.partitions", f"topic {source.topic} has {count}, not {source.partitions}"))
     return faults

@@ -13,6 +13,7 @@ from stream_dp.cli.feed.tables import open_table
 from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.errors import ConfigError
 from stream_dp.records.codec import encode
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, count_script, expected_records
 from tests.support.views import only_view, start_of
@@ -33,7 +34,7 @@ async def fed(app: Application, file: Path) -> None:
     """Write a CSV file to the source topic, up to the end of its last window."""
     view = only_view(app)
     made = Events(open_table(file), view.source, [view], Columns("user", "at", "ms", ["page"], everything=False))
-    survey = made.survey()
+    survey = made.survey(wall_clock_ms())
     assert (survey.events, survey.ordered) == (survey.rows, True)
     await make_room(app.plan, view.source, app.client, append=False)
     marks, until = Watermarks(view.source, [view]), start_of(view) + WINDOWS * MINUTE + view.window.grace_ms

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 from stream_dp.cli.command_line import hush_libraries
-from stream_dp.cli.feed.events import Columns, Events, Survey
+from stream_dp.cli.feed.events import FORMS, Columns, Events, Survey
 from stream_dp.cli.feed.tables import Table, open_table
 from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.cli.held import questions_held
@@ -23,6 +23,7 @@ from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault, StreamDPError
 from stream_dp.records.status import PartitionStatus
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.windows.durations import format_time
 
@@ -46,6 +47,7 @@ from stream_dp.windows.durations import format_time
     help="How the time is written there: RFC 3339 text, or a number since 1970. [default: as in the source]",
 )
 @click.option("--all-fields", is_flag=True, help="Write every column; else only what the views of the source count.")
+@click.option("--unchecked-data", is_flag=True, help="Write the rows even where their times look wrong.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows that are no event, and go on.")
 @click.option(
     "--append", is_flag=True, help="Write behind the records that the topic holds; else it has to be empty or missing."
@@ -70,6 +72,7 @@ def feed(
     time: str | None,
     time_format: Literal["iso", "s", "ms"] | None,
     all_fields: bool,
+    unchecked_data: bool,
     skip_bad: bool,
     append: bool,
     from_row: int,
@@ -80,8 +83,10 @@ def feed(
 
     Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the
     source's unit. Rows are judged as workers will judge them, all of them before the first is written: where some are
-    no events, nothing is written without --skip-bad. The topic is created if it is missing, with the partitions that
-    FILE says and what the cluster has for how long it keeps records.
+    no events, nothing is written without --skip-bad; where most times look like another unit or form, or all are before
+    the first window, nothing is written without --unchecked-data, for no command removes a row from a topic. The topic
+    is created if it is missing, with the partitions that FILE says and what the cluster has for how long it keeps
+    records.
 
     Where the application was started it is the settings that hold (`stream-dp settings`) which say what an event is,
     whatever FILE says, and a line on stderr tells where that differs. While windows of former settings are open, events
@@ -108,9 +113,11 @@ def feed(
     _check_columns(events, table, columns)
     made = Events(table, fed, views, columns)
     console = Console(highlight=False, soft_wrap=True)
-    survey = made.survey()
+    survey = made.survey(wall_clock_ms())
     for line in _surveyed(survey, views):
         console.print(line, markup=False)
+    if not unchecked_data:
+        _check_times(events, survey, columns, views)
     if survey.refused and not skip_bad:
         raise ConfigError(f"{events}: {sum(survey.refused.values()):,} rows are no events; --skip-bad leaves them out")
     if survey.last_ms is None:
@@ -232,6 +239,35 @@ def _check_columns(file: Path, table: Table, columns: Columns) -> None:
         )
 
 
+def _check_times(file: Path, survey: Survey, columns: Columns, views: Sequence[ViewPlan]) -> None:
+    """Make sure that most times make sense in the form they are read in, and that a view counts some of them.
+
+    Raises:
+        ConfigError: they do not, or none does. Nothing removes a record that is written.
+    """
+    if form := survey.other_form:
+        rows = f"{survey.other_forms[form]:,} of {survey.rows:,} rows"
+        said = f"column {columns.time!r} is read as {columns.time_form}, but in {rows} it looks like {form}"
+        mend = f"add --time-format {form}" if form in FORMS else "convert it to ms; there is no format for it"
+        raise ConfigError([Fault(str(file), f"{said}. Nothing was written; {mend}")])
+    begin = [_begins_ms(view) for view in views]
+    if survey.last_ms is not None and all(at is not None and survey.last_ms < at for at in begin):
+        raise ConfigError(
+            [
+                Fault(
+                    str(file),
+                    "all rows are before the first window of every view, the last one at "
+                    f"{format_time(survey.last_ms)}. Nothing was written; correct --time or --time-format, write an "
+                    "earlier window.start, or add --unchecked-data",
+                )
+            ]
+        )
+
+
+def _begins_ms(view: ViewPlan) -> int | None:
+    return view.begins_ms if view.editions else view.window.first_ms
+
+
 def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
     """What a table holds, in words."""
     yield f"{survey.rows:,} rows: {survey.events:,} events"
@@ -245,7 +281,7 @@ def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
     yield f"{order}, from {format_time(survey.first_ms)} to {format_time(survey.last_ms)}"
     first = {view.view: view for view in reversed(views)}
     for name in dict.fromkeys(view.view for view in views):
-        begins_ms = first[name].begins_ms if first[name].editions else first[name].window.first_ms
+        begins_ms = _begins_ms(first[name])
         if begins_ms is None:
             yield (
                 f"view {name} has no window.start: it begins with the window of its first start, and what is "

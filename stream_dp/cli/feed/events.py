@@ -13,6 +13,7 @@ import msgspec
 from stream_dp.cli.feed.tables import Row, Table
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.diagnosis import is_plausible
 from stream_dp.runtime.factory import event_format
 from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.windows.events import EventDecoder, TimeUnit
@@ -22,6 +23,7 @@ NO_ROW = "bad_row"
 """The reason of a row that is none; all others are those of the workers (docs/operating.md)."""
 FIRST_ROWS = 5
 """Of each reason so many are named."""
+FORMS: Sequence[TimeUnit] = ("iso", "s", "ms")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -70,6 +72,7 @@ class Survey:
         events: how many of them are events.
         refused: by reason, how many are none.
         first_rows: the first of these, by reason.
+        other_forms: by the form that a row's time seems to have instead of the one it is read in, how many rows.
         ordered: whether no event is earlier than the one before it.
         first_ms: the earliest time; None without events.
         last_ms: the latest.
@@ -79,9 +82,15 @@ class Survey:
     events: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     first_rows: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    other_forms: Counter[str] = field(default_factory=Counter)
     ordered: bool = True
     first_ms: int | None = None
     last_ms: int | None = None
+
+    @property
+    def other_form(self) -> str:
+        """The form that the times of most rows seem to have instead of the one they are read in; else nothing."""
+        return next((form for form, rows in self.other_forms.most_common(1) if 2 * rows > self.rows), "")
 
 
 class Events:
@@ -102,12 +111,23 @@ class Events:
         self._decoder = EventDecoder(event_format(source, views))
         self._records = SourceRecords(source)
 
-    def survey(self) -> Survey:
-        """Read all of it, and keep nothing."""
+    def survey(self, now_ms: int) -> Survey:
+        """Read all of it, and keep nothing.
+
+        Args:
+            now_ms: the clock of this machine.
+        """
         found = Survey()
         times: list[int] = []
         for chunk in self._table.chunks():
             events, refused = self._read(chunk)
+            rows = dict(chunk)
+            doubtful = [event.row for event in events if not is_plausible(event.time_ms, now_ms)]
+            doubtful += [number for number, reason in refused if reason == "wrong_type"]
+            for number in doubtful:
+                form = _form_of(cell(rows[number] or {}, self._columns.time), now_ms)
+                if form not in ("", self._columns.time_form):
+                    found.other_forms[form] += 1
             found.rows += len(chunk)
             found.events += len(events)
             for row, reason in refused:
@@ -172,15 +192,33 @@ class _Record:
     headers: Sequence[tuple[str, bytes]] = ()
 
 
+def _form_of(cell: object, now_ms: int) -> str:
+    """The form in which a cell is a time of the last years; nothing where none is, or it holds a time."""
+    if isinstance(cell, datetime):
+        return ""
+    for form in FORMS:
+        try:
+            moment = _moment(cell, form)
+        except (ValueError, OverflowError):
+            continue
+        if is_plausible((moment - _EPOCH) // timedelta(milliseconds=1), now_ms):
+            return form
+    number = int(cell) if isinstance(cell, int) or (isinstance(cell, str) and cell.isdecimal()) else 0
+    finer = (("microseconds", 10**3), ("nanoseconds", 10**6))
+    return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
+
+
 def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> Any:  # noqa: ANN401  whatever stands in a cell
-    """The time in the source's unit; the cell itself where it holds none."""
+    """The time in the source's unit; the cell itself where it holds none, as text where that is too large for one."""
     try:
         moment = _moment(cell, form)
         if unit == "iso":
             return moment.isoformat()
         return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
-    except (ValueError, OverflowError):
+    except ValueError:
         return cell
+    except OverflowError:
+        return str(cell)
 
 
 def _moment(cell: Any, form: TimeUnit) -> datetime:  # noqa: ANN401

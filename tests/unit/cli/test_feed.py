@@ -107,6 +107,12 @@ def watermarks(log: MemoryLog, partition: int = 0) -> list[int | bytes]:
     return found
 
 
+def times(log: MemoryLog, unit: str) -> list[int]:
+    """Of the events, in the unit; moments in ms."""
+    found = [event["at"] for event in events(log)]
+    return [parse_time(time) for time in found] if unit == "iso" else found
+
+
 NESTED = (
     ("user: user", "user: $.who.id"),
     (
@@ -383,6 +389,85 @@ def test_what_a_view_will_refuse_for_its_time_is_told(call: Call, log: MemoryLog
     said = call("feed", application(tmp_path, "ms", "wall", *changes), "--from", table(tmp_path, ROWS))
     assert "what is before 2013-01-02T00:00:00Z is refused by view pages: it begins there" in said.out
     assert "view days has no window.start: it begins with the window of its first start, and what is" in said.out
+
+
+@pytest.mark.parametrize(
+    ("unit", "written", "options", "said"),
+    [
+        (
+            "ms",
+            "s",
+            [],
+            "column 'at' is read as ms, but in 4 of 4 rows it looks like s. Nothing was written; add --time-",
+        ),
+        (
+            "ms",
+            "s",
+            ["--time-format", "ms"],
+            "but in 4 of 4 rows it looks like s. Nothing was written; add --time-format s",
+        ),
+        (
+            "s",
+            "ms",
+            [],
+            "column 'at' is read as s, but in 4 of 4 rows it looks like ms. Nothing was written; add --time-",
+        ),
+        ("ms", "s", ["--time-format", "iso"], "it looks like s. Nothing was written; add --time-format s"),
+        (
+            "ms",
+            "iso",
+            [],
+            "is read as ms, but in 4 of 4 rows it looks like iso. Nothing was written; add --time-format iso",
+        ),
+        (
+            "iso",
+            "ms",
+            [],
+            "is read as iso, but in 4 of 4 rows it looks like ms. Nothing was written; add --time-format ms",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_times_in_another_unit_or_form_are_refused_before_anything_is_written(
+    call: Call, log: MemoryLog, tmp_path: Path, form: str, unit: str, written: str, options: list[str], said: str
+) -> None:
+    file, rows = application(tmp_path, unit), table(tmp_path, ROWS, form, written)
+    answer = call("feed", file, "--from", rows, *options, "--skip-bad")
+    assert (answer.code, said in answer.err) == (2, True), answer.err
+    assert not log.partitions
+    right = call("feed", file, "--from", rows, "--time-format", written)
+    assert right.code == 0, right.err
+    assert [one // {"s": 1}.get(unit, 1000) >= START_MS // 1000 for one in times(log, unit)] == [True] * 4
+
+
+def test_microseconds_are_no_format(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    rows = tmp_path / "fine.csv"
+    rows.write_text(f"user,page,at\nann,home,{START_MS * 1000}\n", encoding="utf-8")
+    answer = call("feed", application(tmp_path), "--from", rows)
+    assert answer.code == 2
+    assert "it looks like microseconds. Nothing was written; convert it to ms; there is no format for it" in answer.err
+    assert not log.partitions
+
+
+def test_rows_that_no_view_would_count_are_refused_where_they_are_not_meant(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    old = [{**row, "at": int(str(row["at"])) - 365 * 24 * HOUR_MS} for row in ROWS]
+    file, rows = application(tmp_path), table(tmp_path, old)
+    answer = call("feed", file, "--from", rows)
+    assert answer.code == 2
+    assert "all rows are before the first window of every view, the last one at 2012-01-03T02:00:00Z. Nothing was" in (
+        answer.err
+    )
+    assert not log.partitions
+    assert call("feed", file, "--from", rows, "--unchecked-data").code == 0
+    assert len(events(log)) == 4
+
+
+def test_rows_of_which_some_have_other_times_are_written(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    rows = table(tmp_path, [*ROWS, {**ROWS[0], "at": START_MS // 1000}])
+    assert call("feed", application(tmp_path), "--from", rows).code == 0
+    assert len(events(log)) == 5
 
 
 # -- failures ----------------------------------------------------------------------------------------------------

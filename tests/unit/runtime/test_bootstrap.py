@@ -113,7 +113,11 @@ async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created
         await prepare(plan, MemoryClient(log), KEY_ID)
 
     assert caught.value.faults == (
-        Fault("sources.clicks.topic", f"the broker has no topic {missing.topic}; create it first"),
+        Fault(
+            "sources.clicks.topic",
+            f"the broker has no topic {missing.topic}; create it with 3 partitions, or write history: `stream-dp feed "
+            "FILE clicks --from EVENTS` creates the topic",
+        ),
         Fault("sources.visits.partitions", f"topic {narrow.topic} has 2, not 3"),
     )
     assert log.partitions == {narrow.topic: 2}
