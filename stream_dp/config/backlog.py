@@ -10,6 +10,8 @@ from stream_dp.errors import Fault
 from stream_dp.records.models import Price
 from stream_dp.windows.durations import format_duration, format_time
 
+_DAY_MS = 86_400_000
+
 
 def closed(view: ViewPlan, now_ms: int) -> int:
     """How many windows of a view with a configured start are due to be paid for; 0 for a view without.
@@ -34,6 +36,48 @@ def covered(view: ViewPlan, count: int) -> int:
     each = windows.shape.whole_in(periods.length_ms)
     full, in_last = divmod(count - in_first, each)
     return min(in_first, affords) + full * min(each, affords) + min(in_last, affords)
+
+
+def withdrawn(view: ViewPlan, now_ms: int) -> int:
+    """How many of the windows that are over a view withdraws as soon as it has released all of them."""
+    return 0 if (first_ms := view.window.first_ms) is None else view.charged.begun(first_ms, _kept_from(view, now_ms))
+
+
+def _kept_from(view: ViewPlan, now_ms: int) -> int:
+    """The earliest start of a window that stays when the newest one that is over was released."""
+    return _newest(view, now_ms) - view.window.kept_ms
+
+
+def _newest(view: ViewPlan, now_ms: int) -> int:
+    shape = view.window.shape
+    return shape.next(shape.first_open(now_ms - view.window.grace_ms), -1)
+
+
+def withdrawal_faults(plan: Plan, begin: Collection[str], now_ms: int) -> Iterator[Fault]:
+    """Views that would release and pay for windows that nobody can read for long, and what to do.
+
+    Args:
+        plan: the application.
+        begin: the views that have not begun.
+        now_ms: the wall clock.
+    """
+    for view in plan.views.values():
+        count = withdrawn(view, now_ms) if view.name in begin else 0
+        if count:
+            yield Fault(
+                f"views.{view.name}.retention",
+                f"{count:,} of {closed(view, now_ms):,} windows that are over would be withdrawn as soon as they are "
+                f"released, and stay paid for: {_lifetime(view, now_ms)}, or a later window.start",
+            )
+
+
+def _lifetime(view: ViewPlan, now_ms: int) -> str:
+    """When windows are withdrawn, and the retention that keeps all that are over."""
+    days = -(-(_newest(view, now_ms) - (view.window.first_ms or 0)) // _DAY_MS)
+    return (
+        f"a window is withdrawn when one is released that begins more than {format_duration(view.window.retention_ms)} "
+        f"(retention) later; write retention: {days}d or more"
+    )
 
 
 AT_A_START = "start once with --backfill, after the history is in the topic (`stream-dp feed`)"
@@ -64,10 +108,13 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         if view.window.clock == "event":
             idle = format_duration(view.window.idle_ms)
             when = f"as watermarks pass them, or {idle} after the start in partitions without any"
+        gone = withdrawn(view, now_ms)
+        withdrawals = f"{gone:,} of them would be withdrawn at once: {_lifetime(view, now_ms)}. " if gone else ""
         yield Fault(
             f"views.{view.name}.window.start",
             f"the first window began {began}, so {windows} already; they would be released {when}, empty or not, "
             f"and charged {price_words(cost)} at worst to ledger {view.ledger.name}, which pays for "
-            f"{covered(view, count):,} of them if nothing is spent and the view is alone. Where that is meant, "
-            f"{if_meant}; else write a later start, or none: then the view begins with the window of its first start",
+            f"{covered(view, count):,} of them if nothing is spent and the view is alone. {withdrawals}Where that is "
+            f"meant, {if_meant}; else write a later start, or none: then the view begins with the window of its first "
+            "start",
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
+from stream_dp.config.backlog import withdrawal_faults
 from stream_dp.config.plan import Plan
 from stream_dp.control.settings import differing
 from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
@@ -200,7 +201,7 @@ async def running(
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
     if not unchecked_data and not accept_loss:
         now_ms = options.get("clock_ms", wall_clock_ms)
-        await start.patiently(lambda: _check_first_start(plan, client, now_ms()))
+        await start.patiently(lambda: _check_first_start(plan, client, now_ms(), backfill=backfill))
     settled = await start.patiently(
         lambda: prepare(plan, client, keys.application, accept_loss=accept_loss, backfill=backfill)
     )
@@ -226,10 +227,12 @@ async def running(
             worker.host.forget()
 
 
-async def _check_first_start(plan: Plan, client: Client, now_ms: int) -> None:
+async def _check_first_start(plan: Plan, client: Client, now_ms: int, *, backfill: bool) -> None:
     """Ask about the views of an application that was never started; later on no view begins by a start."""
     if not await read_history(plan, client):
         await check_first_starts(plan, client, now_ms)
+        for fault in withdrawal_faults(plan, plan.views.keys() if backfill else (), now_ms):
+            log.warning("%s", fault)
 
 
 async def _first(*waiting: Any) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, Field
 
+from stream_dp.config.backlog import withdrawal_faults
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.remedies import share_words
 from stream_dp.control.settings import beginnings
@@ -88,7 +89,8 @@ async def survey(
             views = _on(source, plan)
             sample = await read_sample(client, source, records, within_s / len(sources_of(plan)))
             trial = count_sample(source, views, sample, known, now_ms, await _schemas(schemas, source, sample))
-            found.append(_told(source, views, trial, known, now_ms))
+            withdrawals = withdrawal_faults(plan, [view.name for view in views if view.name not in begun], now_ms)
+            found.append(_told(source, views, trial, known, now_ms, withdrawals))
     return found
 
 
@@ -161,7 +163,12 @@ def _on(source: SourcePlan, plan: Plan) -> list[ViewPlan]:
 
 
 def _told(
-    source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, known: Mapping[str, int], now_ms: int
+    source: SourcePlan,
+    views: Sequence[ViewPlan],
+    trial: Trial,
+    known: Mapping[str, int],
+    now_ms: int,
+    withdrawals: Iterable[Fault],
 ) -> SourceSurvey:
     return SourceSurvey(
         source=source.name,
@@ -182,5 +189,8 @@ def _told(
             for view in views
         ],
         clocks=list(clocks(source, trial, now_ms)),
-        findings=list(findings(source, views, trial, now_ms, with_names=True)),
+        findings=[
+            *findings(source, views, trial, now_ms, with_names=True),
+            *(Finding(path=one.path, reason="", records=0, message=one.message) for one in withdrawals),
+        ],
     )

@@ -41,7 +41,9 @@ async def fed(app: Application, file: Path) -> None:
     await write(made, app.client, Progress(view.source.topic), watermarks=marks, ordered=True, until_ms=until)
 
 
-async def test_history_is_fed_then_asked_about_then_released_as_the_file_has_it(launch: Launch, tmp_path: Path) -> None:
+async def test_history_is_fed_then_asked_about_then_released_as_the_file_has_it(
+    launch: Launch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     app = await launch()
     view = only_view(app)
     start, chance = start_of(view), random.Random(7)
@@ -56,6 +58,7 @@ async def test_history_is_fed_then_asked_about_then_released_as_the_file_has_it(
     assert not await app.client.describe(made)
 
     await app.start(backfill=True)
+    assert f"views.{view.name}.retention: " in caplog.text, "history that is withdrawn at once"
     found = await app.wait_for_releases(view.name, WINDOWS)
 
     windows = count_script(view, start, script).between(view, start, start + WINDOWS * MINUTE)

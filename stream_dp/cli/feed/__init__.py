@@ -18,6 +18,7 @@ from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.cli.held import questions_held
 from stream_dp.cli.moments import MOMENT
 from stream_dp.cli.status import look
+from stream_dp.config.backlog import withdrawal_faults
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.planning import load_plan
@@ -116,6 +117,8 @@ def feed(
     survey = made.survey(wall_clock_ms())
     for line in _surveyed(survey, views):
         console.print(line, markup=False)
+    for fault in withdrawal_faults(plan, [view.name for view in views if not view.editions], wall_clock_ms()):
+        console.print(f"{fault}", markup=False)
     if not unchecked_data:
         _check_times(events, survey, columns, views)
     if survey.refused and not skip_bad:

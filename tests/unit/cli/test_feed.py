@@ -464,6 +464,19 @@ def test_rows_that_no_view_would_count_are_refused_where_they_are_not_meant(
     assert len(events(log)) == 4
 
 
+def test_windows_that_would_be_withdrawn_at_once_are_told_before_the_start(
+    call: Call, log: MemoryLog, tmp_path: Path
+) -> None:
+    said = call("feed", application(tmp_path), "--from", table(tmp_path, ROWS))
+    assert said.code == 0
+    for view in ("pages", "days"):
+        assert f"views.{view}.retention: " in said.out
+    assert "windows that are over would be withdrawn as soon as they are released, and stay paid for" in said.out
+    changes = [(", ledger: visitors, ladder: one", ", ledger: visitors, ladder: one, retention: 36500d")]
+    said = call("feed", application(tmp_path, "ms", "wall", *changes), "--append", "--from", table(tmp_path, ROWS))
+    assert "withdrawn" not in said.out
+
+
 def test_rows_of_which_some_have_other_times_are_written(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     rows = table(tmp_path, [*ROWS, {**ROWS[0], "at": START_MS // 1000}])
     assert call("feed", application(tmp_path), "--from", rows).code == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dp.config.backlog import backlog_faults, closed, covered
+from stream_dp.config.backlog import backlog_faults, closed, covered, withdrawal_faults, withdrawn
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.windows.durations import parse_time
 from tests.support.releasing import plan_of
@@ -91,3 +91,25 @@ def test_a_clock_of_watermarks_only_puts_it_off() -> None:
     (fault,) = backlog_faults(plan, ["pages"], parse_time("2013-01-02T12:00:00Z"))
     assert "so 1 window is over already" in fault.message
     assert "released as watermarks pass them, or 5m after the start in partitions without any, empty" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("retention", "now", "gone"),
+    [("1d", "2013-01-20T12:00:00Z", 17), ("17d", "2013-01-20T12:00:00Z", 1), ("18d", "2013-01-20T12:00:00Z", 0)],
+)
+def test_what_would_be_withdrawn_at_once_is_told_with_the_retention_that_keeps_it(
+    retention: str, now: str, gone: int
+) -> None:
+    plan, view = pages(("items_per_user: 1", f"items_per_user: 1\n    retention: {retention}"))
+    now_ms = parse_time(now)
+    starts = [BEGAN_MS + number * DAY_MS for number in range(closed(view, now_ms))]
+    assert withdrawn(view, now_ms) == sum(start + view.window.kept_ms < starts[-1] for start in starts) == gone
+    faults = [str(one) for one in withdrawal_faults(plan, ["pages"], now_ms)]
+    assert faults == [
+        f"views.pages.retention: {gone} of 19 windows that are over would be withdrawn as soon as they are released, "
+        f"and stay paid for: a window is withdrawn when one is released that begins more than {retention} (retention) "
+        "later; write retention: 18d or more, or a later window.start"
+    ] * bool(gone)
+    (asked,) = backlog_faults(plan, ["pages"], now_ms)
+    assert (f" {gone} of them would be withdrawn at once: a window is" in asked.message) is bool(gone)
+    assert not [*withdrawal_faults(plan, [], now_ms)]

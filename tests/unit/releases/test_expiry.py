@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stream_dp.config.backlog import withdrawn
 from stream_dp.config.plan import Plan
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds import sealing
@@ -76,6 +78,12 @@ def test_of_a_window_past_its_retention_no_record_no_table_and_no_secret_stays()
     assert_expired_whole(WHOLE, KEPT)
     kinds = {(type(record) is Refusal, record.revision) for record in WHOLE.records("pages", "public")}
     assert kinds >= {(False, 1), (False, 2), (True, 1), (True, 2)}, "releases and refusals of all sorts were published"
+
+
+def test_as_many_windows_are_withdrawn_as_a_start_on_history_says() -> None:
+    view = SHORT.views["pages"]
+    view = replace(view, window=replace(view.window, first_ms=0))
+    assert withdrawn(view, 10_000 + view.window.grace_ms) == 10 - len(KEPT)
 
 
 def test_every_part_of_a_large_release_is_taken_back_from_who_has_it_and_nothing_from_others() -> None:
