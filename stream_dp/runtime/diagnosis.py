@@ -7,8 +7,8 @@ it: then it belongs to the form of the records, and is nobody's own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from stream_dp.windows.avro import has_header
 from stream_dp.windows.events import EventFormat, Partitioner, Record, RefusedError
 from stream_dp.windows.paths import ABSENT, find, names_of, path_of
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LEAST_USERS = 10
 """Fewer have no form in common that could be told, and no partitioner that could be known by them."""
 MOST_NAMES = 20
@@ -98,6 +99,7 @@ class Fields:
         """
         self.objects: list[Mapping[str, Any]] = []
         self.keys: list[bytes] = []
+        self.written: list[int] = []
         self._others: Counter[str] = Counter()
         seen: set[bytes | None] = set()
         for record in records:
@@ -111,6 +113,7 @@ class Fields:
             if isinstance(value, dict):
                 self.objects.append(value)
                 self.keys.append(record.key or b"")
+                self.written.append(record.timestamp)
             else:
                 self._others[_type(value)] += 1
 
@@ -184,6 +187,15 @@ class Fields:
         fitting = {unit: sum(fits(value, written_ms) for value in values) for unit, fits in _UNITS.items()}
         return next((unit for unit, count in fitting.items() if 2 * count > len(values)), "")
 
+    def times(self) -> Iterator[tuple[str, str, int]]:
+        """The fields that look like times: name, unit, and the median of how long after it records are written."""
+        for name in self.names:
+            for unit, read in _TIMES.items():
+                found = [(read(one.get(name)), at) for one, at in zip(self.objects, self.written, strict=True)]
+                lags = sorted(at - time for time, at in found if time is not None and is_plausible(time, at))
+                if 100 * len(lags) >= FITS_PERCENT * len(self):
+                    yield name, unit, lags[len(lags) // 2]
+
     def __len__(self) -> int:
         return len(self.objects)
 
@@ -220,17 +232,33 @@ def is_plausible(time_ms: int, written_ms: int) -> bool:
     return abs(time_ms - written_ms) <= PLAUSIBLE_MS
 
 
-def _is_iso(value: object) -> bool:
+def _iso_ms(value: object) -> int | None:
     try:
-        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        return False
+        return None
+    if moment is None:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+_TIMES: Mapping[str, Callable[[object], int | None]] = {
+    "ms": _number,
+    "s": lambda value: None if (number := _number(value)) is None else 1000 * number,
+    "iso": _iso_ms,
+}
+"""By unit: a value of a field as a time in ms; None where it is none."""
 
 
 _UNITS: Mapping[str, Callable[[object, int], bool]] = {
     "ms": lambda value, at: isinstance(value, int) and is_plausible(value, at),
     "s": lambda value, at: isinstance(value, int) and is_plausible(value * 1000, at),
-    "iso": lambda value, _: _is_iso(value),
+    "iso": lambda value, _: _iso_ms(value) is not None,
 }
 
 _OTHERS = {

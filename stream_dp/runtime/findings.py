@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from stream_dp.runtime.factory import event_format, partitioner
 from stream_dp.runtime.sampling import Trial
 from stream_dp.windows.avro import whole
 from stream_dp.windows.durations import format_duration
+from stream_dp.windows.events import Record
 
 CLIPPED_PERCENT = 20
 """Of what users would add to windows; with more clipped, `items_per_user` is worth a thought."""
@@ -70,6 +71,9 @@ def findings(
     yield from sorted([*of_all, *of_views], key=lambda one: -one.records)
     yield from _clipped(source, views, trial)
     yield from _unmarked(views, trial)
+    yield from _historic(source, views, trial)
+    if with_names:
+        yield from _untimed(source, views, trial)
     if trial.sample and (newest := max(record.timestamp for record in trial.sample)) > now_ms + _AHEAD_MS:
         message = f"the newest record bears a time {_length(newest - now_ms)} ahead of this machine; set the clocks"
         yield Finding(path=f"sources.{source.name}", reason="", records=0, message=message)
@@ -84,7 +88,7 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
         return f"their value is no JSON; {most_common_form(values)}"
     if reason == "malformed_avro":
         return f"their value is no Avro of a schema registry; {most_common_form(values, form_of_no_avro)}"
-    fields = Fields(records) if source.format == "json" else Fields(records, partial(whole, trial.schemas))
+    fields = _fields(records, source, trial)
     form = event_format(source, views)
     paths = {view.item_field: view.item_path for view in views}
     paths |= {form.time: f"sources.{source.name}.time.field"} if form.time is not None else {}
@@ -99,6 +103,10 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
         case "key_mismatch" if with_names and (same := fields.like_keys()):
             return f"their key is what field {same[0]!r} says; write sources.{source.name}.user: {same[0]}"
     return ""
+
+
+def _fields(records: Iterable[Record], source: SourcePlan, trial: Trial) -> Fields:
+    return Fields(records) if source.format == "json" else Fields(records, partial(whole, trial.schemas))
 
 
 def _missing(fields: Fields, paths: Mapping[str, str], *, with_names: bool) -> str:
@@ -214,6 +222,46 @@ def _unmarked(views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
                 message=f"{where} a watermark among the newest records; without one, windows close "
                 f"{format_duration(view.window.idle_ms)} (window.idle) after the wall clock at the earliest: write "
                 "watermarks to every partition, or clock: wall",
+            )
+
+
+def _historic(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
+    """Views with `clock: wall` of which most events are older than a window."""
+    if source.time_field is None or trial.unit or not trial.lags_ms:
+        return
+    lag = trial.lags_ms[len(trial.lags_ms) // 2]
+    for view in views:
+        window = view.window
+        if window.clock != "wall" or lag <= window.shape.length_ms + window.grace_ms:
+            continue
+        if window.first_ms is None:
+            said = "windows begin with the first start, so they are not counted; to release history, write window.start"
+        else:
+            said = "only those that are in the topic before the first start, with --backfill, are counted"
+        yield Finding(
+            path=f"views.{view.name}.window.clock",
+            reason="",
+            records=0,
+            message=f"most events are older than a window when they are written, and with clock: wall windows close by "
+            f"the time of day: {said}. If such events go on coming, write clock: event",
+        )
+
+
+def _untimed(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
+    """A field with times of other windows, where the times of records count."""
+    if source.time_field is not None or not views:
+        return
+    shortest = min(view.window.shape.length_ms for view in views)
+    for name, unit, lag_ms in _fields(trial.sample, source, trial).times():
+        if abs(lag_ms) > shortest:
+            side = "before" if lag_ms > 0 else "after"
+            yield Finding(
+                path=f"sources.{source.name}.time",
+                reason="",
+                records=0,
+                message=f"no field is the time of an event, so the time of its record is; field {name!r} looks like a "
+                f"time, mostly {_length(abs(lag_ms))} {side} that. If events happened then, write time: "
+                f"{{field: {name}, unit: {unit}}}",
             )
 
 

@@ -218,12 +218,13 @@ async def test_a_further_view_in_the_file_keeps_nobody_from_going_on_and_a_sampl
 async def test_missing_watermarks_are_told_of(app: Application) -> None:
     await app.publish(visits(app, wall_clock_ms()))
     (sample,) = await survey(app.plan, app.client, wall_clock_ms())
-    (found,) = sample.findings
+    found, withdrawn = sample.findings
+    assert withdrawn.path == f"views.{only_view(app).name}.retention"
     assert found.path == f"views.{only_view(app).name}.window.clock"
     assert "no partition has a watermark" in found.message
     await app.publish([Watermark(1)])
     (sample,) = await survey(app.plan, app.client, wall_clock_ms())
-    assert (sample.findings, sample.watermarks) == ([], app.plan.partitions)
+    assert (sample.findings, sample.watermarks) == ([withdrawn], app.plan.partitions)
 
 
 async def test_a_sample_counts_as_a_worker_does_that_finds_the_same_records(app: Application) -> None:

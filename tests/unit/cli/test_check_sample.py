@@ -156,7 +156,9 @@ def test_json_holds_the_sample_beside_the_plan(file: Path, log: MemoryLog) -> No
     (sample,) = whole["samples"]
     assert (sample["records"], sample["refused"]) == (300, {"wrong_type": 300})
     assert sample["views"] == [{"view": "site-pages", "begun": False, "counted": 0, "refused": {}}]
-    (finding,) = sample["findings"]
+    finding, withdrawn = sample["findings"]
+    assert withdrawn["path"] == "views.site-pages.retention"
+    assert "would be withdrawn as soon as they are released" in withdrawn["message"]
     assert finding["message"].endswith("write sources.visits.time.unit: iso")
     assert f"sources.visits: wrong_type (300 of 300 records): {finding['message']}" in whole["warnings"]
 

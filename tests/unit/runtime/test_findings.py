@@ -90,3 +90,52 @@ def test_times_in_microseconds_are_told_to_have_no_unit(plan: Plan) -> None:
             "not; let the producers write ms; there is no unit for microseconds",
         )
     ]
+
+
+# -- history -----------------------------------------------------------------------------------------------------
+
+NO_FIELD = (", time: {field: time_hour, unit: ms}", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            [],
+            "only those that are in the topic before the first start, with --backfill, are counted. If such events go",
+        ),
+        (
+            [("371d, start: 2013", "371d, start: 1970"), ("{size: 7d, start: 2013-01-01T00:00:00Z", "{size: 7d")],
+            "windows begin with the first start, so they are not counted; to release history, write window.start. If",
+        ),
+    ],
+)
+def test_history_under_a_clock_of_the_wall_is_told(
+    planned: Callable[..., Plan], changes: list[tuple[str, str]], said: str
+) -> None:
+    plan = planned(("clock: event", "clock: wall"), *changes)
+    source = plan.views["destinations"].source
+    _, found = told(plan, sample_of(source, *[(NOW - 100 * DAY, NOW)] * 30))
+    messages = {path: message for path, message in found if path.endswith("window.clock")}
+    assert set(messages) == {"views.destinations.window.clock", "views.busiest.window.clock"}
+    assert all(said in message and "write clock: event" in message for message in messages.values())
+    assert not [path for path, _ in told(plan, sample_of(source, *[(NOW, NOW)] * 30))[1] if path.endswith("clock")]
+
+
+@pytest.mark.parametrize(("unit", "time"), [("ms", NOW - 400 * DAY), ("s", (NOW - 400 * DAY) // 1000), ("iso", None)])
+def test_a_forgotten_time_is_told_by_the_field_that_looks_like_one(
+    planned: Callable[..., Plan], unit: str, time: int | None
+) -> None:
+    plan = planned(NO_FIELD)
+    source = plan.views["destinations"].source
+    written: object = "2025-08-18T13:33:20Z" if time is None else time
+    _, found = told(plan, sample_of(source, *[(written, NOW)] * 30))  # type: ignore[arg-type]
+    assert found == [
+        (
+            "sources.flights.time",
+            "no field is the time of an event, so the time of its record is; field 'time_hour' looks like a time, "
+            f"mostly about 1 year before that. If events happened then, write time: {{field: time_hour, unit: {unit}}}",
+        )
+    ]
+    live = sample_of(source, *[(NOW - SECOND, NOW)] * 30)
+    assert told(plan, live)[1] == []
