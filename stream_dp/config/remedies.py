@@ -138,7 +138,7 @@ _REMEDIES: Mapping[str, Remedy] = {
         "ahead than events are"
     ),
     "clipped": lambda _, views: (
-        f"their users have as many items in the window as {_settings('items_per_user', views)} allows; raise it, at "
-        "the price of more noise, or choose a shorter window"
+        f"their users have as many items in the window as {_settings('items_per_user', views)} allows; a higher value "
+        "leaves out less, and adds noise to every count"
     ),
 }

@@ -167,6 +167,10 @@ class KindPlan(ABC):
         """
         raise ParameterError(f"a {self.name} is not made of panes")
 
+    def least_shown(self, level: int) -> int | None:
+        """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""
+        return None
+
     @abstractmethod
     def explain(self, keys_at_worst: str) -> Explanation:
         """The plan in words and numbers.

@@ -153,7 +153,7 @@ class Advice:
                     clipped,
                     counted[view.name] + clipped,
                     "of what users add to windows",
-                    remedy("clipped", source, [view]),
+                    f"{remedy('clipped', source, [view])}; `stream-dp check FILE --sample` weighs both",
                     CLIPPED_PERCENT,
                     LEAST_CONTRIBUTIONS,
                 ),

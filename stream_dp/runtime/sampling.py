@@ -94,10 +94,27 @@ class Taken:
     Attributes:
         counted: how many contributions of events it counts.
         refused: the places of the events of those that it does not, by reason.
+        counts: by window, how many users have each item.
     """
 
     counted: int
     refused: Mapping[str, Sequence[Place]]
+    counts: Sequence[Sequence[int]] = ()
+
+    @property
+    def clipped_percent(self) -> int:
+        """How much of what users would add is left out, for they have too many items; rounded up."""
+        clipped = len(self.refused.get("clipped", ()))
+        return -(-100 * clipped // max(1, self.counted + clipped))
+
+    @property
+    def largest(self) -> int:
+        """The largest count of any window."""
+        return max((max(counts, default=0) for counts in self.counts), default=0)
+
+    def keys_from(self, least: int) -> int:
+        """How many items have at least so many users, in the window with the most of them."""
+        return max((sum(count >= least for count in counts) for counts in self.counts), default=0)
 
 
 @dataclass(slots=True)
@@ -264,7 +281,17 @@ def _taken(
         accepted += len(decoded.columns[column].items) - len(bound.refused)
         for offset, reason in bound.refused:
             refused[reason].append((partition, offset))
-    return Taken(accepted, dict(refused))
+    return Taken(accepted, dict(refused), [*_counts(windows).values()])
+
+
+def _counts(windows: Mapping[int, Mapping[int, OpenWindow]]) -> Mapping[int, Sequence[int]]:
+    """By window, how many users have each item, over all partitions."""
+    found: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for opened in windows.values():
+        for start, window in opened.items():
+            for item, (number,) in window.alone.items():
+                found[start][item] += window.tallies[number]
+    return {start: [*counts.values()] for start, counts in found.items()}
 
 
 def _misplaced(source: SourcePlan, partition: int) -> Callable[[bytes], bool] | None:

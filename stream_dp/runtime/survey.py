@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 from pydantic import BaseModel, Field
 
@@ -15,9 +16,10 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.findings import Finding, clocks, findings, other_partitioner, placed
 from stream_dp.runtime.registry import SourceSchemas, open_registry
-from stream_dp.runtime.sampling import SAMPLE_RECORDS, SAMPLE_SECONDS, Sample, Trial, count_sample, read_sample
+from stream_dp.runtime.sampling import SAMPLE_RECORDS, SAMPLE_SECONDS, Sample, Taken, Trial, count_sample, read_sample
 from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import sources_of
+from stream_dp.runtime.weighing import weighed
 from stream_dp.windows.events import Schemas
 
 log = logging.getLogger("stream_dp.worker")
@@ -88,9 +90,18 @@ async def survey(
         for source in sources_of(plan).values():
             views = _on(source, plan)
             sample = await read_sample(client, source, records, within_s / len(sources_of(plan)))
-            trial = count_sample(source, views, sample, known, now_ms, await _schemas(schemas, source, sample))
+            read = await _schemas(schemas, source, sample)
+            trial = count_sample(source, views, sample, known, now_ms, read)
             withdrawals = withdrawal_faults(plan, [view.name for view in views if view.name not in begun], now_ms)
-            found.append(_told(source, views, trial, known, now_ms, withdrawals))
+            told = _told(source, views, trial, known, now_ms, withdrawals)
+            found.append(told)
+
+            def count(view: ViewPlan, sample: Sample = sample, read: Schemas = read) -> Taken:
+                return count_sample(view.source, [view], sample, known, now_ms, read).views[view.name]
+
+            for view, one in product(views, told.findings):
+                if (one.path, one.reason) == (f"views.{view.name}.items_per_user", "clipped"):
+                    one.message += f". {weighed(plan, view, trial.views[view.name], count)}"
     return found
 
 

@@ -163,6 +163,20 @@ def test_json_holds_the_sample_beside_the_plan(file: Path, log: MemoryLog) -> No
     assert f"sources.visits: wrong_type (300 of 300 records): {finding['message']}" in whole["warnings"]
 
 
+def test_a_bound_that_leaves_out_much_is_weighed_on_the_sample(file: Path, log: MemoryLog) -> None:
+    (view,) = plan_from(file.read_text(), file.parent / "plan").views.values()
+    place = partitioner(view.source)
+    assert place is not None
+    for number in range(600):
+        user = b"zelda%d" % (number // 20)
+        value = {"user": user.decode(), "page": f"/cellar-door/{number % 20}", "at": wall_clock_ms()}
+        log.append("site.visits", place(user), user, json.dumps(value).encode())
+    said = " ".join(run(file, "--sample").stdout.split())
+    assert "With items_per_user: 2, 90 % of what users add is left out. " in said
+    assert "With items_per_user: 16, 20 % of what users add is left out. " in said
+    assert not [secret for secret in SECRETS if secret in said]
+
+
 def test_the_size_of_the_sample_is_that_of_the_option(file: Path, log: MemoryLog) -> None:
     fill(log, file)
     assert "The newest 30 records" in run(file, "--sample=30").stdout
