@@ -151,6 +151,11 @@ async def tune_clearances(world: World, act: Act) -> None:
         await world.apply(act.chance().randrange(2, 6), coarse=not world.settings.coarse)
 
 
+async def add_or_take_out_a_view(world: World, _: Act) -> None:
+    async with world.up:
+        await world.add_or_take_out_a_view()
+
+
 async def change_sources(world: World, _: Act) -> None:
     """Add a source with a view, or take that away again; a bad record in each partition tells whether it is read."""
     topic, partitions = f"{world.app.plan.name}.more", 3
@@ -250,6 +255,7 @@ _TABLE: list[tuple[str, Deed, Kind]] = [
     ("withdraw a grant", withdraw, Kind("operator", "grant", 2, (0, 0))),
     ("tune the question", tune_question, Kind("operator", "tune", 3, (0, 0))),
     ("tune the clearances", tune_clearances, Kind("operator", "tune", 2, (0, 0))),
+    ("add or take out a view", add_or_take_out_a_view, Kind("operator", "views", 4, (0, 0))),
     ("change the sources", change_sources, Kind("operator", "topics", 1, (0, 0))),
     ("delete a topic", delete_topic, Kind("operator", "topics", 1, (2, 6))),
     ("poison", poison_records, Kind("producer", "poison", 12, (0, 0))),

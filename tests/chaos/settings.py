@@ -16,6 +16,11 @@ SHAPES = (
     ("ladders:\n", 'ladders:\n  wide: [{level: overview, epsilon: "280"}]\n'),
 )
 """Changes that add a top list, windows that hop, and the same visits in a source that is not keyed by user."""
+LATE = (
+    ("views:\n", "views:" + EXACT.replace("NAME-exact", "NAME-late").replace("1h", "2m").replace("witnesses", "late")),
+    ("ledgers:\n", 'ledgers:\n  late: {population: late, epsilon: "100000000", delta: "0", period: 366d}\n'),
+)
+"""Changes that add an exact view from a moment on that only the workers' clocks decide."""
 UNLOCKS_AFTER_MINUTES = 4
 UNLOCK = (
     "partner: standard",
@@ -38,9 +43,11 @@ class Settings:
     """Whether a user counts once in a window, not twice; not where every page of a user counts."""
     coarse: bool = False
     """Whether the partner starts at the coarsest level."""
+    late: bool = False
+    """Whether there is a view more, which begins where `apply` has it begin."""
 
     def text(self, name: str) -> str:
         """The configuration of the application of a name."""
-        changes = [*SHAPES, *WITNESSED, *RICH, UNLOCK, *(MORE if self.more else ())]
+        changes = [*SHAPES, *WITNESSED, *RICH, UNLOCK, *(MORE if self.more else ()), *(LATE if self.late else ())]
         changes += [*(SINGLE if self.single else ()), *(COARSE if self.coarse else ())]
         return configuration(name, *changes)

@@ -16,9 +16,12 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from stream_dp.cli.apply.changing import Wish, proposed
+from stream_dp.control.settings import plan_of
+from stream_dp.errors import ConfigError
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Release
-from stream_dp.runtime.settings import read_history
+from stream_dp.runtime.settings import post, read_history
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, application, plan_from
 from tests.chaos.settings import UNLOCKS_AFTER_MINUTES, Settings
@@ -173,6 +176,26 @@ class World:
         self.stream.changes.append((plan, begins))
         self.settings = wanted
 
+    async def add_or_take_out_a_view(self) -> None:
+        """Do what `apply` does with a file that has a view more, or has it no more."""
+        app, wanted = self.app, replace(self.settings, late=not self.settings.late)
+        folder = app.plan.key_file.parent / "settings"
+        known = await read_history(app.plan, app.client)
+        if not known:
+            return  # no worker has posted those of its file yet
+        after = plan_from(wanted.text(app.plan.name), folder, app.plan.broker.address)
+        wish = Wish(from_ms=None, backfill=False, yes=True, dry_run=False, as_json=True, note="")
+        try:
+            found, posted, _ = await proposed(app.plan, known, plan_of(known[-1], app.plan), after, app.client, wish)
+        except ConfigError as error:
+            self.told[f"view not added or taken out: {error.faults[0].message[:40]}"] += 1
+            return
+        if not await post(app.plan, app.client, posted):
+            self.told["view not added or taken out: somebody was faster"] += 1
+            return
+        self.told["view taken out" if found.ends else "view added"] += 1
+        self.settings = wanted
+
     async def locked(self) -> list[str]:
         """Where the partner does not see a window at its finest, though it is old enough to be unlocked."""
         old = self.stream.start + (self.stream.windows - UNLOCKS_AFTER_MINUTES) * MINUTE
@@ -212,7 +235,9 @@ async def world(folder: Path, workers: int) -> AsyncIterator[World]:
                     mounted.append(processes[-1].data_dir)
             members = [Member(process, proxy) for process, proxy in zip(processes, proxies, strict=True)]
             async with Crew(members) as crew:
-                yield World(app, cluster, crew, Stream(app, visits=40), Watch(app), len(mounted) == workers)
+                stream = Stream(app, visits=40)
+                stream.late = {f"{app.plan.name}-late"}
+                yield World(app, cluster, crew, stream, Watch(app), len(mounted) == workers)
     finally:
         for process in processes:
             process.end()

@@ -95,6 +95,9 @@ class Expected:
     """By reason: the stretches whose windows may have been refused for it, by any view, in place of a release."""
     editions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """By view, by start: the number of the settings that hold; of views whose settings changed."""
+    late: Collection[str] = frozenset()
+    """Views that came and went meanwhile: windows that they may lack events of are refused as lost, and those of a view
+    that was taken out are withdrawn."""
 
 
 @dataclass
@@ -148,16 +151,19 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
     for view in plan.views.values():
         by_window: defaultdict[int, list[Shown]] = defaultdict(list)
         for audience in view.audiences:
-            records = [one for one in evidence.shown[topics.release(view.view, audience)] if _is_of(view, one)]
+            records = [
+                one for one in evidence.shown[topics.release(view.view, audience)] if one.value and _is_of(view, one)
+            ]
             _check_audience(view, audience, records, expected, report)
             for record in records:
                 by_window[record.record.window.start_ms].append(record)
         for start, records in sorted(by_window.items()):
             shown[ledger_key(view, start)] += _check_window(view, start, records, evidence, expected, report)
     for topic, log in evidence.shown.items():
-        if any(record.offset != at for at, record in enumerate(log)):
+        whole = [one for one in log if one.value]
+        if len(whole) == len(log) and any(record.offset != at for at, record in enumerate(log)):
             report.fault("compacted", topic)
-        for one in log:
+        for one in whole:
             if not any(_is_of(view, one) for view in plan.views.values()):
                 report.fault("unasked", f"{topic}/{one.record.window.start_ms}")
     _check_ledgers(evidence, shown, report)
@@ -177,7 +183,7 @@ def _check_audience(
     contents: defaultdict[tuple[int, str, int, int], dict[bytes, list[Shown]]] = defaultdict(dict)
     last: dict[bytes, int] = {}
     names, refused = [level.name for level in view.levels], set(expected.refused.get(view.view, ()))
-    forgone: set[int] = set()
+    forgone, late = set[int](), set[int]()
     shape = view.window.shape
     ahead_ms = shape.length_ms - shape.grid.length_ms
     """How long before the stretch in which it ends a window begins."""
@@ -209,11 +215,17 @@ def _check_audience(
             revisions[start][revision] = names.index(record.level.name)
         elif start + ahead_ms in expected.forgone.get(record.reason, ()) and revision == 1:
             forgone.add(start)
+        elif view.view in expected.late and record.reason == "lost":
+            forgone.add(start)
+            late.add(start)
         elif start not in refused:
             report.fault("refused", where)
         if last[topic_key(record)] < revision:
             report.fault("outdated", f"{where}, but revision {last[topic_key(record)]} stands last")
     report.figures["forgone"] += len(forgone)
+    if view.view in expected.late:
+        report.figures["windows of late views that are exact"] += len(revisions)
+        report.figures["windows of late views that are refused as lost"] += len(late)
     first_ms = min(expected.windows, default=0)
     asked = {at - ahead_ms for at in expected.windows if at - ahead_ms >= first_ms}
     due = {start for start in asked if not view.editions or view.asks_for(start)} - refused - forgone
@@ -253,6 +265,8 @@ def _check_window(
         where = f"{view.name}/{record.audience}/{start} release {record.revision} at offset {one.offset}"
         level = names.index(record.level.name)
         said = view.kind.read(table, [level], noise)[0] if table is not None else {"items": None}
+        if table is None and view.view in expected.late:
+            said = {}
         if any(getattr(record, name) != value for name, value in said.items()):
             report.fault("redrawn", where)
         counts = {entry.item: entry.count for entry in record.items if entry.count}

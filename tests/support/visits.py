@@ -149,6 +149,8 @@ class Stream:
         """By reason: the starts of the minutes whose windows may be refused for it."""
         self.changes: list[tuple[Plan, Mapping[str, int]]] = []
         """Settings that were posted, in order: what is to hold, and by view that it changes from which start on."""
+        self.late: set[str] = set()
+        """Views that came and went while the workers ran, exact ones, beside those of the application's file."""
         self._visits = visits
         self._script: list[Event | Watermark] = []
 
@@ -207,16 +209,22 @@ class Stream:
 
         await self.app.eventually(enough, within_s)
 
-    def expected(self, levels: Mapping[str, str] | None = None, refused: Collection[int] = ()) -> Expected:
+    def expected(
+        self, levels: Mapping[str, str] | None, refused: Collection[int], late: Collection[ViewPlan]
+    ) -> Expected:
         """What all that was fed comes to; the exact view is never refused."""
         starts = [self.start + window * MINUTE for window in range(self.windows)]
+        exact: dict[str, Mapping[int, Mapping[str, int]]] = {}
+        exact |= {view.name: self.counts(view) for view in self.exact}
+        exact |= {view.view: count_script(view, self.start, self._script).counts for view in late}
         return Expected(
             starts,
-            {view.name: self.counts(view) for view in self.exact},
+            exact,
             levels or {},
             {view.name: [starts[window] for window in refused] for view in self.views if view not in self.exact},
             self.forgone,
             {view.name: {start: self.edition(view.name, start)[0] for start in starts} for view in self.changed},
+            frozenset(view.view for view in late),
         )
 
     @property
@@ -232,10 +240,11 @@ class Stream:
             refused: numbers of the windows that the budget does not pay for.
         """
         holding = plan_holding(await read_history(self.app.plan, self.app.client), self.app.plan)
-        names = {view.name for view in self.views}
+        names = {view.name for view in self.views} | self.late
         plan = replace(holding, views={name: one for name, one in holding.views.items() if one.view in names})
         evidence = await gather(self.app, plan)
-        return await asyncio.to_thread(lambda: audit(plan, evidence, self.expected(levels, refused)))
+        late = [view for view in plan.views.values() if view.view in self.late]
+        return await asyncio.to_thread(lambda: audit(plan, evidence, self.expected(levels, refused, late)))
 
     async def assert_released(self, refused: Collection[int] = (), within_s: float = WITHIN_SECONDS) -> None:
         """Wait until everything that was fed is shown; all of it is right."""
