@@ -199,6 +199,11 @@ class ViewPlan:
         has_lists: whether the field is a list of items, each a contribution of its own.
         editions: those that ask this question, in the order in which they were decided; none in the plan of a file.
         until_ms: start of the first window that is not made any more; None: there is no such window.
+        former: of a plan that holds, who read the view by former settings: what they were told is taken back when it
+            expires.
+        named: of a plan that holds, the index in `levels` that other names of levels come to, -1 for nothing: those of
+            the newest ladder of the view, which may be another one (`control.disclosure`).
+        is_removed: whether the view was taken out.
         unlocks: by audience, the levels that it sees later, in the order of their times; both rise.
         sharpen: what is done with what the ledger has left over; None: nothing.
     """
@@ -219,6 +224,9 @@ class ViewPlan:
     until_ms: int | None = None
     unlocks: Mapping[str, tuple[Unlock, ...]] = field(default_factory=dict)
     sharpen: SharpenPlan | None = None
+    former: tuple[str, ...] = ()
+    named: Mapping[str, int] = field(default_factory=dict)
+    is_removed: bool = False
 
     @property
     def item_path(self) -> str:
@@ -258,7 +266,9 @@ class ViewPlan:
     @property
     def readers(self) -> Collection[str]:
         """Everybody who may read some of its windows."""
-        return dict.fromkeys([*self.audiences, *(name for one in self.editions for name in one.audiences)])
+        return dict.fromkeys(
+            [*self.audiences, *(name for one in self.editions for name in one.audiences), *self.former]
+        )
 
     @property
     def most_panes(self) -> int:
@@ -289,8 +299,9 @@ class ViewPlan:
 
     @property
     def start_level(self) -> int:
-        """The finest level that an audience starts with."""
-        return max(self.audiences.values())
+        """The finest level that an audience starts with; of a view that was taken out, that one started with."""
+        starts = (self.audiences, *(one.audiences for one in self.editions if not self.audiences))
+        return max((level for one in starts for level in one.values()), default=0)
 
     @property
     def planned_level(self) -> int:
@@ -306,6 +317,12 @@ class ViewPlan:
     def levels(self) -> tuple[NoiseLevel, ...]:
         """The ladder, coarse to fine."""
         return self.kind.levels
+
+    def level_index(self, name: str) -> int | None:
+        """The index of the level that a name comes to, -1 for nothing; None where no ladder of the view has it."""
+        if name in self.named:
+            return self.named[name]
+        return next((at for at, one in enumerate(self.levels) if one.name == name), None)
 
     @property
     def query_id(self) -> bytes:

@@ -7,7 +7,8 @@ whoever reads the topic up to the same place goes by the same plan.
 A view's settings from one such window to the next are an edition of it. Where an edition asks another question (a
 change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
 it does not, it goes on with those of the edition before. Of two editions that both begin before a window, the one that
-was decided last holds for it.
+was decided last holds for it. What is disclosed of the windows of all editions is as the newest settings say
+(`stream_dp.control.disclosure`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from stream_dp.config.models import ENTRIES
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.planning import build_plan
 from stream_dp.config.yaml_data import join
+from stream_dp.control.disclosure import disclosed
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.windows.paths import clash
 from stream_dp.windows.views import state_name
@@ -170,9 +172,10 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
     _follow(questions, numbers, last, newest.views)
     _check_sources(questions)
     order = dict.fromkeys([*newest.views, *questions])
+    every = [one for name in order for one in disclosed(questions[name], newest.views.get(name), newest.audiences)]
     return replace(
         local,
-        views={one.name: _paid_by(newest.ledgers, one) for name in order for one in questions[name]},
+        views={one.name: _paid_by(newest.ledgers, one) for one in every},
         ledgers=newest.ledgers,
         audiences=newest.audiences,
         partitions=newest.partitions,

@@ -49,6 +49,20 @@ class Ages:
         """The time of a view."""
         return self._wall_ms if self.goes_by_the_wall(view) else self._questions.stream_ms(view)
 
+    def without_view_ms(self, view: ViewPlan) -> int:
+        """The time by which windows of a view get older that was taken out.
+
+        By the event clock it is that of the views here that are still counted of its source; the wall clock's, where
+        there is none.
+        """
+        if self.goes_by_the_wall(view):
+            return self._wall_ms
+        alike = (one for one in self._questions.views.values() if one.source.name == view.source.name)
+        return max(
+            (self.now_ms(one) for one in alike if not (one.is_removed or self.goes_by_the_wall(one))),
+            default=self._wall_ms,
+        )
+
     def slot(self, view: ViewPlan, due_ms: int) -> int:
         """The slot of what was due at a time of a view, with a window that it has; by the stream with its newest."""
         if self.goes_by_the_wall(view):

@@ -83,14 +83,14 @@ class Clearances:
         if not self._is_there(row):
             return
         for audience in sorted(view.audiences):
-            is_given = audience in row.given and row.level(audience) == row.given[audience].level
+            is_given = row.level(audience) == row.given.get(audience, NOTHING).level >= 0
             if is_given and audience not in self._rows:
                 continue
             grant = self._deciding(view, audience, start_ms)
             if grant is None or not grant.open:
                 if self._errand(view, audience, start_ms, row, self._later_ms):
                     self._add(audience, _Place(view, start_ms, self._later_ms))
-                elif audience not in row.given and view.window.pays(start_ms):
+                elif row.given.get(audience, NOTHING).level < 0 and view.window.pays(start_ms):
                     self.withheld.setdefault(audience, set()).add(view.view)
 
     def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
@@ -134,7 +134,17 @@ class Clearances:
     def level(self, view: ViewPlan, audience: str, start_ms: int) -> int:
         """The level an audience may see of a window, as far as it does not rise by itself with the window's age."""
         grant = self._deciding(view, audience, start_ms)
-        return view.audiences[audience] if grant is None else _index(view, grant.level)
+        return view.audiences.get(audience, -1) if grant is None else _index(view, grant.level)
+
+    def most(self, view: ViewPlan, audience: str, start_ms: int) -> int:
+        """The finest level an audience may be shown of a window, whoever asks for it at whatever age; -1: nothing."""
+        level = max(self.level(one, audience, start_ms) for one in (view, view.at(start_ms)))
+        start = view.audiences.get(audience)
+        if start is None or self.level(view, audience, start_ms) < start:
+            return level
+        by_age = [step.level for step in view.unlocks.get(audience, ())]
+        left_over = [view.sharpen.level] if view.sharpen is not None and view.sharpen.audience == audience else []
+        return max([level, *by_age, *left_over])
 
     def may_rise(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
         """Whether an audience may see a window finer though no grant asks.
@@ -172,13 +182,14 @@ class Clearances:
         if not self._is_there(row):
             return None
         grant, has = self._deciding(view, audience, start_ms), row.given.get(audience, NOTHING).level
-        level = view.audiences[audience] if grant is None else _index(view, grant.level)
+        level = self.level(view, audience, start_ms)
         asks = grant if grant is not None and grant.open and row.turned_down.get(audience) != grant.number else None
         if asks is not None and asks.slot_ms is not None and row.level(audience) < level:
             return Errand(view, start_ms, audience, level, asks.slot_ms, asks.number)
-        lacks = audience not in row.given or (grant is not None and has < level)
+        lacks = has < level and (has < 0 or grant is not None)
         if lacks and (level <= row.finest or not view.window.pays(start_ms)):
             return Errand(view, start_ms, audience, level, slot_ms)
+        has = min(has, self.most(view, audience, start_ms))
         return Errand(view, start_ms, audience, has, slot_ms, follows=True) if row.level(audience) < has else None
 
     # -- taking grants ----------------------------------------------------------------------------------------
@@ -291,13 +302,15 @@ class Clearances:
 
 
 def _index(view: ViewPlan, level: str) -> int:
-    return next(at for at, one in enumerate(view.levels) if one.name == level)
+    index = view.level_index(level)
+    assert index is not None  # noqa: S101 - `_concerns`
+    return index
 
 
 def _concerns(grant: GrantRow, view: ViewPlan) -> bool:
     """Whether a grant that was carried out is about windows of a view, at a level that its ladder has."""
     named = not grant.scope.views or view.view in grant.scope.views
-    return named and any(one.name == grant.level for one in view.levels)
+    return named and view.level_index(grant.level) is not None
 
 
 def _covers(wide: tuple[int | None, int | None], narrow: tuple[int | None, int | None]) -> bool:

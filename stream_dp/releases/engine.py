@@ -50,6 +50,7 @@ from stream_dp.releases.pieces import (
 from stream_dp.releases.publication import Publisher
 from stream_dp.releases.questions import Questions
 from stream_dp.releases.releasing import Releasing
+from stream_dp.releases.revoking import revoked
 from stream_dp.releases.rows import (
     BLOCK,
     BUCKET,
@@ -126,6 +127,7 @@ class ReleaseEngine:
         self._slots = slots
         self._keys = keys
         self._withdrawal = withdrawal
+        self._topic = topic
         self._clearances = Clearances(self._views, self._marks, keys.secrets, slots)
         self._arrivals = Arrivals()
         self._recall = recall
@@ -208,11 +210,12 @@ class ReleaseEngine:
             yield from write_off(self._views[name], starts, self._marks[name], self._accounts, self._recall, rows)
         self._clearances.load(rows, now_ms)
         self._ages.tell(now_ms)
-        self._unlocks.load(rows)
+        over = self._unlocks.load(rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
             check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
-        if changed := [*self._leftover.load(rows), *self._clearances.carry_out(rows, now_ms)]:
+        aged = self._questions.aged(self._ages.without_view_ms)
+        if changed := [*over, *self._leftover.load(rows), *self._clearances.carry_out(rows, now_ms), *aged]:
             yield Commit(changed)
         if self._gaps:
             yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
@@ -223,17 +226,20 @@ class ReleaseEngine:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         mark = self._marks[view.name]
         prefix = WINDOW + text(view.name)
-        departures = []
+        departures, void = [], list[Change]()
         oldest: int | None = None
         newest: tuple[int, WindowRow] | None = None
         for key, value in rows.scan(prefix, after(prefix)):
             row = decode(WindowRow, value)
             start = window_start(WINDOW, view.name, key)
+            void += self._revoked(view, start, row, rows)
             newest = start, row
             self._releasing.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
             self._clearances.welcome(view, start, row)
             oldest = start if oldest is None and not row.expires else oldest
+        if void:
+            yield Commit(void)
         if newest is not None and mark.next_ms <= newest[0]:  # a crash left out what stands behind its row
             start, row = newest
             yield Commit(self._questions.advance(view.at(start), start, is_told=row.is_told))
@@ -252,6 +258,12 @@ class ReleaseEngine:
             yield Leave(view.name, start, departure.slot_ms)
         for _, value in rows.scan(due, until):
             self._arrivals.take(decode(MergedBucket, value))
+
+    def _revoked(self, view: ViewPlan, start: int, row: WindowRow, rows: Rows) -> list[Change]:
+        def most(audience: str) -> int:
+            return self._clearances.most(view, audience, start)
+
+        return revoked(view, start, row, most, self._topic, rows) if row.outbox else []
 
     # -- releasing --------------------------------------------------------------------------------------------
 
@@ -303,6 +315,8 @@ class ReleaseEngine:
             yield from self._retention.expire(past, slot, rows)
         elif not over:
             yield from self._sharpen(rows)
+        if over and (aged := self._questions.aged(self._ages.without_view_ms)):
+            yield Commit(aged)
         for view, start in over:  # all of them at once: to forget them in the files takes longer than the rest
             prefix = window_key(BUCKET, view.name, start)
             yield Erase(prefix, after(prefix))
@@ -347,7 +361,8 @@ class ReleaseEngine:
     @property
     def due_ms(self) -> int | None:
         """The earliest time at which `tell` has something to do, None if there is none."""
-        due = (self._clearances.due_ms, self._unlocks.due_ms, self._leftover.due_ms)
+        expiring = map(self._retention.due_ms, self._views.values())
+        due = (self._clearances.due_ms, self._unlocks.due_ms, self._leftover.due_ms, *expiring)
         return min((time for time in due if time is not None), default=None)
 
     def tell(self, now_ms: int, rows: Rows) -> Step:
@@ -358,7 +373,7 @@ class ReleaseEngine:
             rows: the partition's table.
         """
         self._ages.tell(now_ms)
-        if changed := self._clearances.carry_out(rows, now_ms):
+        if changed := [*self._clearances.carry_out(rows, now_ms), *self._questions.aged(self._ages.without_view_ms)]:
             yield Commit(changed)
 
     def _sharpen(self, rows: Rows) -> Iterator[Effect]:

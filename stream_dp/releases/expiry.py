@@ -1,7 +1,8 @@
 """The end of a window's retention: its records, its sealed table and its secret go together, and nothing of it stays.
 
 A window expires when a window of its view is stored that starts more than the retention behind it: by the schedule of
-the view, whatever is counted, and whether windows are released or refused. Then, oldest first,
+the view, whatever is counted, and whether windows are released or refused. Of a view that was taken out, it is when
+such a window would have been over (`Questions.aged`). Then, oldest first,
 
 1. its row is marked and its last departure added, one tombstone for every key of its records (`Retention.expire`).
    From here on nothing is read of it: the row names no key any more;
@@ -69,6 +70,13 @@ class Retention:
     def is_over(self, view: ViewPlan) -> bool:
         """Whether a window of the view may have to be marked."""
         return self._oldest[view.name] < self._horizon(view)
+
+    def due_ms(self, view: ViewPlan) -> int | None:
+        """When the next window of a view that was taken out expires by the wall clock, None if none does."""
+        mark, oldest, shape = self._marks[view.name], self._oldest[view.name], view.window.shape
+        if not view.is_removed or oldest >= min(mark.told_ms, mark.next_ms):
+            return None
+        return shape.end(shape.first_from(oldest + view.window.kept_ms + 1))
 
     def _horizon(self, view: ViewPlan) -> int:
         """Windows that start earlier expire. Never the newest that was told of; and `losses` must not miss their rows.

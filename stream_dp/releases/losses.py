@@ -99,7 +99,7 @@ def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> lis
         start
         for start, row in found
         if not (row.refused or row.expires or row.outbox)
-        and any((audience, start) not in there for audience in row.given.keys() & view.audiences.keys())
+        and any((name, start) not in there for name in view.audiences if row.given.get(name, NOTHING).level >= 0)
     ]
 
 

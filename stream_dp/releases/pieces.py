@@ -9,6 +9,7 @@ names the draw all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -52,6 +53,8 @@ class RecordRow(msgspec.Struct, array_like=True):
     key: bytes
     value: bytes | None
     """None: what stands under the key is taken back."""
+    void: bool = False
+    """Whether it was revoked before it left (`releases.revoking`)."""
 
 
 # -- sealed tables ------------------------------------------------------------------------------------------------
@@ -122,21 +125,42 @@ def record_rows(view: str, start: int, departure: Departure, records: Sequence[A
 
 
 def leave(
-    view: ViewPlan, start: int, row: WindowRow, slot_ms: int, records: Sequence[Addressed | Removal]
+    view: ViewPlan,
+    start: int,
+    row: WindowRow,
+    slot_ms: int,
+    records: Sequence[Addressed | Removal],
+    had: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Change]:
-    """Let records leave at a slot or later: a departure of the window's row, and the rows that go before it."""
-    return record_rows(view.name, start, row.add(slot_ms, len(records)), records)
+    """Let records leave at a slot or later: a departure of the window's row, and the rows that go before it.
+
+    Args:
+        view: the view.
+        start: start of the window.
+        row: its row.
+        slot_ms: the slot.
+        records: the records.
+        had: by audience of a sharper revision, the level that it had before.
+    """
+    return record_rows(view.name, start, row.add(slot_ms, len(records), had), records)
 
 
 def waiting_records(view: str, start: int, departure: Departure, rows: Rows) -> Iterator[Message]:
-    """The records of a departure, one at a time.
+    """The records of a departure, one at a time, without those that were revoked.
 
     Raises:
         StateError: one is not there.
     """
     for key in _record_keys(view, start, departure):
         row = decode(RecordRow, rows.get(key) or b"")
-        yield Message(row.topic, row.key, row.value)
+        if not row.void:
+            yield Message(row.topic, row.key, row.value)
+
+
+def stored_records(view: str, start: int, departure: Departure, rows: Rows) -> Iterator[tuple[bytes, RecordRow]]:
+    """The records of a departure with the keys of their rows, also those that were revoked."""
+    for key in _record_keys(view, start, departure):
+        yield key, decode(RecordRow, rows.get(key) or b"")
 
 
 def forgotten_records(view: str, start: int, departure: Departure) -> list[Change]:

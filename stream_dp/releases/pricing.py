@@ -17,7 +17,7 @@ def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> C
 def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
     """What a stored call costs all readers together, and what each reader it served alone."""
     if call.audience:
-        others = max((given.level for name, given in row.given.items() if name != call.audience), default=-1)
+        others = max([row.drawn, *(given.level for name, given in row.given.items() if name != call.audience)])
         finest = max(others, call.before)
         return (
             difference(view, table, finest, max(finest, call.level)),

@@ -90,6 +90,8 @@ class Publisher:
             booking: what was charged.
         """
         audiences, (table, noise) = coarse_to_fine(levels), parts[-1]
+        if not audiences:
+            return []
         if len(parts) == 1:
             readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
         else:

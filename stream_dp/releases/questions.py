@@ -6,7 +6,7 @@ of the later one leave behind all of the earlier one, and readers see one row of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from stream_dp.config.plan import ViewPlan
@@ -124,6 +124,27 @@ class Questions:
                 mark.kept_ms, mark.told_ms = kept_ms, told_ms
                 changed.append(self.row(one))
         return [*changed, self.row(view)]
+
+    def aged(self, now_ms: Callable[[ViewPlan], int]) -> list[Change]:
+        """How long windows of views that were taken out are kept: no later window of theirs says it any more.
+
+        Args:
+            now_ms: the time by which they get older.
+
+        Returns:
+            The rows to store.
+        """
+        changed: list[Change] = []
+        for view in self.views.values():
+            mark = self.marks[view.name]
+            if view.is_removed and self.is_over(view):
+                shape = view.window.shape
+                newest = shape.next(shape.first_open(now_ms(view)), -1)
+                kept_ms = min(mark.next_ms, newest - view.window.kept_ms)
+                if kept_ms > mark.kept_ms:
+                    mark.kept_ms = kept_ms
+                    changed.append(self.row(view))
+        return changed
 
     def row(self, view: ViewPlan) -> Change:
         """The row that says how far a question has come."""

@@ -123,8 +123,10 @@ class Releasing:
             return
         view = view.at(start)
         arrived = self._arrived(view, start, rows)
-        window = begun(view, start, self._keys.secrets, rows)
-        if window is None:
+        window = begun(view, start, arrived.levels, self._keys.secrets, rows)
+        if window is None and not arrived.levels:
+            yield from self._pass_over(view, start, rows)
+        elif window is None:
             yield from self._begin(view, start, arrived, rows)
         else:
             yield from self._go_on(view, start, arrived, window, rows)
@@ -135,6 +137,7 @@ class Releasing:
         closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
         slot = max(self._slots.after(closed_ms), self._last_slots.get(view.view, 0))  # in order, though clocks go back
         levels = {audience: self._clearances.level(view, audience, start) for audience in sorted(view.audiences)}
+        levels = {audience: level for audience, level in levels.items() if level >= 0}
         return _Arrived([bucket.counts for bucket in buckets], closed_ms, slot, levels, is_lost)
 
     def _begin(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> Iterator[Effect]:
@@ -181,7 +184,7 @@ class Releasing:
         booking = Booking(ledger, self._accounts.balance(view, start), Cost.ZERO)
         reason: Reason | None = "lost" if arrived.is_lost else window.reason
         if reason is not None:
-            asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values()))
+            asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values(), default=0))
             told = dict.fromkeys(arrived.levels, 0)
             row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", turned_down=told)
             leaving = self._publisher.refusals(view, start, arrived.levels, 1, asked, booking, reason)
@@ -231,7 +234,7 @@ class Releasing:
         self._clearances.follow(self._questions.views[view.name], start, row)
 
     def _pass_over(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
-        """Forget the counts of a window that no period could pay for: it is not in one alone, and is not released."""
+        """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""
         self._arrivals.forget(view.name, start)
         counts = window_key(BUCKET, view.name, start)
         self._questions.marks[view.name].next_ms = view.window.shape.next(start)

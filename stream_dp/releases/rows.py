@@ -23,9 +23,10 @@ what it is, however ledgers and views are called and whatever periods are config
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Self
 
 import msgspec
@@ -97,6 +98,8 @@ class Departure(msgspec.Struct, array_like=True):
     """When they leave; later, if they miss it."""
     records: int
     """How many; each stands in a row of its own."""
+    had: dict[str, int] = msgspec.field(default_factory=dict)
+    """By audience of a sharper revision: the index of the level that it had before. Who is not here had nothing."""
 
 
 class PaneSum(msgspec.Struct, array_like=True):
@@ -141,6 +144,8 @@ class WindowRow(msgspec.Struct, array_like=True):
     """Of a pane: the window that ends with it."""
     declined: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """The levels that the window's age would have given an audience and the ledger could not pay for."""
+    drawn: int = -1
+    """Index of the finest level that was charged and taken back before it left (`releases.revoking`): it stays paid."""
 
     @property
     def is_told(self) -> bool:
@@ -149,8 +154,8 @@ class WindowRow(msgspec.Struct, array_like=True):
 
     @property
     def finest(self) -> int:
-        """Index of the finest level that any audience has, -1 if none has any."""
-        return max((given.level for given in self.given.values()), default=-1)
+        """Index of the finest level that is paid for, which an audience has as a rule; -1 if none is."""
+        return max([self.drawn, *(given.level for given in self.given.values())])
 
     def level(self, audience: str) -> int:
         """Index of the level that an audience has of all that is released of it; -1 if of some it has nothing."""
@@ -159,11 +164,15 @@ class WindowRow(msgspec.Struct, array_like=True):
             return level
         return min(level, self.sum.given.get(audience, NOTHING).level)
 
-    def add(self, slot_ms: int, records: int) -> Departure:
+    def has(self, audience: str) -> int:
+        """Index of the level of what is published to an audience with it, -1 if it has nothing."""
+        return (self.given if self.sum is None else self.sum.given).get(audience, NOTHING).level
+
+    def add(self, slot_ms: int, records: int, had: Mapping[str, int] = MappingProxyType({})) -> Departure:
         """Let so many records leave behind those that wait already, at a slot or later."""
         slot = max([slot_ms, *(departure.slot_ms for departure in self.outbox)])
         self.departures += 1
-        self.outbox.append(Departure(self.departures, slot, records))
+        self.outbox.append(Departure(self.departures, slot, records, dict(had)))
         return self.outbox[-1]
 
 

@@ -22,7 +22,7 @@ from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.records.models import Reason
 from stream_dp.releases.pieces import Change, noise_of, stored_table
-from stream_dp.releases.rows import BLOCK, WindowRow, stored_window
+from stream_dp.releases.rows import BLOCK, NOTHING, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import after, bucket_number, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import parts_of
@@ -53,12 +53,15 @@ class Begun(NamedTuple):
     blocks: Sequence[Part] = ()
 
 
-def begun(view: ViewPlan, start: int, secrets: Mapping[str, bytes], rows: Rows) -> Begun | None:
+def begun(
+    view: ViewPlan, start: int, allowed: Mapping[str, int], secrets: Mapping[str, bytes], rows: Rows
+) -> Begun | None:
     """What a pane goes on from; None where it is the first of its window, or windows have no panes.
 
     Args:
         view: the view.
         start: start of the pane.
+        allowed: by audience, the level that it may see.
         secrets: by id, the keys that panes were sealed with, without those that are retired.
         rows: the partition's table.
     """
@@ -70,7 +73,8 @@ def begun(view: ViewPlan, start: int, secrets: Mapping[str, bytes], rows: Rows) 
     if before.refused:
         return Begun({}, "lost" if before.lost else "budget")
     blocks = earlier_blocks(view, start, secrets, rows)
-    levels = {audience: first.given[audience].level for audience in view.audiences if audience in first.given}
+    paid = {name: min(level, first.given.get(name, NOTHING).level) for name, level in allowed.items()}
+    levels = {audience: level for audience, level in paid.items() if level >= 0}
     return Begun(levels, "lost" if blocks is None else None, blocks or ())
 
 

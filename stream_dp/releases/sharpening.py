@@ -48,6 +48,7 @@ class Sharpening:
         if not view.window.pays(start):
             return self._follow(errand, row, rows)
         before, leaving, behind = list[Change](), list[Addressed](), list[Change]()
+        had = {audience: row.has(audience)}
         if row.given.get(audience, NOTHING).level < level:
             before, leaving, behind = self._finer(errand, row, rows)
         if row.sum is not None:
@@ -55,7 +56,7 @@ class Sharpening:
             leaving = [*self._sums.again(errand, row, plan, ledger, rows), *leaving]
         if not leaving:
             return []
-        left = leave(view, start, row, slot, leaving)
+        left = leave(view, start, row, slot, leaving, had)
         return [*before, *left, (window_key(WINDOW, view.name, start), encode(row)), *behind]
 
     def _follow(self, errand: Errand, row: WindowRow, rows: Rows) -> list[Change]:
@@ -71,7 +72,7 @@ class Sharpening:
         _, ledger = self._accounts.of(view, start)
         booking = Booking(ledger, self._accounts.balance(view, start), Cost.ZERO)
         leaving = self._publisher.releases(view, start, [*blocks, own], row.given, {audience: paid}, booking)
-        changed = leave(view, start, row, slot, leaving)
+        changed = leave(view, start, row, slot, leaving, {audience: given.level})
         return [*changed, (window_key(WINDOW, view.name, start), encode(row))]
 
     def _finer(self, errand: Errand, row: WindowRow, rows: Rows) -> tuple[list[Change], list[Addressed], list[Change]]:

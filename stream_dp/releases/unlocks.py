@@ -14,7 +14,7 @@ lowered does not come back by itself. One that gives more leaves the schedule as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -69,8 +69,9 @@ class Unlocks:
         self._steps: list[_Step] = []
         self._changed: set[str] = set()
 
-    def load(self, rows: Rows) -> None:
-        """Read how far they have come."""
+    def load(self, rows: Rows) -> list[Change]:
+        """Read how far they have come; the rows to store. One that was taken out begins anew if it comes back."""
+        over = set[str]()
         for view in self._views.values():
             stored = rows.get(UNLOCK + text(view.name))
             marks = {} if stored is None else decode(UnlockRow, stored).marks
@@ -82,6 +83,9 @@ class Unlocks:
             for step in sorted(steps, key=lambda one: -one.level):
                 step.mark_ms = max(step.mark_ms, marks.get(step.name, step.mark_ms))
                 self._steps.append(step)
+            if not marks.keys() <= {step.name for step in steps}:
+                over.add(view.name)
+        return self._rows(over)
 
     @property
     def due_ms(self) -> int | None:
@@ -130,9 +134,12 @@ class Unlocks:
 
     def progress(self) -> list[Change]:
         """The marks to store behind errands that were run."""
-        changed: list[Change] = [
-            (UNLOCK + text(name), encode(UnlockRow({s.name: s.mark_ms for s in self._steps if s.view.name == name})))
-            for name in sorted(self._changed)
-        ]
+        changed = self._rows(self._changed)
         self._changed.clear()
         return changed
+
+    def _rows(self, views: Collection[str]) -> list[Change]:
+        return [
+            (UNLOCK + text(name), encode(UnlockRow({s.name: s.mark_ms for s in self._steps if s.view.name == name})))
+            for name in sorted(views)
+        ]

@@ -160,7 +160,7 @@ def _in_words(former: Plan, plan: Plan) -> str:
         f"edition {one.number} of view {view.view} from the window of {format_time(one.first_ms)} on"
         for view in plan.views.values()
         for one in view.editions
-        if view.name not in former.views or one not in former.views[view.name].editions
+        if view.name not in former.views or one.number not in {had.number for had in former.views[view.name].editions}
     ]
     ended = [view for name, view in former.newest.items() if name not in plan.newest]
     said += [f"view {view.view} ends at {format_time(plan.views[view.name].until_ms or 0)}" for view in ended]

@@ -124,6 +124,13 @@ class Replay:
         for name, view in plan.views.items():
             if name in self.questions:
                 self.questions[name].plan = view
+                steps = {
+                    f"{audience} {step.after_ms} {step.level}"
+                    for audience, unlocks in view.unlocks.items()
+                    for step in unlocks
+                }
+                passed = self.questions[name].passed
+                self.questions[name].passed = {one: passed[one] for one in passed if one in steps}
             else:
                 behind = max([view.begins_ms, *(one.next_ms for one in self._of(view.view) if one.newest is not None)])
                 self.questions[name] = Question(view, view.window.shape.first_from(behind))
@@ -185,8 +192,15 @@ class Replay:
         over = [one.plan.window.shape.end(one.newest) for one in self._of(question.plan.view) if one.newest is not None]
         return max(over, default=0)
 
+    def _time_without(self, view: ViewPlan) -> int:
+        """Of a view that was taken out: by the event clock that of other views on its source, if there are any."""
+        others = [one for one in self.questions.values() if not one.plan.is_removed]
+        streams = [self._now(one) for one in others if one.plan.window.clock == "event"]
+        return max(streams, default=self.now_ms) if view.window.clock == "event" else self.now_ms
+
     def _settle(self) -> None:
         """Windows are released in their order; what is due by then comes before the next one of an event clock."""
+        self._expire()
         self._rise()
         while ready := [one for one in self.questions.values() if self._is_ready(one)]:
             for question in ready:
@@ -228,9 +242,14 @@ class Replay:
     def _expire(self) -> None:
         """What starts more than the retention before a window goes, of the earlier questions of its view as well.
 
-        Not before readers were told of a window behind it: nobody could tell up to where windows were released.
+        Of a view that was taken out no later window comes: it is one that would be over by now. Not before readers were
+        told of a window behind it: nobody could tell up to where windows were released.
         """
         for one in self.questions.values():
+            if one.plan.is_removed and one.is_over:
+                shape = one.plan.window.shape
+                newest = shape.next(shape.first_open(self._time_without(one.plan)), -1)
+                one.kept_ms = max(one.kept_ms, min(one.next_ms, newest - one.plan.window.kept_ms))
             told = [last for other in self._of(one.plan.view) for last in other.last.values()]
             goes_on = one.newest is not None and not one.is_over
             kept_ms = min(one.kept_ms, (one.newest or 0) - one.plan.window.kept_ms) if goes_on else one.kept_ms

@@ -118,7 +118,9 @@ def test_what_changes_nothing_of_the_question_goes_on_with_its_state_and_is_an_e
 
     (view,) = held.views.values()
     assert told(held) == [("", [(1, 0), (2, 5)], None)]
-    assert [len(one.audiences) for one in view.editions] == [3, 1]
+    assert [[*one.audiences] for one in view.editions] == [[*view.audiences]] * 2, "who is gone sees nothing more"
+    assert len(view.audiences) == 1
+    assert len(view.readers) == 3, "what they were told is still taken back"
     assert [view.edition(START + minute * MINUTE).number for minute in (0, 4, 5, 9)] == [1, 1, 2, 2]
     assert view.window.retention_ms == 2 * 86_400_000
 

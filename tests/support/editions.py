@@ -1,0 +1,16 @@
+"""Plans that hold after settings have changed."""
+
+from __future__ import annotations
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.settings import Posted, next_record, plan_holding
+
+
+def holding(*begun: tuple[int, Plan]) -> Plan:
+    """The plan that holds when views begin anew at seconds; and end, as far as a plan has them no more."""
+    known: list[Posted] = []
+    for second, wanted in begun:
+        gone = [] if not known else [name for name in known[-1].sections["views"] if name not in wanted.views]
+        ends = dict.fromkeys(gone, 1000 * second)
+        known.append(next_record(known, wanted, dict.fromkeys(wanted.views, 1000 * second), ends, 0))
+    return plan_holding(known, begun[0][1])

@@ -1,0 +1,277 @@
+"""What was taken out of the settings discloses nothing more, of windows of no edition, wherever they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from stream_dp.config.plan import Plan
+from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, WindowRow, read_ledgers
+from stream_dp.windows.keys import decode, text
+from tests.support.editions import holding
+from tests.support.expiring import standing
+from tests.support.machine import newest
+from tests.support.releasing import ONLY_PAGES, Desk, plan
+
+RICH = ('epsilon: "40", delta: "1/5", period: 4s', 'epsilon: "4000", delta: "9/10", period: 80s')
+BOUND = ("items_per_user: 1", "items_per_user: 2")
+AUDIENCES = "audiences: {partner: coarse, public: coarse, staff: middle}"
+BUCKETS = "retention: 1h\n    buckets: 2"
+UNLOCKED = (
+    AUDIENCES,
+    "audiences: {partner: coarse, public: {level: coarse, unlock: [{level: fine, after: 50s}]}, staff: middle}",
+)
+SHARPENED = (BUCKETS, f"{BUCKETS}\n    sharpen: {{audience: staff, level: fine, every: 50s}}")
+NOBODY_MORE = (AUDIENCES, "audiences: {partner: coarse, staff: middle}")
+Edits = Sequence[tuple[str, str]]
+COUNTS = {"home": 40, "cart": 12, "rare": 1}
+
+
+def shop(*edits: tuple[str, str]) -> Plan:
+    return plan(RICH, ONLY_PAGES, *edits)
+
+
+def give(desk: Desk, view: str, *seconds: int) -> None:
+    for second in seconds:
+        desk.give(view, 1000 * second, COUNTS)
+
+
+def told(desk: Desk, audience: str, view: str = "pages") -> list[tuple[int, int, str]]:
+    return [(one.window.start_ms // 1000, one.revision, one.level.name) for one in desk.records(view, audience)]
+
+
+def others() -> Plan:
+    """Without the view `pages`."""
+    return plan(RICH, ("\n  pages:\n", "\n  clicks:\n"), ("1970-01-01T00:00:00Z, grace", "1970-01-01T00:00:09Z, grace"))
+
+
+GONE: dict[str, tuple[Edits, Edits, str]] = {
+    "unlock": ((UNLOCKED,), (), "public"),
+    "sharpen": ((SHARPENED,), (), "staff"),
+    "audience": ((UNLOCKED,), (NOBODY_MORE,), "public"),
+    "view": ((UNLOCKED, SHARPENED), (), "public"),
+}
+"""What the first settings have, what the last ones have in its place, and whom it concerns."""
+
+
+def taken_out(what: str, cut: int | None = None, *, takes_out: bool = True) -> Desk:
+    """Windows of two questions, then something is taken out, then time goes on; the process ends at a point of that."""
+    with_it, without, _ = GONE[what]
+    last = others() if what == "view" else shop(BOUND, *without)
+    known = [(0, shop(*with_it)), (3, shop(BOUND, *with_it)), (5, last)]
+    desk = Desk(holding(*known[:1]))
+    give(desk, "pages", 0, 1, 2)
+    desk.change(holding(*known[:2]))
+    give(desk, "pages@2", 3, 4)
+    desk.tell(6000)
+    desk.machine.cut_after = cut
+    if takes_out:
+        desk.change(holding(*known))
+    desk.tell(60_000)
+    desk.machine.cut_after = None
+    desk.reader.restart()
+    desk.tell(120_000)
+    return desk
+
+
+@pytest.mark.parametrize("what", GONE)
+def test_what_was_taken_out_makes_no_window_of_a_former_edition_finer(what: str) -> None:
+    *_, audience = GONE[what]
+    first = [(second, 1, "middle" if audience == "staff" else "coarse") for second in range(5)]
+    assert {(second, 2, "fine") for second in range(5)} <= {*told(taken_out(what, takes_out=False), audience)}
+    desk = taken_out(what)
+    assert told(desk, audience) == first
+    assert told(desk, "partner") == [(second, 1, "coarse") for second in range(5)]
+    desk.auditor.settled()
+
+
+@pytest.mark.parametrize("what", GONE)
+def test_what_was_taken_out_stays_out_wherever_the_process_ends(what: str) -> None:
+    whole = taken_out(what)
+    for cut in range(0, 40, 6):
+        desk = taken_out(what, cut)
+        assert newest(desk.published()) == newest(whole.published())
+        assert not [key for key in desk.machine.rows if key.startswith(RESERVATION)]
+        desk.auditor.settled()
+
+
+# -- what holds in its place --------------------------------------------------------------------------------------
+
+
+def test_a_new_schedule_unlocks_the_windows_of_former_editions() -> None:
+    known = [(0, shop()), (3, shop(BOUND)), (5, shop(BOUND, UNLOCKED))]
+    desk = Desk(holding(*known[:2]))
+    give(desk, "pages", 0, 1, 2)
+    desk.change(holding(*known))
+    desk.tell(60_000)
+    assert [one for one in told(desk, "public") if one[1] == 2] == [(second, 2, "fine") for second in range(3)]
+    desk.auditor.settled()
+
+
+def test_a_window_that_is_still_to_come_goes_to_who_is_left_no_finer_than_now_and_than_then() -> None:
+    lowered = (AUDIENCES, "audiences: {late: fine, staff: coarse, public: middle}")
+    known = [(0, shop()), (3, shop(lowered))]
+    desk = Desk(holding(*known[:1]))
+    give(desk, "pages", 0)
+    desk.change(holding(*known))
+    give(desk, "pages", 1)
+    assert [told(desk, name)[-1] for name in ("staff", "public")] == [(1, 1, "coarse"), (1, 1, "coarse")]
+    assert told(desk, "partner") == [(0, 1, "coarse")]
+    assert told(desk, "late") == [], "that would cost more than it did"
+    give(desk, "pages", 2, 3)
+    assert [told(desk, name)[-1][2] for name in ("staff", "public", "late")] == ["coarse", "middle", "fine"]
+    desk.auditor.settled()
+
+
+def test_a_window_whose_audiences_are_all_gone_goes_to_those_of_today() -> None:
+    """Another name for the readers costs no window; who comes anew sees it no finer than anybody did."""
+    renamed = (AUDIENCES, "audiences: {team: fine}")
+    desk = Desk(holding((0, shop()), (3, shop(renamed))))
+    give(desk, "pages", 0, 1, 2, 3)
+    assert told(desk, "team") == [*((second, 1, "middle") for second in range(3)), (3, 1, "fine")]
+    assert {name: told(desk, name) for name in ("staff", "public", "partner")} == {
+        "staff": [],
+        "public": [],
+        "partner": [],
+    }
+    desk.auditor.settled()
+
+
+def test_a_window_that_nobody_may_see_is_not_made_and_costs_nothing() -> None:
+    """The ladder has other names now, and less than the coarsest level then."""
+    ladder = (
+        'three: [{level: coarse, epsilon: "1"}, {level: middle, epsilon: "2"}, {level: fine, epsilon: "4"}]',
+        'three: [{level: low, epsilon: "1/2"}, {level: high, epsilon: "3/4"}]',
+    )
+    fewer = (AUDIENCES, "audiences: {public: low, staff: high}")
+    desk = Desk(holding((0, shop()), (3, shop(ladder, fewer))))
+    give(desk, "pages", 0, 1, 2)
+    assert desk.published() == []
+    give(desk, "pages@2", 3, 4)
+    assert told(desk, "staff") == [(3, 1, "high"), (4, 1, "high")]
+    assert not [key for key in desk.machine.rows if key.startswith((WINDOW + text("pages"), TABLE + text("pages")))]
+    desk.auditor.settled()
+
+
+# -- what waits for its slot --------------------------------------------------------------------------------------
+
+
+def spent(desk: Desk) -> list[str]:
+    rows = [(key, value) for key, value in desk.machine.rows.items() if key.startswith((LEDGER, RESERVATION))]
+    return [str(ledger.spent) for ledger in read_ledgers(rows).values()]
+
+
+@pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5, 8])
+def test_a_release_that_waits_for_its_slot_does_not_leave_for_an_audience_that_is_gone(cut: int | None) -> None:
+    known = [(0, shop()), (3, shop(BOUND)), (5, shop(BOUND, NOBODY_MORE))]
+    desk = Desk(holding(*known[:2]), until_ms=0)
+    give(desk, "pages", 0, 1)
+    before = spent(desk)
+    desk.machine.cut_after = cut
+    desk.change(holding(*known))
+    desk.machine.cut_after = None
+    desk.slot(30_000)
+    desk.reader.restart()
+    assert told(desk, "public") == []
+    assert told(desk, "staff") == [(0, 1, "middle"), (1, 1, "middle")]
+    assert spent(desk) == before
+    desk.change(holding(*known, (7, shop(BOUND))))
+    desk.slot(40_000)
+    assert told(desk, "public") == [(0, 2, "coarse"), (1, 2, "coarse")], "it is there again, and that is free"
+    assert spent(desk) == before
+
+
+@pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5, 8])
+@pytest.mark.parametrize("made_of_panes", [False, True])
+def test_a_revision_that_waits_for_its_slot_does_not_leave_when_its_unlock_is_gone(
+    cut: int | None, *, made_of_panes: bool
+) -> None:
+    panes = (
+        "kind: histogram\n    items_per_user: 1\n    window: {size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}\n"
+        '    delta: "1/100"',
+        "kind: catalogue\n    catalogue: [cart, home]\n    items_per_user: 1\n    "
+        "window: {size: 2s, step: 1s, pane: 1s, "
+        "start: 1970-01-01T00:00:00Z, grace: 0s}",
+    )
+    kind = [panes] if made_of_panes else []
+    known = [(0, shop(*kind, UNLOCKED)), (3, shop(*kind, UNLOCKED, ("buckets: 2", "buckets: 1"))), (5, shop(*kind))]
+    desk = Desk(holding(*known[:2]), until_ms=0)
+    give(desk, "pages", 0, 1)
+    desk.slot(10_000)
+    first = told(desk, "public")
+    desk.tell(60_000)
+    before = spent(desk)
+    desk.machine.cut_after = cut
+    desk.change(holding(*known))
+    desk.machine.cut_after = None
+    desk.slot(70_000)
+    desk.reader.restart()
+    assert told(desk, "public") == first
+    assert spent(desk) == before
+    desk.change(holding(*known, (7, shop(*kind, UNLOCKED))))
+    desk.tell(80_000)
+    desk.slot(90_000)
+    assert [level for *_, level in told(desk, "public")[len(first) :]] == ["fine"] * len(first)
+    assert spent(desk) == before, "what was drawn stays paid, and costs nothing more"
+
+
+# -- a view that was taken out ------------------------------------------------------------------------------------
+
+
+def expired(cut: int | None = None, *, clock: str = "wall") -> Desk:
+    """A view with two questions is taken out, and its retention passes."""
+    edits = ("retention: 1h", "retention: 3s"), ("grace: 0s}", f"grace: 0s, clock: {clock}}}")
+    both = [(0, plan(RICH, *edits)), (3, plan(RICH, BOUND, *edits))]
+    desk = Desk(holding(*both))
+    for name, seconds in (("tops", (0, 1, 2)), ("tops@2", (3, 4))):
+        give(desk, name, *seconds)
+    give(desk, "pages", 0, 1, 2)
+    give(desk, "pages@2", 3, 4)
+    desk.tell(5000)
+    desk.machine.cut_after = cut
+    desk.change(holding(*both, (5, plan(RICH, ONLY_PAGES, BOUND, *edits))))
+    desk.tell(20_000)
+    for second in range(5, 20):
+        give(desk, "pages@2", second)
+    desk.machine.cut_after = None
+    desk.reader.restart()
+    return desk
+
+
+@pytest.mark.parametrize("clock", ["wall", "event"])
+def test_the_windows_of_a_view_that_was_taken_out_expire_but_for_the_newest(clock: str) -> None:
+    """By the event clock with the windows of another view of its source."""
+    desk = expired(clock=clock)
+    assert {key for key in standing(desk) if key.startswith(b"tops/")} == {
+        b"tops/%s/4000" % name for name in (b"partner", b"public", b"staff")
+    }
+    assert not [key for key in desk.machine.rows if key.startswith((WINDOW + text("tops"), TABLE + text("tops")))]
+    rows = [decode(WindowRow, value) for key, value in desk.machine.changelog if key.startswith(b"w\x04tops") and value]
+    left = b"".join([*desk.machine.rows.values(), *(value for _, value in desk.machine.outdated)])
+    assert {row.secret for row in rows if row.secret}
+    assert not [row for row in rows if row.secret and row.secret in left]
+    desk.auditor.settled()
+
+
+def test_windows_of_a_view_that_was_taken_out_stay_until_their_retention_is_over() -> None:
+    edit = ("retention: 1h", "retention: 10s")
+    known = [(0, plan(RICH, edit)), (3, plan(RICH, ONLY_PAGES, edit))]
+    desk = Desk(holding(*known))
+    give(desk, "tops", 0, 1, 2)
+    told_at = ((11_999, [0, 1, 2], 12_000), (12_000, [1, 2], 13_000), (13_000, [2], None), (60_000, [2], None))
+    for now_ms, kept, due_ms in told_at:
+        desk.tell(now_ms)
+        left = {key for key in standing(desk) if key.startswith(b"tops/staff/")}
+        assert left == {b"tops/staff/%d" % (1000 * second) for second in kept}
+        engine = desk.engine()
+        desk.machine.carry_out(engine.load(desk.machine, now_ms=now_ms))
+        assert engine.due_ms == due_ms, "the runtime tells the time by then"
+
+
+def test_a_view_expires_wherever_the_process_ends() -> None:
+    whole = expired()
+    for cut in range(0, 400, 67):
+        desk = expired(cut)
+        assert newest(desk.published()) == newest(whole.published())
+        desk.auditor.settled()
