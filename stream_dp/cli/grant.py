@@ -1,10 +1,11 @@
-"""`stream-dp grant FILE AUDIENCE --level LEVEL`: raise, or for windows to come lower, what an audience may see."""
+"""`stream-dp grant FILE AUDIENCE --level LEVEL`: raise, lower or end what an audience may see."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from rich.console import Console
 from stream_dp.cli.command_line import command_line, hush_libraries
 from stream_dp.cli.held import held
 from stream_dp.cli.moments import MOMENT
+from stream_dp.config.models import NO_LEVEL
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.changes import Change, changes_of
@@ -32,7 +34,7 @@ DIGITS = 6
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("audience")
-@click.option("--level", required=True, help="A level of the ladder of the views that the audience reads.")
+@click.option("--level", required=True, help="A level of the views that the audience reads; none ends it.")
 @click.option("--view", "views", multiple=True, help="Only this view; may be given several times. Without it: all.")
 @click.option(
     "--windows",
@@ -53,17 +55,21 @@ def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
     """Let an AUDIENCE of the application that FILE describes see a LEVEL, of the windows and views that you name.
 
     A finer level: every retained window is published again, sharper, and the ledger is charged what that tells beyond
-    the finest release that any audience has of the window. A coarser one holds for windows to come: what was released
-    is not taken back. Of several grants for a window the newest decides; where there is none, the configuration does.
+    the finest release that any audience has of the window. A coarser one holds for windows to come, and retained
+    windows become no finer, except where `unlock` or `sharpen` of the settings says so and the level is not below the
+    one that the audience starts with. With the level none, nothing more is published for the audience of the windows
+    that you name, until a newer grant. What was published stays in its topic. Of several grants for a window the newest
+    decides; where there is none, the configuration does.
 
     \b
     stream-dp grant app.yaml partner --level detailed
     stream-dp grant app.yaml partner --level detailed --view pages --windows retained
     stream-dp grant app.yaml public --level standard --from 2026-01-01 --until 2026-02-01
     stream-dp grant app.yaml public --level coarse --windows future --at 2026-07-01T06:00:00Z
+    stream-dp grant app.yaml public --level none --windows retained
 
-    Exit codes: 0 written, 1 the broker or the application's topics are not there, 2 no such audience, view or level, a
-    time that is over, or a coarser level for windows that were released before.
+    Exit codes: 0 written, 1 the broker or the application's topics are not there, 2 no such audience, view or level, or
+    a time that is over.
     """
     hush_libraries()
     plan = held(load_plan(file))
@@ -81,7 +87,10 @@ def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
         return
     console = Console(highlight=False, markup=False)
     when = "now" if order.at_ms is None else format_time(order.at_ms)
-    console.print(f"{order.audience} may see level {order.level} from {when} on{scope_words(order.scope)}.")
+    if order.level == NO_LEVEL:
+        console.print(f"{order.audience} gets nothing more from {when} on{scope_words(order.scope)}.")
+    else:
+        console.print(f"{order.audience} may see level {order.level} from {when} on{scope_words(order.scope)}.")
     for change in changes:
         console.print(
             f"  {explained(change, plan.newest[change.view], order.scope)}", soft_wrap=not console.is_terminal
@@ -124,15 +133,19 @@ def scope_words(scope: Scope) -> str:
 def explained(change: Change, view: ViewPlan, scope: Scope) -> str:
     """A change in words."""
     levels = {level.name: level for level in view.levels}
-    before, after = levels[change.before], levels[change.after]
-    coarse, fine = (level.interval_of(view.window.summands) for level in (before, after))
+    if change.direction == "ended":
+        return f"{change.view}: ends. What was published stays in the topic; a newer grant begins it again"
+    before, after = levels.get(change.before), levels[change.after]
     if change.direction == "same":
         again = "" if scope.windows == "future" else "; only windows that have less are published again"
         return f"{change.view}: stays at {after.name}{again}"
-    steps = f"{change.view}: from {before.name} (±{coarse}) to {after.name} (±{fine})"
+    had, coarse = (NO_LEVEL, "") if before is None else (before.name, f" (±{before.interval_of(view.window.summands)})")
+    steps = f"{change.view}: from {had}{coarse} to {after.name} (±{after.interval_of(view.window.summands)})"
     if change.direction == "coarser":
-        return f"{steps} for windows to come; what was published stays"
-    difference = decimal_up(after.epsilon - before.epsilon, DIGITS)
+        if scope.windows == "retained":
+            return f"{steps}; what was published stays in the topic, and none of these windows becomes finer"
+        return f"{steps} for windows to come; what was published stays in the topic, and becomes no finer"
+    difference = decimal_up(Fraction(change.difference), DIGITS)
     if scope.windows == "future":
         return f"{steps} for windows to come; one costs ledger {view.ledger.name} epsilon {difference} more"
     some = "" if scope == Scope(scope.views, scope.windows) else ", if they are among those,"
@@ -140,5 +153,5 @@ def explained(change: Change, view: ViewPlan, scope: Scope) -> str:
     return (
         f"{steps}; windows that ended up to {kept} before the newest one{some} are "
         f"published again. Ledger {view.ledger.name} pays the difference to the finest release that anyone has of a "
-        f"window: epsilon {difference} if that is {before.name}, nothing if it is {after.name}"
+        f"window: epsilon {difference} if that is {had}, nothing if it is {after.name}"
     )

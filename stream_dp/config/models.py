@@ -247,10 +247,20 @@ class LedgerConfig(Section):
     parts: PartsConfig | None = None
 
 
+NO_LEVEL = "none"
+"""In the place of a level: nothing is shown."""
+
+
+def _no_nothing(name: str) -> str:
+    if name == NO_LEVEL:
+        raise ValueError(f"a level cannot have the name {NO_LEVEL!r}: a grant of {NO_LEVEL!r} ends what is shown")
+    return name
+
+
 class LevelConfig(Section):
     """One level of a ladder."""
 
-    level: Name
+    level: Annotated[Name, AfterValidator(_no_nothing)]
     epsilon: Epsilon
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
+from stream_dp.config.models import NO_LEVEL
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.grants import Grant, Order, Scope
-from stream_dp.errors import ConfigError, Fault
 
-Direction = Literal["finer", "coarser", "same"]
+Direction = Literal["finer", "coarser", "same", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,9 @@ class Change:
 
     Attributes:
         view: the view's name.
-        before: the level its audience had, of windows to come where the grant is about those.
-        after: the level it has from then on.
-        direction: what `after` is beside `before`.
+        before: the level its audience had, of windows to come where the grant is about those; `none` where it had none.
+        after: the level it has from then on, or `none`.
+        direction: what `after` is beside `before`; `ended` where that is `none`.
         difference: exact epsilon that `after` costs beyond `before` for one window; "0" unless it is finer.
     """
 
@@ -40,38 +41,24 @@ def changes_of(plan: Plan, wanted: Grant, known: Sequence[Order] = (), now_ms: i
         wanted: the grant, checked against the plan.
         known: the grants that were written before and not withdrawn, oldest first.
         now_ms: the time.
-
-    Raises:
-        ConfigError: it would lower what was released before, and that cannot be taken back.
     """
     until_ms = now_ms if wanted.at_ms is None else wanted.at_ms
     before = [order for order in known if order.audience == wanted.audience and order.time_ms <= until_ms]
     before.sort(key=lambda order: (order.time_ms, order.number))
-    changes = [_change(view, wanted, before) for view in wanted.concerned(plan)]
-    lowered = [change for change in changes if change.direction == "coarser"]
-    if wanted.windows == "retained" and lowered:
-        each = ", ".join(f"{change.before} of {change.view}" for change in lowered)
-        raise ConfigError(
-            [
-                Fault(
-                    "level",
-                    f"{wanted.audience} sees {each}, which is finer than {wanted.level}; what was released is not "
-                    "taken back: a coarser level can be for windows to come only, --windows future",
-                )
-            ]
-        )
-    return changes
+    return [_change(view, wanted, before) for view in wanted.concerned(plan)]
 
 
 def _change(view: ViewPlan, wanted: Grant, known: Sequence[Order]) -> Change:
-    names = [level.name for level in view.levels]
-    start = view.audiences[wanted.audience]
+    names = [NO_LEVEL, *(level.name for level in view.levels)]
+    costs = [Fraction(0), *(level.epsilon for level in view.levels)]
+    start = view.audiences[wanted.audience] + 1
     had = [order.level for order in known if _decided(order.scope, wanted.scope, view) and order.level in names]
     # A level that the view's ladder does not have leaves the audience what it had.
     before = names.index(had[-1] or "") if had else start
     after = names.index(wanted.level) if wanted.level in names else before
     direction: Direction = "finer" if after > before else "coarser" if after < before else "same"
-    difference = view.levels[after].epsilon - view.levels[before].epsilon if after > before else 0
+    direction = "ended" if after == 0 else direction
+    difference = costs[after] - costs[before] if after > before else 0
     return Change(view.view, names[before], names[after], direction, str(difference))
 
 

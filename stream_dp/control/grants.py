@@ -5,6 +5,9 @@ What an audience may see of a window of a view is decided by the newest grant th
 that window; where there is none, by the configuration. The newest is the one with the latest time, of several with one
 time the one that was written last.
 
+A grant of the level `none` ends what an audience sees of the windows of its scope: nothing more of them is published
+for it, until a newer grant says otherwise. What was published stays.
+
 A record's key names the audience and the scope, so compaction takes away a grant only for a later one of the very same
 scope and time, which decides wherever the former would have.
 """
@@ -19,6 +22,7 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from stream_dp.config.models import NO_LEVEL
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.windows.durations import parse_time
@@ -44,7 +48,7 @@ class Scope(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Order(msgspec.Struct, array_like=True, frozen=True):
-    """A checked grant: an audience may see this level. Or, without a level, a grant that is withdrawn."""
+    """A checked grant: an audience may see this level, or `none`. Or, without a level, a grant that is withdrawn."""
 
     number: int
     """Rises from record to record, also where the control topic was deleted and made again in between."""
@@ -93,7 +97,7 @@ class Grant(BaseModel):
 
     type: Literal["grant"] = "grant"
     audience: str = Field(description="The audience, as the configuration names it.")
-    level: str = Field(description="The name of the level.")
+    level: str = Field(description="The name of the level; none: nothing more is published for the audience.")
     views: tuple[str, ...] = Field((), description="Names of views; empty: all that the audience reads.")
     windows: Windows = Field("all", description="all; retained: those released before; future: those to come.")
     start_from: Time | None = Field(None, description="Only windows that start at this time or later.")
@@ -135,7 +139,7 @@ class Grant(BaseModel):
             if name not in read
         ]
         levels = [level.name for view in self.concerned(plan) for level in view.levels]
-        if levels and self.level not in levels:
+        if levels and self.level not in (*levels, NO_LEVEL):
             whose = f"no view of {self.audience}" if not self.views else f"none of {_list(self.views)}"
             faults.append(Fault("level", f"{whose} has a level {self.level!r}; there are {_list(levels)}"))
         if self.windows != "all" and (self.start_from or self.start_until):

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from stream_dp.config.models import NO_LEVEL
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grants import Order
 from stream_dp.releases.clearance_rows import ClearanceRow, GrantRow, clearance_audience
@@ -90,8 +91,13 @@ class Clearances:
             if grant is None or not grant.open:
                 if self._errand(view, audience, start_ms, row, self._later_ms):
                     self._add(audience, _Place(view, start_ms, self._later_ms))
-                elif row.given.get(audience, NOTHING).level < 0 and view.window.pays(start_ms):
+                elif self._is_withheld(view, audience, start_ms, row):
                     self.withheld.setdefault(audience, set()).add(view.view)
+
+    def _is_withheld(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
+        """Whether an audience has nothing of a window, and may have something that costs more."""
+        lacks = row.given.get(audience, NOTHING).level < 0 and view.window.pays(start_ms)
+        return lacks and self.level(view, audience, start_ms) >= 0
 
     def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
         """Look who is to see more of a window that was released just now.
@@ -302,15 +308,15 @@ class Clearances:
 
 
 def _index(view: ViewPlan, level: str) -> int:
-    index = view.level_index(level)
+    index = NOTHING.level if level == NO_LEVEL else view.level_index(level)
     assert index is not None  # noqa: S101 - `_concerns`
     return index
 
 
 def _concerns(grant: GrantRow, view: ViewPlan) -> bool:
-    """Whether a grant that was carried out is about windows of a view, at a level that its ladder has."""
+    """Whether a grant that was carried out is about windows of a view, at a level that its ladder has, or at none."""
     named = not grant.scope.views or view.view in grant.scope.views
-    return named and view.level_index(grant.level) is not None
+    return named and (grant.level == NO_LEVEL or view.level_index(grant.level) is not None)
 
 
 def _covers(wide: tuple[int | None, int | None], narrow: tuple[int | None, int | None]) -> bool:

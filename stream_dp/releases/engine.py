@@ -265,6 +265,13 @@ class ReleaseEngine:
 
         return revoked(view, start, row, most, self._topic, rows) if row.outbox else []
 
+    def _all_revoked(self, rows: Rows) -> Iterator[Change]:
+        for view in self._views.values():
+            prefix = WINDOW + text(view.name)
+            for key, value in rows.scan(prefix, after(prefix)):
+                row, start = decode(WindowRow, value), window_start(WINDOW, view.name, key)
+                yield from self._revoked(view, start, row, rows)
+
     # -- releasing --------------------------------------------------------------------------------------------
 
     def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
@@ -347,8 +354,8 @@ class ReleaseEngine:
     def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
         """Take a grant: windows to come use it; `due` lets retained windows of the audience leave again, sharper.
 
-        A grant below what an audience has lowers it for windows to come; what was published stays. One with a time is
-        carried out by `tell`.
+        A grant below what an audience has lowers it: for windows to come, and retained ones become no finer; what waits
+        for its slot and is finer does not leave. What was published stays. One with a time is carried out by `tell`.
 
         Args:
             order: the grant.
@@ -356,7 +363,7 @@ class ReleaseEngine:
             now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
         if changed := self._clearances.take(order, rows, now_ms):
-            yield Commit(changed)
+            yield Commit([*changed, *self._all_revoked(rows)])
 
     @property
     def due_ms(self) -> int | None:
@@ -373,7 +380,9 @@ class ReleaseEngine:
             rows: the partition's table.
         """
         self._ages.tell(now_ms)
-        if changed := [*self._clearances.carry_out(rows, now_ms), *self._questions.aged(self._ages.without_view_ms)]:
+        if changed := self._clearances.carry_out(rows, now_ms):
+            yield Commit([*changed, *self._all_revoked(rows)])
+        if changed := self._questions.aged(self._ages.without_view_ms):
             yield Commit(changed)
 
     def _sharpen(self, rows: Rows) -> Iterator[Effect]:

@@ -55,6 +55,8 @@ class Question:
     """By start and end of the windows that readers were told of, who has which level."""
     last: dict[tuple[int, int], int] = field(default_factory=dict)
     """By the same, the window or pane that it was released with."""
+    caps: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    """Of totals behind the first of a window: the level that an audience might see when it was released."""
     passed: dict[str, set[int]] = field(default_factory=dict)
     """By unlock, the units that had their turn."""
     newest: int | None = None
@@ -96,8 +98,14 @@ class Question:
     def show(self, window: tuple[int, int], audience: str) -> None:
         """Readers are told of a window as fine as they may see it, unless something of it has expired."""
         needed = self.panes(window) if self.is_paned(window) else [self.unit(self.last[window]), self.last[window]]
-        if {*needed} <= {*self.stored} and (level := self.has(window, audience)) >= 0:
+        level = min(self.has(window, audience), self.caps.get((*window, audience), 99))
+        if {*needed} <= {*self.stored} and level >= 0:
             self.shown[window][audience] = max(level, self.shown[window].get(audience, -1))
+
+    def lift(self, unit: int, audience: str, level: int) -> None:
+        """An audience may see a window in whose midst it saw less as fine as that again."""
+        caps = self.caps
+        caps.update({at: max(had, level) for at, had in caps.items() if at[0] == unit and at[2] == audience})
 
     def show_all(self, audience: str) -> None:
         for window in self.shown:
@@ -229,6 +237,10 @@ class Replay:
         told = question.told(start)
         for window in told:
             question.shown[window], question.last[window] = {}, start
+        for audience, at_start in view.at(start).audiences.items():
+            decided = self._decided(view, unit, audience)
+            for window in told if unit != start else ():
+                question.caps[(*window, audience)] = at_start if decided is None else _index(view, decided.level)
         for audience in view.audiences:
             self._welcome(question, unit, audience)
         for window in told:
@@ -327,6 +339,7 @@ class Replay:
         levels = question.levels[unit]
         if unit in question.stored:
             levels[audience] = max(level, levels.get(audience, -1))
+            question.lift(unit, audience, level)
             question.show_all(audience)
             for other in question.plan.audiences:
                 self._welcome(question, unit, other)

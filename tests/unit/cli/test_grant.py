@@ -98,7 +98,8 @@ def test_words_tell_what_a_grant_does_and_what_it_does_not(visits: Plan) -> None
         changes = changes_of(visits, Grant(audience="staff", level=level), known)
         return [explained(change, visits.views[change.view], Scope()) for change in changes]
 
-    lower = "pages: from fine (±3) to coarse (±9) for windows to come; what was published stays"
+    lower = "pages: from fine (±3) to coarse (±9) for windows to come; "
+    lower += "what was published stays in the topic, and becomes no finer"
     assert words("coarse", None)[0] == lower
     assert words("fine", None)[0] == "pages: stays at fine; only windows that have less are published again"
     finest = words("finest", "coarse")
@@ -175,9 +176,16 @@ def test_scope_that_can_hold_nothing_is_wrong_usage_and_nothing_is_written(
     assert control.end(TP(CONTROL, 0)) == 0
 
 
-def test_coarser_level_for_what_was_released_is_wrong_usage(call: Make, visits_file: Path, control: MemoryLog) -> None:
+def test_a_coarser_level_and_none_say_what_stays(call: Make, visits_file: Path, control: MemoryLog) -> None:
     call("grant", visits_file, "public", "--level", "fine")
     said = call("grant", visits_file, "public", "--level", "coarse", "--windows", "retained")
-    assert said.code == 2
-    assert "finer than coarse; what was released is not taken back" in said.err
-    assert control.end(TP(CONTROL, 0)) == 1
+    assert said.code == 0
+    words = " ".join(said.out.split())
+    assert "what was published stays in the topic, and none of these windows becomes finer" in words
+    said = call("grant", visits_file, "public", "--level", "none")
+    words = " ".join(said.out.split())
+    assert "public gets nothing more from now on." in words
+    assert "pages: ends. What was published stays in the topic; a newer grant begins it again" in words
+    said = call("grant", visits_file, "public", "--level", "coarse")
+    assert "from none to coarse" in " ".join(said.out.split())
+    assert control.end(TP(CONTROL, 0)) == 4

@@ -10,7 +10,6 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.control.changes import Change, changes_of
 from stream_dp.control.grants import Grant, Order, Scope
-from stream_dp.errors import ConfigError
 from stream_dp.testing import plan_from
 
 SHORT_LADDER = (
@@ -93,10 +92,16 @@ def test_what_was_before_is_what_the_newest_grant_of_such_windows_says(plan: Pla
     assert direction(plan, within, some) == "detailed to standard"
 
 
-def test_a_coarser_level_for_windows_that_were_released_is_a_fault_that_says_what_can_be_had(plan: Plan) -> None:
+def test_a_coarser_level_may_be_for_windows_that_were_released(plan: Plan) -> None:
     lower = Grant(audience="partner", level="overview", windows="retained")
-    with pytest.raises(
-        ConfigError, match=r"partner sees standard of .*-pages, which is finer than overview; .* future"
-    ):
-        changes_of(plan, lower)
+    assert changes_of(plan, lower)[0].direction == "coarser"
     assert changes_of(plan, lower.model_copy(update={"windows": "future"}))[0].direction == "coarser"
+
+
+def test_the_level_none_ends_every_view_and_the_next_grant_starts_from_nothing(plan: Plan) -> None:
+    for level in ("overview", "detailed"):
+        ended = changes(plan, "public", "none", level)["pages"]
+        assert (ended.before, ended.after, ended.direction, ended.difference) == (level, "none", "ended", "0")
+    again = changes(plan, "public", "overview", "none")["pages"]
+    assert (again.before, again.after, again.direction, again.difference) == ("none", "overview", "finer", "1")
+    Grant(audience="public", level="none").check(plan)

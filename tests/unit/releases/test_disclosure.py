@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from stream_dp.config.plan import Plan
+from stream_dp.control.grants import Scope
 from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, WindowRow, read_ledgers
 from stream_dp.windows.keys import decode, text
 from tests.support.editions import holding
 from tests.support.expiring import standing
 from tests.support.machine import newest
-from tests.support.releasing import ONLY_PAGES, Desk, plan
+from tests.support.releasing import EVERYTHING, ONLY_PAGES, Desk, plan
 
 RICH = ('epsilon: "40", delta: "1/5", period: 4s', 'epsilon: "4000", delta: "9/10", period: 80s')
 BOUND = ("items_per_user: 1", "items_per_user: 2")
@@ -275,3 +276,93 @@ def test_a_view_expires_wherever_the_process_ends() -> None:
         desk = expired(cut)
         assert newest(desk.published()) == newest(whole.published())
         desk.auditor.settled()
+
+
+# -- grants -------------------------------------------------------------------------------------------------------
+
+
+def granted(level: str, scope: Scope = EVERYTHING, cut: int | None = None) -> Desk:
+    """Windows of two questions; a grant for an audience that begins at the coarsest level; then its unlock is due."""
+    known = [(0, shop(UNLOCKED)), (3, shop(UNLOCKED, BOUND))]
+    desk = Desk(holding(*known))
+    give(desk, "pages", 0, 1, 2)
+    give(desk, "pages@2", 3)
+    desk.tell(5000)
+    desk.machine.cut_after = cut
+    desk.grant(1, "public", level, 5000, scope)
+    give(desk, "pages@2", 4)
+    desk.tell(60_000)
+    desk.machine.cut_after = None
+    desk.reader.restart()
+    return desk
+
+
+@pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5])
+def test_a_grant_of_none_ends_an_audience_of_all_editions_until_the_next_one(cut: int | None) -> None:
+    desk = granted("none", cut=cut)
+    first = [(second, 1, "coarse") for second in range(4)]
+    assert told(desk, "public") == first
+    assert told(desk, "staff")[-1] == (4, 1, "middle")
+    desk.grant(2, "public", "coarse", 61_000)
+    assert told(desk, "public")[4:] == [(4, 1, "coarse")], "an unlock that was held back does not come by itself"
+    desk.grant(3, "public", "fine", 62_000)
+    assert told(desk, "public")[5:] == [(second, 2, "fine") for second in range(5)]
+    desk.auditor.settled()
+
+
+def test_a_grant_of_none_for_retained_windows_leaves_those_to_come() -> None:
+    """And the retained ones as they are, though the schedule would unlock them."""
+    desk = granted("none", Scope(windows="retained"))
+    assert told(desk, "public") == [*((second, 1, "coarse") for second in range(5)), (4, 2, "fine")]
+
+
+def test_a_grant_of_none_begins_no_window_that_nobody_else_may_see() -> None:
+    desk = Desk(holding((0, shop((AUDIENCES, "audiences: {public: coarse}")))))
+    desk.grant(1, "public", "none")
+    give(desk, "pages", 0)
+    assert desk.published() == []
+    desk.grant(2, "public", "fine", 1000)
+    give(desk, "pages", 1)
+    assert told(desk, "public") == [(1, 1, "fine")]
+    desk.auditor.settled()
+
+
+@pytest.mark.parametrize("level", ["none", "coarse"])
+@pytest.mark.parametrize("at_ms", [None, 61_000])
+def test_a_grant_stops_what_waits_for_its_slot(level: str, at_ms: int | None) -> None:
+    """A revision that another grant asked for; one that is carried out at a time does so, too."""
+    known = [(0, shop()), (3, shop(BOUND))]
+    desk = Desk(holding(*known), until_ms=0)
+    give(desk, "pages", 0, 1)
+    desk.slot(10_000)
+    desk.grant(1, "public", "fine", 60_000)
+    before = spent(desk)
+    desk.grant(2, "public", level, 60_500, at_ms=at_ms)
+    desk.tell(61_000)
+    desk.slot(90_000)
+    assert [one for one in told(desk, "public") if one[1] > 1] == []
+    assert spent(desk) == before
+
+
+@pytest.mark.parametrize("now", ["middle", "none"])
+def test_a_grant_holds_for_windows_of_a_ladder_without_its_level(now: str) -> None:
+    """It comes to the level that the newest ladder's name comes to; staff began these windows with high."""
+    old = (
+        '[{level: coarse, epsilon: "1"}, {level: middle, epsilon: "2"}',
+        '[{level: low, epsilon: "1"}, {level: high, epsilon: "2"}',
+    )
+    start = (AUDIENCES, "audiences: {partner: low, public: low, staff: high}")
+    unlocked = (
+        AUDIENCES,
+        "audiences: {partner: coarse, public: coarse, staff: {level: middle, unlock: [{level: fine, after: 50s}]}}",
+    )
+    known = [(0, shop(old, start)), (3, shop(unlocked))]
+    desk = Desk(holding(*known))
+    give(desk, "pages", 0, 1)
+    desk.grant(1, "staff", "none" if now == "none" else "coarse", 5000)
+    desk.tell(60_000)
+    assert told(desk, "staff") == [(0, 1, "high"), (1, 1, "high")]
+    desk.grant(2, "staff", "middle", 61_000)
+    desk.tell(61_000)
+    desk.reader.restart()
+    assert [one for one in told(desk, "public") if one[1] > 1] == []

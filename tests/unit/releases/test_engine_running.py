@@ -182,12 +182,13 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_at_every_pane() -> N
     assert spent(desk) == view.cost(MIDDLE)
 
 
-def test_a_grant_below_what_an_audience_has_holds_from_the_next_window_on() -> None:
+@pytest.mark.parametrize("level", ["coarse", "none"])
+def test_a_grant_below_what_an_audience_has_holds_from_the_next_pane_on(level: str) -> None:
     desk = Desk(AMPLE)
     give(desk, starts=STARTS[:2])
-    desk.grant(1, "staff", "coarse")
+    desk.grant(1, "staff", level)
     give(desk, starts=STARTS[2:])
-    levels = {start: MIDDLE if start < 6000 else COARSE for start in STARTS}
+    levels = dict.fromkeys(STARTS[:2], MIDDLE) | dict.fromkeys(STARTS[2:] if level == "coarse" else [], COARSE)
     assert newest_totals(desk, "staff") == expected(desk, levels)
 
 
