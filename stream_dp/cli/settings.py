@@ -39,8 +39,9 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
     """Show which settings of the application that FILE describes hold, and which held before.
 
     Every change stands in the control topic under a number, for ever: 1 is what the first worker's file said, the
-    others came by `stream-dp apply` and `stream-dp tune`. Windows keep the settings that they were opened with: an
-    edition of a view is what holds from one window of it on until another one does, and is in the view's records.
+    others came by `stream-dp apply` and `stream-dp tune`. Windows keep what they count and
+    their noise: an edition of a view holds from one window of it on until another one does, and is in the view's
+    records. Who sees what of all editions follows the newest settings.
 
     `--show N` prints settings N with what FILE says besides, as a file; put it beside FILE, whose folder the paths in
     it begin from. To go back:

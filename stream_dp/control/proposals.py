@@ -18,6 +18,7 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.loading import Sections
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.boundaries import Situation, boundary
+from stream_dp.control.former import FormerEdition
 from stream_dp.control.outlook import LedgerChange, day, ledger_changes, starved
 from stream_dp.control.settings import is_same_question
 from stream_dp.errors import ConfigError, Fault
@@ -69,6 +70,7 @@ class Proposal:
         ledgers: those that something becomes of.
         warnings: what the new configuration has to be warned of, and the former did not.
         faults: why it cannot be; none of it happens then.
+        former: the editions that there are already whose windows are disclosed differently, once that is worked out.
     """
 
     settings: tuple[Setting, ...]
@@ -76,6 +78,7 @@ class Proposal:
     ledgers: tuple[LedgerChange, ...]
     warnings: tuple[str, ...]
     faults: tuple[Fault, ...]
+    former: tuple[FormerEdition, ...] = ()
 
     @property
     def begins(self) -> dict[str, int]:

@@ -27,8 +27,8 @@ def apply(file: Path, wish: Wish, *, take_back: bool) -> None:
     ledgers, ladders, audiences and views, and shows what differs, from which window on that would hold, what a day of
     each view costs and how large its noise is, before and after, and how long the ledgers last. Where you agree it is
     written down under the next number, and every worker goes by it from the same windows on. Windows that begin before
-    close, and are sharpened, under the settings that they were opened with. What was spent goes on, and so do
-    revisions.
+    keep what they count and their noise; who sees what of them follows the new settings at once, and it is shown for
+    which editions. What was spent goes on, and so do revisions.
 
     What cannot be is said, all of it at once, and nothing is changed: a fault in the file; a source that the workers do
     not read, or other words for a population, while workers run; a time that is past; windows that would be cut; a new

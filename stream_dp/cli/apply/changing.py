@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import pairwise
 from shlex import quote
@@ -23,6 +23,7 @@ from stream_dp.cli.status.summary import SILENT_MS, Reports
 from stream_dp.config.differences import differences
 from stream_dp.config.plan import Plan
 from stream_dp.control.boundaries import Situation
+from stream_dp.control.former import former_editions
 from stream_dp.control.proposals import Proposal, propose
 from stream_dp.control.settings import Posted, next_record, plan_holding, plan_of
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, StateError
@@ -225,7 +226,8 @@ async def proposed(
     found = propose(before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
     found.check()
     posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
-    return found, posted, plan_holding([*known, posted], local)
+    becomes = plan_holding([*known, posted], local)
+    return replace(found, former=tuple(former_editions(situation, becomes))), posted, becomes
 
 
 async def _new_topics(before: Plan, after: Plan, client: Client) -> list[str]:

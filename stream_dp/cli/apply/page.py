@@ -8,6 +8,7 @@ from typing import Any
 from stream_dp.accounting import Cost
 from stream_dp.cli.numbers import moment
 from stream_dp.config.differences import Setting
+from stream_dp.control.former import FormerEdition
 from stream_dp.control.outlook import DAY_MS, Lasting, LedgerChange
 from stream_dp.control.proposals import Proposal, ViewChange
 from stream_dp.exact.rationals import decimal_up
@@ -39,9 +40,12 @@ def page(proposal: Proposal, application: str, number: int, made: Sequence[str] 
         lines += ["in no view", *(f"  {setting}" for setting in rest)]
     if any(view.change != "new" for view in proposal.views):
         lines.append(
-            "Windows that begin before keep the settings that they were opened with: so they close, and so they can be "
-            "sharpened as long as they are retained."
+            "Windows that begin before keep what they count and their noise. Who sees what of them follows the new "
+            "settings as soon as the workers have them."
         )
+    if proposal.former:
+        lines.append("For windows of former editions this changes what is published from then on:")
+        lines += [_former(one) for one in proposal.former]
     if made:
         lines.append(f"New topics: {', '.join(made)}. On a secured cluster their readers need rights to them.")
     return "\n".join([*lines, *(f"warning: {words}" for words in proposal.warnings)])
@@ -86,6 +90,18 @@ def dumped(proposal: Proposal) -> dict[str, Any]:
             }
             for ledger in proposal.ledgers
         ],
+        "former_editions": [
+            {
+                "view": one.view,
+                "edition": one.edition,
+                "from_ms": one.from_ms,
+                "from": moment(one.from_ms),
+                "until_ms": one.until_ms,
+                "until": None if one.until_ms is None else moment(one.until_ms),
+                "changes": [{"what": each.what, "before": each.before, "after": each.after} for each in one.changes],
+            }
+            for one in proposal.former
+        ],
         "warnings": list(proposal.warnings),
     }
 
@@ -93,7 +109,7 @@ def dumped(proposal: Proposal) -> dict[str, Any]:
 def _view(view: ViewChange) -> Iterator[str]:
     at = moment(view.at_ms)
     if view.change == "removed":
-        yield f"view {view.view} ends at {at}; what was published of it stays"
+        yield f"view {view.view} ends at {at}; what was published of it stays until its retention is over"
         yield f"  a day of it has cost {_cost(view.day_before)}"
         return
     new = "is new, " if view.change == "new" else ""
@@ -116,6 +132,12 @@ def _view(view: ViewChange) -> Iterator[str]:
             if view.goes_on
             else "it is another question, so its counts and its noise begin anew; the ledger and the revisions go on"
         )
+
+
+def _former(one: FormerEdition) -> str:
+    until = "" if one.until_ms is None else f" before {moment(one.until_ms)}"
+    changes = "; ".join(f"{each.what} {each.before or 'nothing'} -> {each.after or 'nothing'}" for each in one.changes)
+    return f"  view {one.view}, edition {one.edition}, windows from {moment(one.from_ms)} on{until}: {changes}"
 
 
 def _interval(interval: int | None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.cli.numbers import moment
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.boundaries import LEAD_MS
@@ -109,8 +110,8 @@ def test_what_would_change_is_shown_with_its_window_its_price_and_what_lasts(
         "ledger visitors",
         "  a day of all its views costs epsilon 1.501 -> 1.601, delta 1.1e-6 -> 2e-7 at worst",
         "  it lasts the whole of a period",
-        "Windows that begin before keep the settings that they were opened with: so they close, and so they can be "
-        "sharpened as long as they are retained.",
+        "Windows that begin before keep what they count and their noise. Who sees what of them follows the new "
+        "settings as soon as the workers have them.",
         "Nothing was changed.",
     ]
     assert len(known(visits, started)) == 1
@@ -573,3 +574,52 @@ def test_an_application_that_was_never_started_has_no_settings(call: Make, visit
         1,
         "error: application visits was never started at memory://, so no settings hold yet\n",
     )
+
+
+# -- windows of former editions -----------------------------------------------------------------------------------
+
+
+def test_what_is_disclosed_differently_of_former_editions_is_shown_for_each_of_them(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    """The first settings unlock, the next ask another question, the last unlock nothing and have no staff."""
+    unlocks = ("public: coarse", "public: {level: coarse, unlock: [{level: fine, after: 2h}]}")
+    began = known(visits, started)[0].begins["searches"]
+    first, second = tomorrow(), tomorrow() + DAY
+    done = call("apply", changed(visits_file, unlocks), "--json", "--yes")
+    assert done.code == 0
+    former = json.loads(done.out)["former_editions"]
+    assert [(one["view"], one["edition"], one["from_ms"], one["until_ms"]) for one in former] == [
+        ("pages", 1, began, first),
+        ("searches", 1, began, first),
+    ]
+    change = {"what": "audience public", "before": "coarse", "after": "coarse, fine after 2h"}
+    assert [one["changes"] for one in former] == [[change]] * 2
+
+    other = changed(visits_file, unlocks, ("k: 3", "k: 4"), name="second.yaml")
+    assert call("apply", other, "--from", format_time(second), "--yes").code == 0
+    last = changed(visits_file, ("k: 3", "k: 4"), ("staff: fine", "team: fine"), name="third.yaml")
+    said = call("apply", last, "--from", format_time(second + DAY), "--dry-run")
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    at = lines.index("For windows of former editions this changes what is published from then on:")
+    changes = (
+        "audience public coarse, fine after 2h -> coarse; audience staff fine -> nothing; audience team nothing -> fine"
+    )
+    spans = [("pages", 1, began, first), ("pages", 2, first, second + DAY), ("searches", 1, began, first)]
+    spans += [("searches", 2, first, second), ("searches", 3, second, second + DAY)]
+    assert lines[at + 1 : at + 6] == [
+        f"  view {view}, edition {number}, windows from {moment(start)} on before {moment(end)}: {changes}"
+        for view, number, start, end in spans
+    ]
+    tuned = call("tune", visits_file, "searches", "retention=9d", "--dry-run")
+    assert "searches, edition 1" in tuned.out
+    assert "edition 2" not in tuned.out, "it would never hold"
+    assert "retention 30d -> 9d" in tuned.out
+
+
+def test_a_change_that_discloses_nothing_else_shows_no_former_edition(
+    call: Make, visits_file: Path, started: MemoryLog
+) -> None:
+    done = json.loads(call("apply", changed(visits_file, ("k: 3", "k: 4")), "--json", "--dry-run").out)
+    assert done["former_editions"] == []
