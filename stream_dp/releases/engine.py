@@ -214,7 +214,7 @@ class ReleaseEngine:
         for view in self._views.values():
             yield from self._settle_view(view, rows)
             check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
-        aged = self._questions.aged(self._ages.without_view_ms)
+        aged = self._questions.aged(self._ages.without_view_ms, rows)
         if changed := [*over, *self._leftover.load(rows), *self._clearances.carry_out(rows, now_ms), *aged]:
             yield Commit(changed)
         if self._gaps:
@@ -322,7 +322,7 @@ class ReleaseEngine:
             yield from self._retention.expire(past, slot, rows)
         elif not over:
             yield from self._sharpen(rows)
-        if over and (aged := self._questions.aged(self._ages.without_view_ms)):
+        if over and (aged := self._questions.aged(self._ages.without_view_ms, rows)):
             yield Commit(aged)
         for view, start in over:  # all of them at once: to forget them in the files takes longer than the rest
             prefix = window_key(BUCKET, view.name, start)
@@ -382,7 +382,7 @@ class ReleaseEngine:
         self._ages.tell(now_ms)
         if changed := self._clearances.carry_out(rows, now_ms):
             yield Commit([*changed, *self._all_revoked(rows)])
-        if changed := self._questions.aged(self._ages.without_view_ms):
+        if changed := self._questions.aged(self._ages.without_view_ms, rows):
             yield Commit(changed)
 
     def _sharpen(self, rows: Rows) -> Iterator[Effect]:

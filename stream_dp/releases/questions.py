@@ -12,7 +12,7 @@ from itertools import takewhile
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.losses import Published, expired_windows
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.rows import VIEW, ViewRow, stored_view
+from stream_dp.releases.rows import VIEW, ViewRow, stored_view, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.keys import encode, text
 
@@ -125,11 +125,12 @@ class Questions:
                 changed.append(self.row(one))
         return [*changed, self.row(view)]
 
-    def aged(self, now_ms: Callable[[ViewPlan], int]) -> list[Change]:
+    def aged(self, now_ms: Callable[[ViewPlan], int], rows: Rows) -> list[Change]:
         """How long windows of views that were taken out are kept: no later window of theirs says it any more.
 
         Args:
             now_ms: the time by which they get older.
+            rows: the partition's table.
 
         Returns:
             The rows to store.
@@ -142,6 +143,9 @@ class Questions:
                 newest = shape.next(shape.first_open(now_ms(view)), -1)
                 kept_ms = min(mark.next_ms, newest - view.window.kept_ms)
                 if kept_ms > mark.kept_ms:
+                    first = stored_window(view.name, mark.told_ms, rows)
+                    if first is not None and not first.is_told:  # panes, and no window of them
+                        mark.told_ms = mark.next_ms
                     mark.kept_ms = kept_ms
                     changed.append(self.row(view))
         return changed

@@ -278,6 +278,35 @@ def test_a_view_expires_wherever_the_process_ends() -> None:
         desk.auditor.settled()
 
 
+def test_panes_of_a_view_that_was_taken_out_expire_though_no_window_was_told_of() -> None:
+    panes = (
+        "kind: histogram\n    items_per_user: 1\n    window: {size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}\n"
+        '    delta: "1/100"',
+        "kind: catalogue\n    catalogue: [cart, home]\n    items_per_user: 1\n    "
+        "window: {size: 4s, step: 1s, pane: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}",
+    )
+    kept = ("retention: 1h\n    buckets: 2", "retention: 3s\n    buckets: 2")
+    desk = Desk(holding((0, shop(panes, kept)), (2, others())))
+    give(desk, "pages", 0, 1)
+    assert [key for key in desk.machine.rows if key.startswith(TABLE + text("pages"))]
+    desk.tell(60_000)
+    assert not [key for key in desk.machine.rows if key.startswith((TABLE + text("pages"), WINDOW + text("pages")))]
+
+
+# -- who comes later ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("level", "gets"), [("coarse", [0, 1, 2, 3]), ("middle", [0, 1, 2, 3]), ("fine", [1, 2])])
+def test_who_comes_later_gets_exactly_the_windows_that_somebody_has_as_fine(level: str, gets: list[int]) -> None:
+    """As the threat model says: it learns which these are."""
+    desk = Desk(holding((0, shop())))
+    give(desk, "pages", 0, 1, 2, 3)
+    desk.grant(1, "partner", "fine", 0, Scope(from_ms=1000, until_ms=3000))
+    late = (AUDIENCES, f"audiences: {{partner: coarse, public: coarse, staff: middle, late: {level}}}")
+    desk.change(holding((0, shop()), (9, shop(late))))
+    assert told(desk, "late") == [(second, 1, level) for second in gets]
+
+
 # -- grants -------------------------------------------------------------------------------------------------------
 
 
