@@ -13,8 +13,8 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.statement import read_statements
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.engine import ReleaseEngine
+from tests.support.editions import holding
 from tests.support.releasing import DELTA, PARTS, SHOP, Desk, buckets_of, plan, plan_of
-from tests.unit.releases.test_editions import holding
 
 HOME = {"home": 40, "cart": 12}
 FOUR = (0, 1000, 2000, 3000)
