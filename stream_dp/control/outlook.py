@@ -137,7 +137,7 @@ def _lasting(plan: Plan, ledger: LedgerPlan, situation: Situation, begins: Mappi
     """How long a ledger pays for all its views: what its period has left, or a whole period where none is charged."""
     views, length = _charged_to(ledger.name, plan), ledger.periods.length_ms
     for statement in situation.statements:
-        account, reached = statement.account, statement.history[-1][0]
+        account, reached = statement.account, statement.reached_ms
         clocks = [clock for view in views if (clock := situation.clock(view)) is not None]
         now_ms = max([reached, *clocks])
         if (account.name, account.population) == (ledger.name, ledger.population) and now_ms < account.period.end_ms:

@@ -25,6 +25,8 @@ class Share:
         refused: how many windows it was refused, or refused sharper.
         last_ms: start of the newest window.
         level: name of its level.
+        refused_ms: start of the first of its newest windows that were refused one after another; None: the newest was
+            not.
     """
 
     charged: Cost = Cost.ZERO
@@ -33,6 +35,7 @@ class Share:
     refused: int = 0
     last_ms: int | None = None
     level: str = ""
+    refused_ms: int | None = None
 
 
 class Period(NamedTuple):
@@ -58,7 +61,7 @@ class Statement:
         left: of the newest entry.
         kept: what the period keeps for each view.
         shares: by view and audience.
-        history: (end of the newest window so far, what was left) whenever that changed, oldest first.
+        history: (end of the window, what was left then) of each entry, in the order of their publication.
     """
 
     account: Account
@@ -67,6 +70,11 @@ class Statement:
     kept: Sequence[Kept]
     shares: dict[tuple[str, str], Share] = field(default_factory=dict)
     history: list[tuple[int, Cost]] = field(default_factory=list)
+
+    @property
+    def reached_ms(self) -> int:
+        """End of the furthest window that an entry is about."""
+        return max(end_ms for end_ms, _ in self.history)
 
     @property
     def spent(self) -> Cost:
@@ -102,16 +110,14 @@ def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statem
         By ledger and period, oldest period first.
     """
     found: dict[Period, Statement] = {}
-    reached: dict[Period, int] = {}
     ordered = [entry for _, entry in sorted(entries, key=_age)]
     for entry in ordered:
         key, end = Period.of(entry), entry.window.end_ms
         budget, left = caps(entry.ledger), entry.left.cost
         one = found.setdefault(key, Statement(entry.ledger, budget, left, entry.kept))
         one.account, one.budget, one.left, one.kept = entry.ledger, budget, left, entry.kept
-        reached[key] = max(reached.get(key, end), end)
-        if (reached[key], left) not in one.history[-1:]:
-            one.history.append((reached[key], left))
+        if (end, left) not in one.history[-1:]:
+            one.history.append((end, left))
     had: set[tuple[str, str, int, str]] = set()
     for entry in {entry_key(entry): entry for entry in ordered}.values():
         one, start = found[Period.of(entry)], entry.window.start_ms
@@ -124,7 +130,9 @@ def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statem
                 share.windows += entry.type == "charge"
                 share.refused += entry.type == "refusal"
             had.add(window)
+            charged = (entry.view, reader.audience, start, "charge") in had or entry.type == "charge"
             if share.last_ms is None or start >= share.last_ms:
+                share.refused_ms = None if charged else start if share.refused_ms is None else share.refused_ms
                 share.last_ms = start
                 share.level = reader.level if entry.type == "charge" else share.level
     return dict(sorted(found.items()))

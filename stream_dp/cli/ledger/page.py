@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -58,9 +59,12 @@ def burn_down(statement: Statement, width: int) -> Text:
     lines = []
     for name in _entries(statement):
         cap = getattr(statement.budget, name)
-        points = [(float(period.start_ms), 100.0)]
-        for time_ms, left in statement.history:
-            points.append((float(min(time_ms, period.end_ms)), min(100.0, float(100 * getattr(left, name) / cap))))
+        lefts = [min(100.0, float(100 * getattr(left, name) / cap)) for _, left in statement.history]
+        spent = [before - after for before, after in pairwise([100.0, *lefts])]
+        ends = [float(min(time_ms, period.end_ms)) for time_ms, _ in statement.history]
+        by_window = sorted(zip(ends, spent, strict=True))
+        left_then = accumulate((share for _, share in by_window), lambda left, share: left - share, initial=100.0)
+        points = [*zip([float(period.start_ms), *(end for end, _ in by_window)], left_then, strict=True)]
         lines.append(Line(f"{name} {_percent(getattr(statement.left, name), cap)}", STYLES[name], points))
     return chart(
         lines,

@@ -214,11 +214,45 @@ def summary(plan: Plan, reports: Reports) -> Summary:
         for source, records in part.lag.items():
             lag.setdefault(source, {})[number] = records
     unowned = sorted(set(range(plan.partitions)) - reports.owners.keys())
-    faults = [*_faults(plan, reports, views, unowned)]
-    budgets = {one.account.name: _budget(presented(plan), one, reports.now_ms) for one in reports.statements}
+    shown = presented(plan)
+    times = _times(questions, views, reports.now_ms)
+    budgets = {one.account.name: _budget(shown, one, _of_ledger(shown, one, times)) for one in reports.statements}
+    faults = [*_refused(shown, reports.statements, times), *_faults(plan, reports, views, unowned)]
     faults += [f"ledger {name} {budget.words}" for name, budget in budgets.items() if budget.is_spent]
     to_come = sorted(_to_come(questions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
     return Summary(reports, faults, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
+
+
+def _times(
+    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], now_ms: int
+) -> dict[str, int]:
+    """The time of each view, as far as it is known: that of the stream where watermarks move its clock."""
+    known = {name: now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
+    streams = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
+    return {**streams, **known}
+
+
+def _of_ledger(plan: Plan, statement: Statement, times: Mapping[str, int]) -> Sequence[int]:
+    """The times of the views that a ledger pays for."""
+    return [
+        times[name] for name, view in plan.views.items() if view.ledger.name == statement.account.name and name in times
+    ]
+
+
+def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, int]) -> Iterator[str]:
+    """The views whose newest windows are refused."""
+    for statement in statements:
+        period = statement.account.period
+        found: dict[str, list[tuple[str, int]]] = {}
+        for (view, audience), share in sorted(statement.shares.items()):
+            if view in plan.views and audience in plan.views[view].audiences and share.refused_ms is not None:
+                found.setdefault(view, []).append((audience, share.refused_ms))
+        for view, since in found.items():
+            if times.get(view, period.start_ms) < period.end_ms:
+                yield (
+                    f"view {view} is refused to {', '.join(audience for audience, _ in since)} from the window of "
+                    f"{moment(min(at for _, at in since))} on: ledger {statement.account.name} does not pay for it"
+                )
 
 
 def _to_come(
@@ -344,10 +378,16 @@ def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:
     return until is not None and found.released_to is not None and until <= found.released_to
 
 
-def _budget(plan: Plan, statement: Statement, now_ms: int) -> Budget:
-    """What is left of a ledger, and how far it reaches."""
+def _budget(plan: Plan, statement: Statement, times: Sequence[int]) -> Budget:
+    """What is left of a ledger, and how far it reaches.
+
+    Args:
+        plan: the application.
+        statement: of the ledger's newest period.
+        times: of the views that it pays for, as far as they are known.
+    """
     period = statement.account.period
-    if period.end_ms <= now_ms:
+    if times and period.end_ms <= min(times):
         words = f"has begun a new period on {moment(period.end_ms)}, of which no window is charged yet"
         return Budget(words, None, period.end_ms)
     views, lasts_ms = forecast(plan, statement)
@@ -355,7 +395,7 @@ def _budget(plan: Plan, statement: Statement, now_ms: int) -> Budget:
     left = f"has {', '.join(f'{share} % of {name}' for name, share in shares)} left until {moment(period.end_ms)}"
     if lasts_ms >= period.end_ms:
         return Budget(f"{left}: it pays for all views until then", lasts_ms, period.end_ms)
-    if any(view.paid for view in views.values()):
+    if any(view.paid for view in views.values()) and lasts_ms > max(times, default=lasts_ms - 1):
         words = f"{left}: it pays for all views for windows that begin before {moment(lasts_ms)}"
         return Budget(words, lasts_ms, period.end_ms)
     return Budget(f"{left}: it does not pay for the next windows of all views", lasts_ms, period.end_ms, is_spent=True)

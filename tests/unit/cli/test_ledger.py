@@ -148,6 +148,17 @@ def test_entries_are_taken_by_the_time_they_were_published_and_by_what_they_left
     assert statement.history == [(end, left) for end, left in office.statement().history]
 
 
+def test_each_entry_bears_the_end_of_its_own_window_however_far_another_view_is(visits: Plan) -> None:
+    office = Office(visits)
+    for view, day in (("pages", 0), ("pages", 1), ("pages", 2), ("searches", 0), ("searches", 1)):
+        office.release(view, day)
+    (statement,) = read_statements(enumerate(office.entries)).values()
+    assert [end // DAY_MS for end, _ in statement.history] == [1, 2, 3, 1, 2]
+    assert statement.reached_ms == 3 * DAY_MS
+    told = as_json(visits, statement)["history"]
+    assert [one["window_end_ms"] // DAY_MS for one in told] == [1, 2, 3, 1, 2]
+
+
 def test_entries_that_come_again_after_a_crash_change_nothing(either: Plan) -> None:
     office = three_days(either)
     once = office.statement()

@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from stream_dp.accounting import Cost
+from stream_dp.cli.numbers import moment
 from stream_dp.cli.status.page import page
 from stream_dp.cli.status.summary import BEHIND_WINDOWS, GONE_MS, SILENT_MS, Reports, Summary, summary
 from stream_dp.cli.status.to_come import ToCome
 from stream_dp.cli.tune import tuned
+from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
@@ -222,6 +225,57 @@ def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_sa
     later = summary(visits, Reports(11 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
     assert later.budgets["visitors"].words == "has begun a new period on 1970-01-11, of which no window is charged yet"
     assert not [fault for fault in later.faults if "ledger" in fault]
+
+
+def test_a_view_whose_newest_windows_are_refused_is_a_problem_and_comes_first(visits: Plan) -> None:
+    office = Office(visits)
+    office.release("pages", 0)
+    office.left[0] = Cost.ZERO
+    for day in (1, 2):
+        office.release("pages", day)
+    found = summary(visits, Reports(3 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
+    said = (
+        "view pages is refused to public, staff from the window of 1970-01-02 on: ledger visitors does not pay for it"
+    )
+    assert found.faults[0] == said
+    assert not found.as_json()["fine"]
+    office.left[0] = visits.ledgers["visitors"].budget
+    office.release("pages", 3)
+    better = summary(visits, Reports(4 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
+    assert not [fault for fault in better.faults if "is refused" in fault]
+
+
+def test_a_ledger_never_pays_up_to_a_moment_that_has_passed(visits: Plan) -> None:
+    """The next windows of one view are paid for, those of the other are not since yesterday."""
+    office = Office(visits)
+    for day in range(3):
+        office.release("pages", day)
+    office.left[0] = visits.views["pages"].cost(1)
+    office.release("searches", 0)
+    statement = office.statement()
+    _, lasts_ms = forecast(visits, statement)
+    assert lasts_ms < 9 * DAY
+    before, after = (
+        summary(visits, Reports(now, {}, {}, frozenset(), NO_GROUP, [statement])).budgets["visitors"]
+        for now in (lasts_ms - 1, lasts_ms)
+    )
+    assert before.words.endswith(f"it pays for all views for windows that begin before {moment(lasts_ms)}")
+    assert (after.is_spent, "before" in after.words) == (True, False)
+
+
+def test_a_period_of_a_stream_is_compared_with_the_time_of_the_stream(visits_file: Path) -> None:
+    """A replay years later: the period of the stream is not over, however late it is."""
+    visits_file.write_text(visits_file.read_text().replace("{size: 1d}", "{size: 1d, clock: event}"))
+    plan = load_plan(visits_file)
+    office = Office(plan)
+    office.release("pages", 0)
+    parts = {0: part(clock_ms=2 * DAY)}
+    found = summary(plan, Reports(900 * DAY, {}, parts, frozenset(), NO_GROUP, [office.statement()]))
+    assert "left until 1970-01-11: it pays for all views until then" in found.budgets["visitors"].words
+    over = summary(
+        plan, Reports(900 * DAY, {}, {0: part(clock_ms=11 * DAY)}, frozenset(), NO_GROUP, [office.statement()])
+    )
+    assert over.budgets["visitors"].words.startswith("has begun a new period on 1970-01-11")
 
 
 # -- settings -------------------------------------------------------------------------------------------------------
