@@ -39,7 +39,7 @@ class Settled:
 async def prepare(
     plan: Plan,
     client: Client,
-    key_id: str,
+    key_id: Callable[[], str],
     *,
     accept_loss: bool = False,
     backfill: bool = False,
@@ -54,7 +54,7 @@ async def prepare(
     Args:
         plan: of the file that the worker is started with.
         client: a client of its broker.
-        key_id: what it is known by, `KeyRing.application`.
+        key_id: says what it is known by, `KeyRing.application`. It may make a key: asked when the rest is right.
         accept_loss: go on where a topic that the application had was deleted. With the control topic it may have lost
             its settings, so nothing is asked about when its views began.
         backfill: begin views of the first settings whose first windows are over already.
@@ -82,7 +82,7 @@ async def prepare(
             faults += backlog_faults(plan, plan.views.keys(), now)
         if faults:
             raise ConfigError(faults)
-        claim = await create_owned(holding, client, key_id, accept_loss=accept_loss, now_ms=now)
+        claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now)
         await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(holding))], client)
         if known:
             return Settled(holding, lists, claim.topics, claim.uncounted)

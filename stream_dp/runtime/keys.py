@@ -60,6 +60,15 @@ def load_keys(path: Path) -> KeyRing:
     return read_keys(path)
 
 
+def has_keys(path: Path) -> bool:
+    """Whether there is a key file.
+
+    Raises:
+        ConfigError: there is one, and something is wrong with it, as for `load_keys`.
+    """
+    return os.path.lexists(path) and bool(read_keys(path))
+
+
 def read_keys(path: Path) -> KeyRing:
     """Read the key file.
 

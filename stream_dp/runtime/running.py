@@ -27,9 +27,10 @@ from stream_dp.runtime.fence import GaveWayError, PartitionLostError
 from stream_dp.runtime.folder import OTHERS, locked
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.host import Agent
-from stream_dp.runtime.keys import load_keys, read_keys
+from stream_dp.runtime.keys import has_keys, load_keys
 from stream_dp.runtime.membership import admit
 from stream_dp.runtime.metrics import CountersFile
+from stream_dp.runtime.owners import Owner, claimed
 from stream_dp.runtime.refusals import not_allowed
 from stream_dp.runtime.registry import open_registry
 from stream_dp.runtime.reporting import reporting
@@ -38,6 +39,7 @@ from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
 from stream_dp.runtime.survey import check_first_starts
+from stream_dp.runtime.topics import Topics
 from stream_dp.runtime.worker import Worker
 from stream_dp.windows.durations import format_duration
 
@@ -117,11 +119,10 @@ def check_files(plan: Plan) -> None:
         ConfigError: some cannot; `faults` has everything.
     """
     faults: list[Fault] = []
-    if os.path.lexists(plan.key_file):
-        try:
-            read_keys(plan.key_file)
-        except ConfigError as error:
-            faults += error.faults
+    try:
+        has_keys(plan.key_file)
+    except ConfigError as error:
+        faults += error.faults
     for server in (plan.broker, plan.registry):
         faults += [] if server is None else missing(server)
     if faults:
@@ -195,16 +196,26 @@ async def running(
     """
     health = health or Health(Start())
     start = health.start
-    keys = load_keys(plan.key_file)
+    is_keyed = has_keys(plan.key_file)
     accept_loss = bool(options.get("accept_loss"))
     registry = f", or of the schema registry at {plan.registry.url}" if plan.registry is not None else ""
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
     if not unchecked_data and not accept_loss:
         now_ms = options.get("clock_ms", wall_clock_ms)
         await start.patiently(lambda: _check_first_start(plan, client, now_ms(), backfill=backfill))
+    if not is_keyed:  # a key is made for an application that has none, not for one whose file was forgotten
+        owners = Topics.of(plan).owners.name
+        await start.patiently(lambda: claimed(owners, Owner(plan.id, ""), client))
     settled = await start.patiently(
-        lambda: prepare(plan, client, keys.application, accept_loss=accept_loss, backfill=backfill)
+        lambda: prepare(
+            plan,
+            client,
+            lambda: load_keys(plan.key_file).application,
+            accept_loss=accept_loss,
+            backfill=backfill,
+        )
     )
+    keys = load_keys(plan.key_file)
     if words := differing(plan, settled.plan.settings, settled.plan.raw, "the worker goes by the settings"):
         log.warning("%s", words)
     plan = settled.plan

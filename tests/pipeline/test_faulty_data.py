@@ -195,7 +195,7 @@ async def test_a_view_that_has_begun_is_not_kept_from_going_on(app: Application)
     await app.publish(expected(app, "avro")[0])
     with pytest.raises(ConfigError):
         await begin(app)
-    await prepare(app.plan, app.client, "key one", backfill=True)
+    await prepare(app.plan, app.client, lambda: "key one", backfill=True)
     await begin(app)
 
 
@@ -203,7 +203,7 @@ async def test_a_further_view_in_the_file_keeps_nobody_from_going_on_and_a_sampl
     app: Application, tmp_path: Path
 ) -> None:
     """What holds is gone on with; whoever means to apply the file learns that events need the fields of all views."""
-    await prepare(app.plan, app.client, "key one", backfill=True)
+    await prepare(app.plan, app.client, lambda: "key one", backfill=True)
     await app.publish(visits(app, wall_clock_ms(), page=None, shop=ITEM))
     text = (tmp_path / "application.yaml").read_text()
     _, head, view = text.partition(f"  {app.plan.name}-pages:")

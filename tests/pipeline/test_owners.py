@@ -10,6 +10,8 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import application
+from stream_dp.runtime.keys import load_keys
+from stream_dp.runtime.topics import TopicSpec, sources_of
 from stream_dp.testing import Application, Event, Watermark
 from tests.support.processes import SESSION_SECONDS
 from tests.support.views import only_view, start_of
@@ -29,6 +31,7 @@ async def test_a_second_application_of_the_name_is_told_whose_the_topics_are(lau
     await app.start()
     first = app.worker
     other = replace(with_another_key(app.plan), data_dir=app.plan.data_dir.with_name("second"))
+    load_keys(other.key_file)
 
     with pytest.raises(ConfigError) as caught:
         await app.start(plan=other)
@@ -42,6 +45,24 @@ async def test_a_second_application_of_the_name_is_told_whose_the_topics_are(lau
         [*(Event(f"u{number}", "/", start + number) for number in range(50)), Watermark(start + 2 * MINUTE)]
     )
     await app.wait_for_releases(view.name, 1)
+
+
+async def test_a_start_that_is_refused_makes_no_key(launch: Launch) -> None:
+    app = await launch()
+    (topic,) = sources_of(app.plan)
+    other = with_another_key(app.plan)
+    partitions = await app.client.partitions(topic)
+    await app.client.delete([topic])
+    with pytest.raises(ConfigError, match=f"the broker has no topic {topic}; create it first"):
+        await app.start(plan=other)
+    assert not other.key_file.exists()
+
+    assert partitions is not None
+    await app.client.create([TopicSpec(topic, partitions)])
+    await app.start()
+    with pytest.raises(ConfigError, match=r"key_file: the topics of application .* are claimed with another key file"):
+        await app.start(plan=replace(other, data_dir=app.plan.data_dir.with_name("second")))
+    assert not other.key_file.exists(), "it was forgotten: a new key would be of no use"
 
 
 async def test_a_second_worker_of_the_same_application_is_welcome(

@@ -69,7 +69,7 @@ async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float,
     source = run.view(DESTINATIONS).source
     async with connect(plan.broker, log) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
-        await prepare(plan, client, load_keys(plan.key_file).application, backfill=True)
+        await prepare(plan, client, lambda: load_keys(plan.key_file).application, backfill=True)
         began = time.monotonic()
         async with started_worker(run, client, log, keep_running=keep_running) as worker:
             walkthrough = _Walkthrough(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)

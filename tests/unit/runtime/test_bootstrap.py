@@ -62,15 +62,15 @@ def names(plan: Plan) -> list[str]:
 
 
 async def test_topics_are_made_and_the_first_windows_begin_at_full_sizes(plan: Plan, log: MemoryLog) -> None:
-    starts = starts_of(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456))
+    starts = starts_of(await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_700_000_123_456))
 
     assert starts == dict(zip(names(plan), (1_700_000_040_000, 1_700_000_100_000), strict=True))
     assert {spec.name: spec.partitions for spec in Topics.of(plan).all(plan)}.items() <= log.partitions.items()
 
 
 async def test_later_starts_find_what_the_first_one_settled(plan: Plan, log: MemoryLog) -> None:
-    first = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456)
-    later = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_800_000_000_000)
+    first = await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_700_000_123_456)
+    later = await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_800_000_000_000)
 
     assert later == first
     assert written(log) == {Topics.of(plan).control: 1}
@@ -82,7 +82,9 @@ async def test_a_configured_start_is_where_the_first_window_begins(visits: Calla
     (view,) = plan.views.values()
     log.create(view.source.topic, 3)
 
-    assert starts_of(await prepare(plan, MemoryClient(log), KEY_ID, backfill=True)) == {view.name: 1_704_067_200_000}
+    assert starts_of(await prepare(plan, MemoryClient(log), lambda: KEY_ID, backfill=True)) == {
+        view.name: 1_704_067_200_000
+    }
 
 
 async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it_for_both(
@@ -94,11 +96,11 @@ async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it
         async def publish(self, records: Iterable[Outgoing]) -> None:
             listed = list(records)
             if not raced and any(record.topic == Topics.of(plan).control for record in listed):
-                raced.append(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456))
+                raced.append(await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_700_000_123_456))
             await super().publish(listed)
 
     raced: list[Any] = []
-    settled = await prepare(plan, Racing(log), KEY_ID, now_ms=lambda: 1_700_009_999_999)
+    settled = await prepare(plan, Racing(log), lambda: KEY_ID, now_ms=lambda: 1_700_009_999_999)
 
     assert settled == raced[0]
     assert set(starts_of(settled).values()) == {1_700_000_040_000, 1_700_000_100_000}
@@ -110,7 +112,7 @@ async def test_every_fault_of_the_sources_is_told_at_once_and_nothing_is_created
     log.create(narrow.topic, 2)
 
     with pytest.raises(ConfigError) as caught:
-        await prepare(plan, MemoryClient(log), KEY_ID)
+        await prepare(plan, MemoryClient(log), lambda: KEY_ID)
 
     assert caught.value.faults == (
         Fault(
@@ -130,7 +132,7 @@ async def test_foreign_and_withdrawn_records_of_the_control_topic_are_no_setting
     log.append(control, 0, b"settings/1/x", None)
     log.append(control, 0, None, b"?")
 
-    starts = starts_of(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: 1_700_000_123_456))
+    starts = starts_of(await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_700_000_123_456))
 
     assert set(starts) == set(names(plan))
 
@@ -150,7 +152,7 @@ async def test_every_topic_that_takes_too_little_at_once_is_named_with_what_to_s
     client.limits = {topics.merged: 1000, release: 1_048_587, topics.partials: 1_048_588, topics.owners.name: 9 << 20}
 
     with pytest.raises(ConfigError) as caught:
-        await prepare(plan, client, KEY_ID)
+        await prepare(plan, client, lambda: KEY_ID)
 
     assert caught.value.faults == (
         Fault(f"topic {topics.merged}", "it takes 1000 bytes at once; set its max.message.bytes to 1048588"),
@@ -167,14 +169,14 @@ async def test_the_first_start_of_a_view_asks_before_it_releases_windows_that_ar
     now = START_MS + 10 * 60_000
 
     with pytest.raises(ConfigError) as caught:
-        await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now)
+        await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: now)
     assert [fault.path for fault in caught.value.faults] == [f"views.{view.name}.window.start"]
     assert "so 9 windows are over already" in caught.value.faults[0].message
     assert log.partitions == {view.source.topic: 3}
 
-    begun = await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now, backfill=True)
+    begun = await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: now, backfill=True)
     assert starts_of(begun) == {view.name: START_MS}
-    assert await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: now + 10**9) == begun
+    assert await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: now + 10**9) == begun
 
 
 async def test_the_first_start_of_a_view_in_its_first_window_asks_nothing(
@@ -184,6 +186,6 @@ async def test_the_first_start_of_a_view_in_its_first_window_asks_nothing(
     (view,) = plan.views.values()
     log.create(view.source.topic, 3)
 
-    starts = starts_of(await prepare(plan, MemoryClient(log), KEY_ID, now_ms=lambda: START_MS + 69_999))
+    starts = starts_of(await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: START_MS + 69_999))
 
     assert starts == {view.name: START_MS}
