@@ -11,6 +11,7 @@ from stream_dp.records.models import Price
 from stream_dp.windows.durations import format_duration, format_time
 
 _DAY_MS = 86_400_000
+_LONG_MS = 7 * _DAY_MS
 
 
 def closed(view: ViewPlan, now_ms: int) -> int:
@@ -53,21 +54,28 @@ def _newest(view: ViewPlan, now_ms: int) -> int:
     return shape.next(shape.first_open(now_ms - view.window.grace_ms), -1)
 
 
-def withdrawal_faults(plan: Plan, begin: Collection[str], now_ms: int) -> Iterator[Fault]:
+def follows_the_stream(view: ViewPlan) -> bool:
+    """Whether windows close by watermarks alone for so long that the wall clock says nothing of them."""
+    return view.window.clock == "event" and view.window.idle_ms >= _LONG_MS
+
+
+def withdrawal_faults(plan: Plan, begin: Collection[str], now_ms: int, stream_ms: int | None = None) -> Iterator[Fault]:
     """Views that would release and pay for windows that nobody can read for long, and what to do.
 
     Args:
         plan: the application.
         begin: the views that have not begun.
         now_ms: the wall clock.
+        stream_ms: how far the watermarks come, None where that is not known.
     """
     for view in plan.views.values():
-        count = withdrawn(view, now_ms) if view.name in begin else 0
-        if count:
+        at_ms = stream_ms if follows_the_stream(view) else now_ms
+        count = withdrawn(view, at_ms) if view.name in begin and at_ms is not None else 0
+        if count and at_ms is not None:
             yield Fault(
                 f"views.{view.name}.retention",
-                f"{count:,} of {closed(view, now_ms):,} windows that are over would be withdrawn as soon as they are "
-                f"released, and stay paid for: {_lifetime(view, now_ms)}, or a later window.start",
+                f"{count:,} of {closed(view, at_ms):,} windows that are over would be withdrawn as soon as they are "
+                f"released, and stay paid for: {_lifetime(view, at_ms)}, or a later window.start",
             )
 
 
@@ -108,7 +116,7 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         if view.window.clock == "event":
             idle = format_duration(view.window.idle_ms)
             when = f"as watermarks pass them, or {idle} after the start in partitions without any"
-        gone = withdrawn(view, now_ms)
+        gone = 0 if follows_the_stream(view) else withdrawn(view, now_ms)
         withdrawals = f"{gone:,} of them would be withdrawn at once: {_lifetime(view, now_ms)}. " if gone else ""
         yield Fault(
             f"views.{view.name}.window.start",

@@ -117,8 +117,6 @@ def feed(
     survey = made.survey(wall_clock_ms())
     for line in _surveyed(survey, views):
         console.print(line, markup=False)
-    for fault in withdrawal_faults(plan, [view.name for view in views if not view.editions], wall_clock_ms()):
-        console.print(f"{fault}", markup=False)
     if not unchecked_data:
         _check_times(events, survey, columns, views)
     if survey.refused and not skip_bad:
@@ -130,6 +128,9 @@ def feed(
         raise ConfigError(
             f"--until {format_time(until)}: events stand behind that, up to {format_time(survey.last_ms)}"
         )
+    fresh = [view.name for view in views if not view.editions]
+    for fault in withdrawal_faults(plan, fresh, wall_clock_ms(), until):
+        console.print(f"{fault}", markup=False)
     marked = any(view.window.clock == "event" for view in views) if watermarks is None else watermarks
     progress = Progress(fed.topic, row=from_row - 1)
 

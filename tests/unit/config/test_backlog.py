@@ -113,3 +113,17 @@ def test_what_would_be_withdrawn_at_once_is_told_with_the_retention_that_keeps_i
     (asked,) = backlog_faults(plan, ["pages"], now_ms)
     assert (f" {gone} of them would be withdrawn at once: a window is" in asked.message) is bool(gone)
     assert not [*withdrawal_faults(plan, [], now_ms)]
+
+
+def test_of_windows_that_only_watermarks_close_as_many_are_withdrawn_as_the_stream_closes() -> None:
+    changes = (("items_per_user: 1", "items_per_user: 1\n    retention: 1d"), ("grace: 1h", "grace: 1h, clock: event"))
+    now_ms, end_ms = parse_time("2026-01-01T00:00:00Z"), parse_time("2013-01-20T12:00:00Z")
+    plan, _ = pages(*changes)
+    (soon,) = withdrawal_faults(plan, ["pages"], now_ms, end_ms)
+    assert "4,745 of 4,747 windows" in soon.message
+    plan, _ = pages(*changes, ("clock: event", "clock: event, idle: 36500d"))
+    (last,) = withdrawal_faults(plan, ["pages"], now_ms, end_ms)
+    assert "17 of 19 windows" in last.message
+    assert not [*withdrawal_faults(plan, ["pages"], now_ms)]
+    (asked,) = backlog_faults(plan, ["pages"], now_ms)
+    assert "withdrawn" not in asked.message
