@@ -12,7 +12,7 @@ from typing import Any
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import rho_within, squares_within
-from stream_dp.accounting.cost import PART_ENTRIES
+from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.config.access import plan_broker, plan_registry
 from stream_dp.config.crosschecks import cross_check, dead_letter_topic, given_shares, list_topic_faults, readers
 from stream_dp.config.identity import fingerprint
@@ -280,6 +280,13 @@ def _listed(cost: Cost) -> str:
     return " and ".join(f"{name} {value}" for name, value in cost.entries(at_least=2))
 
 
+def _too_small(ledger: str, cost: Cost, budget: Cost) -> str:
+    """The keys of a ledger of which there is less than a cost."""
+    keys = {entry: f"parts.{part}.epsilon" for part, entry in PART_ENTRIES.items()}
+    short = [name for name, asked, there in zip(ENTRIES, cost, budget, strict=True) if asked > there]
+    return " and ".join(f"ledgers.{ledger}.{keys.get(name, name)}" for name in short)
+
+
 def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
     """The ledger must pay for at least one window at the clearances of the start, out of what the view may take."""
     cost, budget = view.cost(view.planned_level), view.ledger.budget
@@ -290,7 +297,8 @@ def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
             [
                 Fault(
                     "ledger",
-                    f"ledger {view.ledger.name!r} affords no window: {one} the budget of a period is {_listed(budget)}",
+                    f"ledger {view.ledger.name!r} affords no window: {one} the budget of a period is "
+                    f"{_listed(budget)}; raise {_too_small(view.ledger.name, cost, budget)}",
                 )
             ]
         )

@@ -254,12 +254,14 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (
             ('epsilon: "100"', 'epsilon: "3.9"'),
             "views.destinations.ledger: ledger 'aircraft' affords no window: one costs epsilon 4 and delta 1/1000000 "
-            "at level 'detailed', and the budget of a period is epsilon 39/10 and delta 1/10000",
+            "at level 'detailed', and the budget of a period is epsilon 39/10 and delta 1/10000; raise "
+            "ledgers.aircraft.epsilon",
         ),
         (
             ('delta: "1/10000"', 'delta: "2e-7"'),
             "views.destinations.ledger: ledger 'aircraft' affords no window: one costs epsilon 4 and delta 1/1000000 "
-            "at level 'detailed', and the budget of a period is epsilon 100 and delta 1/5000000",
+            "at level 'detailed', and the budget of a period is epsilon 100 and delta 1/5000000; raise "
+            "ledgers.aircraft.delta",
         ),
         (
             ("item: dest\n    kind: topk", "item: dest\n    items: dest\n    kind: topk"),
@@ -444,18 +446,19 @@ def test_parts_that_do_not_fit_are_refused(planned: Planner, parts: str, fault: 
 
 
 @pytest.mark.parametrize(
-    ("parts", "short"),
+    ("parts", "short", "key"),
     [
-        ('{selection: {epsilon: "1/100", slack: "1e-7"}}', "squares 3/100"),
-        ('{zcdp: {epsilon: "1/10", slack: "1e-7"}}', "rho"),
-        ('{zcdp: {epsilon: "100", slack: "1e-7"}}', "epsilon 3000003/10000000"),
+        ('{selection: {epsilon: "1/100", slack: "1e-7"}}', "squares 3/100", "parts.selection.epsilon"),
+        ('{zcdp: {epsilon: "1/10", slack: "1e-7"}}', "rho", "parts.zcdp.epsilon"),
+        ('{zcdp: {epsilon: "100", slack: "1e-7"}}', "epsilon 3000003/10000000", "epsilon"),
     ],
 )
-def test_a_part_that_pays_for_no_window_is_refused(planned: Planner, parts: str, short: str) -> None:
+def test_a_part_that_pays_for_no_window_is_refused(planned: Planner, parts: str, short: str, key: str) -> None:
     faults = faults_of(lambda: planned(("period: 371d", f"period: 371d, parts: {parts}")))
     (fault,) = (words for words in faults if words.startswith("views.busiest.ledger"))
     assert "affords no window: one costs" in fault
     assert short in fault
+    assert fault.endswith(f"; raise ledgers.aircraft.{key}")
 
 
 FROM_2013 = "from 2013-01-01T00:00:00Z on"
