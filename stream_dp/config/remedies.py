@@ -102,6 +102,9 @@ _REMEDIES: Mapping[str, Remedy] = {
         f"their {'key' if source.key_field is None else f'field {source.key_field!r}'} is empty or longer than "
         f"{MAX_KEY_BYTES:,} bytes; let the producers write the user"
     ),
+    "batch_too_large": lambda *_: (
+        "their compressed batch unpacks to more than 32 MiB, and was not unpacked; let the producers send smaller ones"
+    ),
     "record_too_large": lambda source, _: (
         f"their value takes more than {MOST_BYTES:,} bytes, the most where sources.{source.name}.key is given; let the "
         "producers write less into an event, or key by user"

@@ -18,7 +18,7 @@ from aiokafka.errors import SaslAuthenticationFailed
 
 from stream_dp.config.access import Broker, Registry, Secret, Tls
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime import connections  # noqa: F401  (what is made with these options is made of them)
+from stream_dp.runtime import connections, unpacking  # noqa: F401  (what is made with these options is made of them)
 
 log = logging.getLogger("stream_dp.worker")
 

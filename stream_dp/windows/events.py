@@ -14,6 +14,8 @@ import msgspec
 from stream_dp.windows.paths import Names, names_of
 
 WATERMARK_HEADER = "stream-dp-watermark"
+TOO_LARGE_HEADER = "stream-dp-batch-too-large"
+"""Of what stands in for a record whose batch was not unpacked."""
 """A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
 
 MAX_ITEM_BYTES = 1024
@@ -279,7 +281,9 @@ def _event(read: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
 
 def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:
     headers: Mapping[str, bytes] = dict(record.headers or ())
-    if not record.value and WATERMARK_HEADER in headers:
+    if TOO_LARGE_HEADER in headers:
+        out.refused.append((record.offset, "batch_too_large"))
+    elif not record.value and WATERMARK_HEADER in headers:
         try:
             out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))
         except (TypeError, ValueError):

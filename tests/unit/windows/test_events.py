@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stream_dp.windows.events import (
     MAX_ITEM_BYTES,
     MAX_KEY_BYTES,
+    TOO_LARGE_HEADER,
     WATERMARK_HEADER,
     EventDecoder,
     EventFormat,
@@ -211,6 +212,11 @@ def test_a_watermark_is_a_whole_number_in_a_header_or_refused(
     mark, reason = outcome
     assert out.watermarks == ([] if mark is None else [(3, mark)])
     assert out.refused == ([] if reason is None else [(3, reason)])
+
+
+def test_what_stands_in_for_a_record_of_a_batch_that_is_too_large_is_refused_for_that() -> None:
+    out = decoder().decode([Entry(3, None, None, headers=[(TOO_LARGE_HEADER, b"")])])
+    assert (out.times, out.watermarks, out.refused) == ([], [], [(3, "batch_too_large")])
 
 
 def test_a_record_with_a_value_is_an_event_whatever_its_headers_say() -> None:
