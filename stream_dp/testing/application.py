@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,20 +172,29 @@ class Application:
 
     async def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of every record of a topic, from its beginning to its present end; none if it is not there."""
-        if await self.client.partitions(topic) is None:
-            return []
-        return [(record.key, record.value) async for record in self.client.follow([topic], until_end=True)]
+        return (await self.read_all([topic]))[topic]
+
+    async def read_all(self, topics: Iterable[str]) -> dict[str, list[tuple[bytes | None, bytes | None]]]:
+        """The same of several topics, read at once."""
+        found: dict[str, list[tuple[bytes | None, bytes | None]]] = {topic: [] for topic in topics}
+        there = [topic for topic in found if await self.client.partitions(topic) is not None]
+        if there:
+            async for record in self.client.follow(there, until_end=True):
+                found[record.topic].append((record.key, record.value))
+        return found
 
     async def published(self, view: str) -> dict[str, list[bytes]]:
         """The records of a view as they were published, by audience, repetitions left out.
 
         A record that a worker published again after a crash counts once; one with other bytes counts anew.
         """
-        found, topics = {}, Topics.of(self.plan)
-        for audience in self.plan.views[view].audiences:
-            values = [value for _, value in await self.read(topics.release(view, audience)) if value is not None]
-            found[audience] = list(dict.fromkeys(values))
-        return found
+        topics = Topics.of(self.plan)
+        by_audience = {audience: topics.release(view, audience) for audience in self.plan.views[view].audiences}
+        rows = await self.read_all(by_audience.values())
+        return {
+            audience: list(dict.fromkeys(value for _, value in rows[topic] if value is not None))
+            for audience, topic in by_audience.items()
+        }
 
     async def releases(self, view: str) -> dict[str, list[AnyRecord]]:
         """What `published` has, decoded, and releases in parts put together."""

@@ -308,19 +308,22 @@ async def gather(app: Application, plan: Plan) -> Evidence:
     """Read what a run left on a cluster of some views; nobody may be writing any more."""
     views, names = plan.views.values(), Topics.of(plan)
     topics = {names.release(view.view, audience) for view in views for audience in view.audiences}
-    shown = {topic: [Shown(*row) for row in await _read(app, topic, "read_uncommitted")] for topic in sorted(topics)}
+    published = await _read(app, sorted(topics), "read_uncommitted")
+    shown = {topic: [Shown(*row) for row in found] for topic, found in published.items()}
     rows: dict[bytes, bytes] = {}
-    for _, _, key, value in await _read(app, names.changelog(RELEASES), "read_committed"):
+    changelog = names.changelog(RELEASES)
+    for _, _, key, value in (await _read(app, [changelog], "read_committed"))[changelog]:
         rows.pop(key, None)
         if value is not None:
             rows[key] = value
     return Evidence(shown, rows, app.prf_key)
 
 
-async def _read(app: Application, topic: str, isolation: str) -> list[tuple[int, int, bytes, bytes]]:
-    """Offset, time, key and value of every record of a topic, one partition after another."""
-    count = await app.client.partitions(topic)
-    places = [TopicPartition(topic, partition) for partition in range(count or 0)]
+async def _read(
+    app: Application, topics: Sequence[str], isolation: str
+) -> dict[str, list[tuple[int, int, bytes, bytes]]]:
+    """Offset, time, key and value of every record of some topics, one partition after another."""
+    places = [TopicPartition(topic, at) for topic in topics for at in range(await app.client.partitions(topic) or 0)]
     consumer = AIOKafkaConsumer(
         bootstrap_servers=app.plan.broker.address,
         group_id=None,
@@ -336,6 +339,6 @@ async def _read(app: Application, topic: str, isolation: str) -> list[tuple[int,
         while [place for place, end in ends.items() if await consumer.position(place) < end]:
             for place, records in (await consumer.getmany(timeout_ms=200)).items():
                 found[place] += [(r.offset, r.timestamp, r.key, r.value) for r in records if r.offset < ends[place]]
-        return [row for place in places for row in found[place]]
+        return {topic: [row for place in places if place.topic == topic for row in found[place]] for topic in topics}
     finally:
         await consumer.stop()
