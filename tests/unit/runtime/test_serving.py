@@ -87,7 +87,10 @@ async def half_sent(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     return reader, writer
 
 
-async def test_connections_beyond_the_most_are_closed_and_those_within_are_answered(worker: Worker) -> None:
+async def test_connections_beyond_the_most_are_closed_and_those_within_are_answered(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "IDLE_SECONDS", 3600)
     health = Health(Start())
     health.worker = worker
     async with serving(FREE, health, Exposition(health)) as (_, port):
@@ -96,7 +99,7 @@ async def test_connections_beyond_the_most_are_closed_and_those_within_are_answe
         more = [await half_sent(port) for _ in range(100)]
         for reader, _ in more:
             with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+                assert await asyncio.wait_for(reader.read(), 5) == b""
         for _, writer in more:
             writer.close()
         await asyncio.sleep(0.1)
