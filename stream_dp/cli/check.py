@@ -67,7 +67,7 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
     stream-dp check app.yaml --sample=20000    a larger sample
 
     Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 3 it is, but with --strict there is
-    a warning, 1 any other error.
+    a warning (what was measured on this machine is none), 1 any other error.
     """
     hush_libraries()
     try:
@@ -88,15 +88,13 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
     found = [words for sample in samples for words in sample.words()]
     servers = [server for server in (plan.broker, plan.registry) if server is not None]
     lacking = [fault for server in servers for fault in missing(server)]
-    machine = [
-        *(words for server in servers for words in open_secrets(server)),
-        *_of_this_machine(description, computing, asked),
-    ]
-    warnings = [*description.warnings, *machine, *found]
+    warnings = [*description.warnings, *(words for server in servers for words in open_secrets(server)), *found]
+    machine = _of_this_machine(description, computing, asked)
     if as_json:
         measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}
         each = [rate.model_dump() for rate in asked]
         whole = {**description.model_dump(mode="json"), "computing": measured, "rates": each, "warnings": warnings}
+        whole["on_this_machine"] = machine
         whole["missing"] = [{"path": fault.path, "message": fault.message} for fault in lacking]
         whole |= {"samples": [sample.model_dump() for sample in samples]} if samples else {}
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
@@ -106,6 +104,8 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
             console.print(part)
         for fault in lacking:
             console.print(Text.assemble(("\nneeded to connect, not on this machine: ", "bold"), str(fault)))
+        for words in machine:
+            console.print(Text.assemble(("\non this machine: ", "bold"), words))
         for warning in warnings:
             console.print(Text.assemble(("\nwarning: ", "bold yellow"), warning))
     if strict and warnings:
@@ -140,16 +140,16 @@ def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequ
 
 
 def _of_this_machine(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> list[str]:
-    """Warnings of what is asked for and this machine cannot do in time."""
+    """What is asked for and this machine cannot do in time. It was measured, so it is no warning: no two runs agree."""
     fast = [
-        f"{', '.join(rate.ledgers)}: {rate.windows_a_second:.3g} windows a second are asked for, and this machine "
+        f"{', '.join(rate.ledgers)}: {rate.windows_a_second:.3g} windows a second are asked for, and it "
         f"releases about {rate.windows_possible:.3g}; more than one part in {SHARE} is too much to stay in time under "
         "load: make windows longer, or have fewer views"
         for rate in asked
         if not rate.is_safe
     ]
     hasty = [
-        f"view {name}: half of the offset of {plan.offset} covers fewer than {ADVISED_KEYS} keys on this machine; "
+        f"view {name}: half of the offset of {plan.offset} covers fewer than {ADVISED_KEYS:,} keys; "
         "where a window may have more, raise release.offset"
         for name, found in computing.items()
         if not found.advised

@@ -28,6 +28,10 @@ SHARE = 2
 ADVISED_KEYS = 100_000
 """An offset that covers fewer keys is warned of."""
 FEWEST_KEYS, MOST_KEYS = 512, 65_536
+MOST_SAID = 10_000_000
+"""More keys than this are not told apart: what a key takes is too little to be measured then."""
+TIMES = 3
+"""Each measurement is the least of so many: other work of the machine only ever adds to it."""
 RARE, COMMON = 1, 1_000_000
 """Counts that no level shows, and that all do."""
 
@@ -46,15 +50,27 @@ class Computing(BaseModel):
         """A sentence for operators; whoever says it knows the offset."""
         return (
             f"On this machine a window of {self.view} takes {self.milliseconds_a_window:.3g} ms, "
-            f"{self.microseconds_a_key:.3g} us for every key and {self.microseconds_a_shown_key:.3g} us for one that "
-            f"is shown: half of the offset of {offset} covers {self.keys_in_time} keys, or {self.shown_keys_in_time} "
-            "that are all shown"
+            f"{_microseconds(self.microseconds_a_key)} for every key and "
+            f"{_microseconds(self.microseconds_a_shown_key)} for one that is shown: half of the offset of {offset} "
+            f"covers {_keys(self.keys_in_time)} keys, or {_keys(self.shown_keys_in_time)} that are all shown"
         )
 
     @property
     def advised(self) -> bool:
         """Whether the offset covers what windows usually have."""
         return self.keys_in_time >= ADVISED_KEYS
+
+
+def _microseconds(amount: float) -> str:
+    return f"{amount:.3g} us" if amount >= 0.01 else "less than 0.01 us"
+
+
+def _keys(number: int) -> str:
+    """A number of keys, rounded down to two digits: no measurement says more."""
+    if number >= MOST_SAID:
+        return "more than 10 million"
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return f"{number // unit * unit:,}"
 
 
 def measure(plan: Plan, seconds: float = 0.5) -> list[Computing]:
@@ -69,7 +85,7 @@ def measure(plan: Plan, seconds: float = 0.5) -> list[Computing]:
 
 def _measured(plan: Plan, view: ViewPlan, seconds: float) -> Computing:
     _timed(plan, view, 1, COMMON)  # whatever is done once in a process
-    empty = _timed(plan, view, 0, RARE)
+    empty = _least(plan, view, 0, RARE)
     rare, shown = (_seconds_a_key(plan, view, count, empty, seconds / 2) for count in (RARE, COMMON))
     left = plan.slots.offset_ms / 1000 / SHARE - empty
     return Computing(
@@ -77,19 +93,23 @@ def _measured(plan: Plan, view: ViewPlan, seconds: float) -> Computing:
         milliseconds_a_window=round(empty * 1e3, 2),
         microseconds_a_key=round(rare * 1e6, 2),
         microseconds_a_shown_key=round(shown * 1e6, 2),
-        keys_in_time=max(0, int(left / rare)),
-        shown_keys_in_time=max(0, int(left / shown)),
+        keys_in_time=min(max(0, int(left / rare)), MOST_SAID),
+        shown_keys_in_time=min(max(0, int(left / shown)), MOST_SAID),
     )
 
 
 def _seconds_a_key(plan: Plan, view: ViewPlan, count: int, empty: float, seconds: float) -> float:
     until = time.perf_counter() + seconds
     keys = FEWEST_KEYS
-    taken = _timed(plan, view, keys, count)
-    while keys < MOST_KEYS and time.perf_counter() + 2 * taken < until:
+    taken = _least(plan, view, keys, count)
+    while keys < MOST_KEYS and time.perf_counter() + 2 * TIMES * taken < until:
         keys *= 2
-        taken = _timed(plan, view, keys, count)
+        taken = _least(plan, view, keys, count)
     return max(taken - empty, 1e-9 * keys) / keys
+
+
+def _least(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
+    return min(_timed(plan, view, keys, users) for _ in range(TIMES))
 
 
 def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:

@@ -87,8 +87,7 @@ async def run_worker(
                 log.info("/metrics, /livez and /readyz are on http://%s, for operators", at)
             watch = asyncio.create_task(_watch_start(plan, start, stop))
             for computing in await asyncio.to_thread(measure, plan):
-                level = logging.INFO if computing.advised else logging.WARNING
-                log.log(level, "%s", computing.words(format_duration(plan.slots.offset_ms)))
+                log.info("%s", computing.words(format_duration(plan.slots.offset_ms)))
             start.wait_for(f"the broker at {plan.broker.address}")
             client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
             life = running(plan, client, agents, health=health, **options)

@@ -136,8 +136,9 @@ def test_page_says_when_releases_leave_and_what_the_offset_covers_on_this_machin
     assert "Releases leave at multiples of 500ms, 5s after the close of their window at the earliest." in result.stdout
     for view in ("pages", "searches"):
         assert re.search(
-            rf"On this machine a window of {view} takes [0-9.e+]+ ms, [0-9.e+]+ us for every key and [0-9.e+]+ us for "
-            r"one that is shown: half of the offset of 5s covers [0-9]+ keys, or [0-9]+ that are all shown\.",
+            rf"On this machine a window of {view} takes [0-9.e+]+ ms, (less than )?[0-9.]+ us for every key and "
+            r"(less than )?[0-9.]+ us for one that is shown: half of the offset of 5s covers [0-9a-z, ]+ keys, or "
+            r"[0-9a-z, ]+ that are all shown\.",
             result.stdout,
         )
     described = json.loads(CliRunner().invoke(check, [written(tmp_path, slow), "--json"]).stdout)
@@ -146,11 +147,11 @@ def test_page_says_when_releases_leave_and_what_the_offset_covers_on_this_machin
     assert described["computing"]["pages"]["keys_in_time"] > 0
 
 
-def test_an_offset_that_covers_few_keys_is_warned_of(tmp_path: Path) -> None:
+def test_an_offset_that_covers_few_keys_is_told(tmp_path: Path) -> None:
     hasty = RIGHT.replace("sources:\n", "release: {offset: 0s}\nsources:\n", 1)
     result = CliRunner().invoke(check, [written(tmp_path, hasty)], env={"COLUMNS": "400"})
     assert result.exit_code == 0
-    assert "view pages: half of the offset of 0s covers fewer than 100000 keys on this machine" in result.stdout
+    assert "on this machine: view pages: half of the offset of 0s covers fewer than 100,000 keys" in result.stdout
 
 
 def test_a_budget_that_does_not_last_for_the_first_windows_is_warned_of_and_fails_a_strict_check(
@@ -170,16 +171,14 @@ def test_a_budget_that_does_not_last_for_the_first_windows_is_warned_of_and_fail
 
 
 def test_a_strict_check_passes_where_nothing_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this machine can do in time is its own affair."""
-    monkeypatch.setattr("stream_dp.cli.check._of_this_machine", lambda *_: [])
-    assert CliRunner().invoke(check, [written(tmp_path, RIGHT), "--strict"]).exit_code == 0
+    """What this machine can do in time is its own affair, and measured: a warning of it would come at random."""
     monkeypatch.setattr("stream_dp.cli.check._of_this_machine", lambda *_: ["slow"])
     told = CliRunner().invoke(check, [written(tmp_path, RIGHT), "--strict", "--json"])
-    assert told.exit_code == 3
-    assert json.loads(told.stdout)["warnings"] == ["slow"]
+    assert told.exit_code == 0
+    assert (json.loads(told.stdout)["warnings"], json.loads(told.stdout)["on_this_machine"]) == ([], ["slow"])
 
 
-def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_warned_of_in_numbers(
+def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_told_in_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rates, "_erasing_ms", lambda: 16_000.0)
@@ -187,14 +186,14 @@ def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_warned_o
     page = CliRunner().invoke(check, [written(tmp_path, often)], env={"COLUMNS": "400"}).stdout
     assert "rate in all: 1 windows and 2 records a second are asked for" in page
     assert "ledger visitors: 1 windows and 2 records a second are asked for; this machine releases about 0.5" in page
-    assert "warning: visitors: 1 windows a second are asked for, and this machine releases about 0.5" in page
+    assert "on this machine: visitors: 1 windows a second are asked for, and it releases about 0.5" in page
     (rate,) = json.loads(CliRunner().invoke(check, [written(tmp_path, often), "--json"]).stdout)["rates"]
     assert rate["windows_a_second"] == pytest.approx(1, abs=0.001)
     assert rate["windows_possible"] == 0.5
     assert (rate["erasing_ms"], rate["acknowledging_ms"]) == (2000, 10)
 
     quiet = CliRunner().invoke(check, [written(tmp_path, RIGHT)], env={"COLUMNS": "400"}).stdout
-    assert "warning: visitors" not in quiet
+    assert "on this machine: visitors" not in quiet
 
 
 def test_markup_in_a_population_is_printed_as_it_stands(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
@@ -56,5 +57,43 @@ def test_what_is_said_has_all_the_numbers() -> None:
     )
     assert found.words("2s") == (
         "On this machine a window of pages takes 1.23 ms, 4.32 us for every key and 20.1 us for one that is shown: "
-        "half of the offset of 2s covers 230000 keys, or 49000 that are all shown"
+        "half of the offset of 2s covers 230,000 keys, or 49,000 that are all shown"
     )
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "keys", "words"),
+    [
+        (
+            0.0,
+            988_103_499,
+            "takes 1 ms, less than 0.01 us for every key",
+        ),
+        (0.0, 988_103_499, "covers more than 10 million keys, or more than 10 million that are all shown"),
+        (
+            4.3,
+            229_953,
+            "4.3 us for every key and 1 us for one that is shown: half of the offset of 2s covers 220,000 keys",
+        ),
+        (4.3, 7, "covers 7 keys"),
+        (4.3, 0, "covers 0 keys"),
+    ],
+)
+def test_what_is_said_has_no_more_digits_than_a_measurement(microseconds: float, keys: int, words: str) -> None:
+    found = Computing(
+        view="pages",
+        milliseconds_a_window=1,
+        microseconds_a_key=microseconds,
+        microseconds_a_shown_key=1,
+        keys_in_time=keys,
+        shown_keys_in_time=keys,
+    )
+    assert words in found.words("2s")
+
+
+def test_the_least_of_some_measurements_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work of the machine made a window without keys look dearer than one with some."""
+    noise = cycle([5.0, 0.0, 1.0])
+    monkeypatch.setattr(computing, "_timed", lambda _plan, _view, keys, _count: 0.1 + keys * 1e-5 + next(noise))
+    found, _ = measure(plan(), seconds=0)
+    assert (found.milliseconds_a_window, found.microseconds_a_key) == (100, 10)
