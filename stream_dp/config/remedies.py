@@ -91,8 +91,13 @@ def _wrong_partition(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
 
 
 def _before_start(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
-    unit = f"; if that is not meant, correct sources.{source.name}.time.unit" if source.time_field else ""
-    return f"their time is before the first window, which began with window.start or the first start{unit}"
+    unit = (
+        f". Only where new events are refused so, correct sources.{source.name}.time.unit" if source.time_field else ""
+    )
+    return (
+        "their time is before the first window, which began with window.start or the first start, so a backlog is not "
+        f"counted; to release one, write a window.start and begin with --backfill{unit}"
+    )
 
 
 _REMEDIES: Mapping[str, Remedy] = {

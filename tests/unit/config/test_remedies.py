@@ -38,6 +38,16 @@ def test_a_remedy_names_the_settings_that_it_is_about(plan: Plan) -> None:
     assert "partitioner: murmur2" in remedy("wrong_partition", replace(source, partitioner="crc32"), views)
 
 
+def test_a_backlog_is_named_before_the_unit_of_the_times_which_new_events_alone_put_in_doubt(plan: Plan) -> None:
+    view = next(iter(plan.views.values()))
+    backlog, _, unit = remedy("before_start", view.source, [view]).partition(". ")
+    assert backlog.endswith(
+        "so a backlog is not counted; to release one, write a window.start and begin with --backfill"
+    )
+    assert unit == "Only where new events are refused so, correct sources.flights.time.unit"
+    assert "time.unit" not in remedy("before_start", replace(view.source, time_field=None), [view])
+
+
 def test_a_wrong_partition_is_the_same_for_every_view() -> None:
     assert OF_RECORDS <= REASONS
 
