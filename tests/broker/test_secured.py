@@ -22,6 +22,7 @@ from stream_dp.control.settings import next_record
 from stream_dp.control.settings import plan_of as plan_from_record
 from stream_dp.errors import AccessError, ConfigError, OutageError, StreamDPError
 from stream_dp.runtime import localkafka
+from stream_dp.runtime.adoption import RETRY_SECONDS
 from stream_dp.runtime.client import Client, KafkaClient, Outgoing
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
@@ -164,30 +165,44 @@ async def test_with_the_rights_that_acl_gives_a_worker_runs_and_everybody_else_r
 
 
 async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_topic(
-    secured: Secured, tmp_path: Path, call: Call, spawn: Callable[..., WorkerProcess]
+    secured: Secured,
+    tmp_path: Path,
+    call: Call,
+    spawn: Callable[..., WorkerProcess],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with site(secured, tmp_path, *RICH) as here:
         assert (await asyncio.to_thread(allow, here, call)).code == 0
         worker = here.spawned(spawn)
         worker.start()
         await worker.wait_until_said(RUNS)
-        view = f"{here.admin.plan.name}-pages"
-        text = here.text.replace("audiences: {", "audiences: {board: detailed, ", 1)
-        assert text != here.text
-        here.text = text
-        later = format_time(Stream(here.admin).start + 3_600_000)
+        stream, view = Stream(here.admin), f"{here.admin.plan.name}-pages"
+        here.text = here.text.replace("audiences: {", "audiences: {board: detailed, ", 1)
+        later = format_time(stream.start + 3_600_000)
         words = ["apply", here.file("admin"), "--from", later, "--yes"]
         said = await asyncio.to_thread(call, *words)
         topic = Topics.of(here.admin.plan).release(view, "board")
         assert (said.code, "`stream-dp acl FILE --worker User:worker --apply`" in said.err) == (2, True)
         assert f"--operation DescribeConfigs --topic {topic}" in said.err
 
-        operator = ["apply", here.file("operator"), "--from", later, "--dry-run", "--json"]
-        assert json.loads((await asyncio.to_thread(call, *operator)).out)["rights"] == "not visible"
-        assert (await asyncio.to_thread(allow, here, call)).code == 0  # of the file that is to be applied
-        said = await asyncio.to_thread(call, *words)
-        assert (said.code, said.err) == (0, "")
-        assert "The worker goes by them." in said.out
+        # An operator does not see that. The worker goes on with what it has, and takes them up when it may.
+        operator = ["apply", here.file("operator"), "--from", later]
+        assert (
+            json.loads((await asyncio.to_thread(call, *operator, "--dry-run", "--json")).out)["rights"] == "not visible"
+        )
+        monkeypatch.setattr("stream_dp.cli.apply.waiting.MOST_LOOKS", 15)
+        said = await asyncio.to_thread(call, *operator, "--yes")
+        assert (said.code, f"does not let this account use topic {topic};" in said.out) == (3, True)
+        await stream.go_on(1)
+        async with asyncio.timeout(60):
+            while await stream.shown() < stream.windows:
+                await asyncio.sleep(0.2)
+        assert (await asyncio.to_thread(allow, here, call)).code == 0
+        until = time.monotonic() + 3 * RETRY_SECONDS
+        while worker.log.read_text().count("settings 2 hold now") == 0 and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+        status = json.loads((await asyncio.to_thread(call, "status", here.file("operator"), "--json")).out)
+        assert [(one["settings"], one["refusal"]) for one in status["workers"]] == [(2, "")]
         worker.check()
 
 
