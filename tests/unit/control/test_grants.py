@@ -64,3 +64,13 @@ def test_damaged_order_is_a_state_error() -> None:
     for value in (b"", b"\xc1", b"\x93\x01\x02\x03", json.dumps([1, "a", "b"]).encode()):
         with pytest.raises(StateError, match="not an order"):
             decode_order(value)
+
+
+def test_none_is_a_grant_of_every_audience_and_the_name_of_no_level(visits: Callable[..., str], tmp_path: Path) -> None:
+    plan = plan_from(visits(), tmp_path)
+    grant = Grant(audience="partner", level="none")
+    order = check_grant(grant.key(), grant.model_dump_json().encode(), 17, plan)
+    assert isinstance(order, Order)
+    assert (order.level, decode_order(encode_order(order))) == ("none", order)
+    with pytest.raises(ConfigError, match="a level cannot have the name 'none'"):
+        plan_from(visits(("overview", "none")), tmp_path)
