@@ -210,11 +210,25 @@ def test_a_revision_that_waits_for_its_slot_does_not_leave_when_its_unlock_is_go
     desk.reader.restart()
     assert told(desk, "public") == first
     assert spent(desk) == before
+    desk.machine.cut_after = None if cut is None else 4 * cut
     desk.change(holding(*known, (7, shop(*kind, UNLOCKED))))
     desk.tell(80_000)
+    desk.machine.cut_after = None
     desk.slot(90_000)
-    assert [level for *_, level in told(desk, "public")[len(first) :]] == ["fine"] * len(first)
+    again = sorted({*told(desk, "public")[len(first) :]})
+    assert [level for *_, level in again] == ["fine"] * len(first), "though a crash may publish it twice"
     assert spent(desk) == before, "what was drawn stays paid, and costs nothing more"
+
+
+def test_a_refusal_that_waits_for_its_slot_does_not_leave_for_an_audience_that_is_gone() -> None:
+    poor = ('epsilon: "40", delta: "1/5", period: 4s', 'epsilon: "3", delta: "1/5", period: 80s')
+    known = [(0, plan(poor, ONLY_PAGES)), (5, plan(poor, ONLY_PAGES, NOBODY_MORE))]
+    desk = Desk(holding(*known[:1]), until_ms=0)
+    give(desk, "pages", 0, 1)
+    desk.change(holding(*known))
+    desk.slot(30_000)
+    assert [one.type for one in desk.records("pages", "staff")] == ["release", "refusal"]
+    assert desk.records("pages", "public") == []
 
 
 # -- a view that was taken out ------------------------------------------------------------------------------------
