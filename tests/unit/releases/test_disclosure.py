@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 import pytest
 
+from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Scope
-from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, WindowRow, read_ledgers
+from stream_dp.releases.pieces import stored_table
+from stream_dp.releases.pricing import price
+from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, Call, WindowRow, read_ledgers, stored_window
 from stream_dp.windows.keys import decode, text
 from tests.support.editions import holding
 from tests.support.expiring import standing
 from tests.support.machine import newest
-from tests.support.releasing import EVERYTHING, ONLY_PAGES, Desk, plan
+from tests.support.releasing import COARSE, EVERYTHING, FINE, ONLY_PAGES, Desk, plan
 
 RICH = ('epsilon: "40", delta: "1/5", period: 4s', 'epsilon: "4000", delta: "9/10", period: 80s')
 BOUND = ("items_per_user: 1", "items_per_user: 2")
@@ -218,6 +221,22 @@ def test_a_revision_that_waits_for_its_slot_does_not_leave_when_its_unlock_is_go
     again = sorted({*told(desk, "public")[len(first) :]})
     assert [level for *_, level in again] == ["fine"] * len(first), "though a crash may publish it twice"
     assert spent(desk) == before, "what was drawn stays paid, and costs nothing more"
+
+
+def test_a_call_that_a_crash_left_open_costs_nothing_more_where_its_level_was_drawn_and_revoked() -> None:
+    known = [(0, shop(UNLOCKED)), (5, shop())]
+    desk = Desk(holding(*known[:1]), until_ms=0)
+    give(desk, "pages", 0)
+    desk.slot(10_000)
+    desk.tell(60_000)
+    desk.change(holding(*known))
+    view, row = desk.plan.views["pages"], stored_window("pages", 0, desk.machine)
+    assert row is not None
+    assert (row.given["public"].level, row.drawn, row.finest) == (COARSE, FINE, FINE)
+    table = stored_table("pages", 0, desk.machine)
+    cost, shares = price(view, Call("pages", 0, "public", COARSE, FINE), table, row)
+    assert cost == Cost.ZERO
+    assert shares["public"] == view.counts(FINE) - view.counts(COARSE)
 
 
 def test_a_refusal_that_waits_for_its_slot_does_not_leave_for_an_audience_that_is_gone() -> None:
