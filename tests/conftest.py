@@ -32,6 +32,7 @@ KAFKA_FOLDER = "STREAM_DP_TESTS_KAFKA"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the folder of the Kafka that all processes of a run share: the first that needs it starts it."""
+    gc.disable()  # until everything is collected: what is found stays
     if KAFKA_FOLDER in os.environ:
         return
     folder = Path(tempfile.mkdtemp(prefix="stream-dp-tests-"))
@@ -94,6 +95,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
