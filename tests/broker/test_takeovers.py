@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,16 @@ async def sprung(stream: Stream, crew: Crew, within_s: float = WITHIN_SECONDS) -
 async def trapped_one(stream: Stream, crew: Crew, topic: str, number: int) -> tuple[Member, Member]:
     """Feed the members until one stopped itself with something unsent for a topic; it and the other one."""
     trap(crew, topic, number)
+
+    async def over() -> bool:
+        """A member stopped itself, or everything that was fed is shown without that."""
+        return any(member.worker.is_trapped() for member in crew.members) or await stream.shown() >= stream.windows
+
     for _ in range(20):
         await stream.go_on(2)
-        with suppress(TimeoutError):
-            return await sprung(stream, crew, 2)
+        await stream.app.eventually(over)
+        if any(member.worker.is_trapped() for member in crew.members):
+            return await sprung(stream, crew)
     pytest.fail(f"nobody sent {number} times to {topic}")
 
 
