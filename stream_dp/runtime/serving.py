@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from aiohttp import web
 
@@ -86,8 +86,7 @@ class _Refusal(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Close it."""
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101
-        transport.abort()
+        cast("asyncio.WriteTransport", transport).abort()
 
 
 def _answer(fault: str) -> web.Response:

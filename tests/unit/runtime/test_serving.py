@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from stream_dp.errors import AddressError, StateError
 from stream_dp.runtime import serving as server
@@ -109,6 +110,26 @@ async def test_connections_beyond_the_most_are_closed_and_those_within_are_answe
         assert await get(port, "/livez") == (200, "ok\n")
         for _, writer in ours:
             writer.close()
+
+
+def test_one_too_many_is_closed_without_a_word_on_the_loop_of_workers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+
+    async def flood() -> None:
+        health = Health(Start())
+        async with serving(FREE, health, Exposition(health)) as (_, port):
+            _, first = await half_sent(port)
+            await asyncio.sleep(0.1)
+            reader, second = await half_sent(port)
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            first.close()
+            second.close()
+
+    uvloop.run(flood())
+    assert caplog.messages == []
 
 
 async def test_a_connection_without_a_whole_request_is_closed(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
