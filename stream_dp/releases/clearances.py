@@ -143,8 +143,12 @@ class Clearances:
         return view.audiences.get(audience, -1) if grant is None else _index(view, grant.level)
 
     def most(self, view: ViewPlan, audience: str, start_ms: int) -> int:
-        """The finest level an audience may be shown of a window, whoever asks for it at whatever age; -1: nothing."""
-        level = max(self.level(one, audience, start_ms) for one in (view, view.at(start_ms)))
+        """The finest level an audience may be shown of a window, whoever asks for it at whatever age; -1: nothing.
+
+        A grant gives nothing to who was taken out.
+        """
+        reads = [one for one in (view, view.at(start_ms)) if audience in one.audiences]
+        level = max((self.level(one, audience, start_ms) for one in reads), default=NOTHING.level)
         start = view.audiences.get(audience)
         if start is None or self.level(view, audience, start_ms) < start:
             return level

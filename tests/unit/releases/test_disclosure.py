@@ -406,6 +406,18 @@ def test_a_grant_stops_what_waits_for_its_slot(level: str, at_ms: int | None) ->
     assert spent(desk) == before
 
 
+@pytest.mark.parametrize("level", [None, "coarse", "fine"])
+def test_a_grant_lets_nothing_leave_to_an_audience_that_was_taken_out(level: str | None) -> None:
+    desk = Desk(holding((0, shop())), until_ms=0)
+    if level is not None:
+        desk.grant(1, "public", level)
+    give(desk, "pages", 0, 1)
+    desk.change(holding((0, shop()), (9, shop(NOBODY_MORE))))
+    desk.slot(90_000)
+    assert told(desk, "public") == []
+    assert told(desk, "staff") == [(0, 1, "middle"), (1, 1, "middle")]
+
+
 @pytest.mark.parametrize("now", ["middle", "none"])
 def test_a_grant_holds_for_windows_of_a_ladder_without_its_level(now: str) -> None:
     """It comes to the level that the newest ladder's name comes to; staff began these windows with high."""
