@@ -129,7 +129,7 @@ class Sums:
         if len(panes) < released.panes or self._refusal(panes) is not None or given.level >= asked:
             return []
         window = _Window(view, panes, plan, ledger)
-        if (level := window.level(audience)) > given.level:
+        if (level := min(asked, window.level(audience))) > given.level:
             released.given[audience] = Given(given.revision + 1, level, given.parts)
             return self._release(window, audience, released.given[audience], rows)
         if not any(errand.is_refused(pane.row) for pane in panes):

@@ -13,6 +13,7 @@ from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, Call, WindowRow, read_ledgers, stored_window
 from stream_dp.windows.keys import decode, text
+from tests.support.acts import shop as panes_shop
 from tests.support.editions import holding
 from tests.support.expiring import standing
 from tests.support.machine import newest
@@ -43,6 +44,10 @@ def give(desk: Desk, view: str, *seconds: int) -> None:
 
 def told(desk: Desk, audience: str, view: str = "pages") -> list[tuple[int, int, str]]:
     return [(one.window.start_ms // 1000, one.revision, one.level.name) for one in desk.records(view, audience)]
+
+
+def levels_of(desk: Desk, view: str, audience: str) -> list[tuple[int, str]]:
+    return [(start, level) for start, _, level in told(desk, audience, view)]
 
 
 def others() -> Plan:
@@ -416,6 +421,27 @@ def test_a_grant_lets_nothing_leave_to_an_audience_that_was_taken_out(level: str
     desk.slot(90_000)
     assert told(desk, "public") == []
     assert told(desk, "staff") == [(0, 1, "middle"), (1, 1, "middle")]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_window_of_panes_that_was_lowered_before_it_left_comes_as_fine_as_is_asked(*, first: bool) -> None:
+    """Its panes stay paid for at the finest level."""
+    desk = Desk(holding((0, panes_shop(("paned",)))), until_ms=0)
+    if first:
+        desk.grant(1, "partner", "fine")
+    for start in range(0, 50_000, 10_000):
+        desk.give("paned", start, COUNTS)
+    if not first:
+        desk.slot(10_000)
+        desk.grant(1, "partner", "fine", 60_000)
+    desk.grant(2, "partner", "coarse", 60_000)
+    desk.reader.restart()
+    desk.slot(70_000)
+    seen = [(0, "coarse"), (10, "coarse"), (20, "coarse")]
+    assert levels_of(desk, "paned", "partner") == seen
+    desk.grant(3, "partner", "middle", 71_000)
+    desk.slot(90_000)
+    assert levels_of(desk, "paned", "partner")[3:] == [(start, "middle") for start, _ in seen]
 
 
 @pytest.mark.parametrize("now", ["middle", "none"])
