@@ -263,7 +263,10 @@ class ReleaseEngine:
         def most(audience: str) -> int:
             return self._clearances.most(view, audience, start)
 
-        return revoked(view, start, row, most, self._topic, rows) if row.outbox else []
+        changed = revoked(view, start, row, most, self._topic, rows) if row.outbox else []
+        if changed:  # whoever has less of it now than they may see gets that in its place
+            self._clearances.follow(view, start, row)
+        return changed
 
     def _all_revoked(self, rows: Rows) -> Iterator[Change]:
         for view in self._views.values():

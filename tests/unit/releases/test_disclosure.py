@@ -411,6 +411,27 @@ def test_a_grant_stops_what_waits_for_its_slot(level: str, at_ms: int | None) ->
     assert spent(desk) == before
 
 
+@pytest.mark.parametrize("at_ms", [None, 600])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_is_lowered_before_a_window_leaves_gets_it_at_the_lower_level(at_ms: int | None, *, restarts: bool) -> None:
+    """Whether the process ends in between or not."""
+    desk = Desk(holding((0, shop())), until_ms=0)
+    desk.grant(1, "public", "fine")
+    give(desk, "pages", 0, 1)
+    before = spent(desk)
+    desk.grant(2, "public", "coarse", 500, at_ms=at_ms)
+    desk.tell(600)
+    if restarts:
+        desk.reader.restart()
+    desk.slot(10_000)
+    assert told(desk, "public") == [(0, 2, "coarse"), (1, 2, "coarse")]
+    assert spent(desk) == before
+    desk.grant(3, "public", "fine", 15_000)
+    desk.slot(90_000)
+    assert told(desk, "public")[2:] == [(0, 3, "fine"), (1, 3, "fine")]
+    assert spent(desk) == before, "the finest level was paid for when it was drawn"
+
+
 @pytest.mark.parametrize("level", [None, "coarse", "fine"])
 def test_a_grant_lets_nothing_leave_to_an_audience_that_was_taken_out(level: str | None) -> None:
     desk = Desk(holding((0, shop())), until_ms=0)
