@@ -93,7 +93,8 @@ def ledger_changes(
 def starved(before: Plan, after: Plan) -> Iterator[Fault]:
     """Views whose new price would be paid by other views of their ledger, in a period that begins under it.
 
-    A view with a `share` takes nothing from others but by it, so it is no fault whatever it costs.
+    A view with a `share` takes nothing from others but by it, so it is no fault whatever it costs. Nor is it one to
+    take what others do not have today, as a view does that takes the place of another one.
 
     Args:
         before: what holds, as the plan of a file.
@@ -107,7 +108,14 @@ def starved(before: Plan, after: Plan) -> Iterator[Fault]:
         cheaper = [former[view.name] for view in dearer if view.name in former]
         with_them = Shares.of(ledger.budget, length, views)
         without = Shares.of(ledger.budget, length, [*others, *cheaper])
-        paid = {view.name: (_windows(with_them, view), _windows(without, view)) for view in others}
+        had = _lasting_before(ledger, before)
+        paid = {
+            view.name: (
+                _windows(view, lasts_ms(with_them, length, view)),
+                _windows(view, min(lasts_ms(without, length, view), had.get(view.name, length))),
+            )
+            for view in others
+        }
         victims = ", ".join(f"{now - then} of {now} of {name}" for name, (then, now) in paid.items() if then < now)
         if victims:
             for view in dearer:
@@ -119,14 +127,27 @@ def starved(before: Plan, after: Plan) -> Iterator[Fault]:
 
 
 def _is_dearer(view: ViewPlan, former: ViewPlan | None) -> bool:
+    """Whether a view may take more of a period than before: all in all, or early, in fewer windows that cost more."""
+    if former is None or former.share is not None:
+        return True
     length = view.ledger.periods.length_ms
-    return former is None or former.share is not None or not asked(view, length) <= asked(former, length)
+    costs_no_more = view.cost(view.planned_level) <= former.cost(former.planned_level)
+    return not (costs_no_more and asked(view, length) <= asked(former, length))
 
 
-def _windows(shares: Shares, view: ViewPlan) -> int:
-    """How many windows of a view are paid for in a period."""
-    length = view.ledger.periods.length_ms
-    return view.charged.shape.whole_in(length, lasts_ms(shares, length, view))
+def _lasting_before(ledger: LedgerPlan, before: Plan) -> dict[str, int]:
+    """How far into a period each view of a ledger is paid for today; nothing where its periods are others."""
+    views, was = _charged_to(ledger.name, before), before.ledgers.get(ledger.name)
+    if was is None or was.periods.length_ms != ledger.periods.length_ms:
+        return {}
+    length = was.periods.length_ms
+    shares = Shares.of(was.budget, length, views)
+    return {view.name: lasts_ms(shares, length, view) for view in views}
+
+
+def _windows(view: ViewPlan, time_ms: int) -> int:
+    """How many windows of a view begin before a time of a period."""
+    return view.charged.shape.whole_in(view.ledger.periods.length_ms, time_ms)
 
 
 def _charged_to(ledger: str, plan: Plan) -> list[ViewPlan]:

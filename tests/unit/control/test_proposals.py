@@ -13,12 +13,13 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
 from stream_dp.control.editions import editions
-from stream_dp.control.outlook import Lasting
+from stream_dp.control.outlook import Lasting, starved
 from stream_dp.control.proposals import Proposal, propose
 from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import ConfigError
 from stream_dp.windows.shape import Tiling
 from tests.support.published import VISITS
+from tests.support.releasing import plan_of as plan_from
 from tests.unit.cli.test_ledger import Office
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -335,6 +336,49 @@ def test_a_view_that_is_new_takes_nothing_from_the_others_either(planner: Planne
     tight = ('epsilon: "30"', 'epsilon: "20"')
     refused = Desk(planner(tight)).asks(planner(tight, more))
     assert [fault.path for fault in refused.faults] == ["views.ids"]
+
+
+HOURS = (
+    "name: shop\nbroker: memory://\ndata_dir: state\nkey_file: key\nsources: {visits: {topic: visits, partitions: 1}}\n"
+    'ledgers: {visitors: {population: visitors, epsilon: "EPSILON", delta: "0", period: 10h}}\n'
+    'ladders:\n  half: [{level: all, epsilon: "1/2"}]\n'
+    '  one: [{level: all, epsilon: "1"}]\n  nine: [{level: all, epsilon: "9"}]\n'
+    "audiences: {public: all}\nviews:\n"
+)
+"""Periods of ten hours."""
+
+
+def hours(epsilon: int, **views: tuple[str, str]) -> Plan:
+    """Views, each with its ladder and the size of its windows."""
+    lines = [
+        f"  {name}: {{source: visits, item: page, kind: catalogue, catalogue: [a], items_per_user: 1, "
+        f"ledger: visitors, ladder: {ladder}, window: {{size: {size}}}}}\n"
+        for name, (ladder, size) in views.items()
+    ]
+    return plan_from("".join([HOURS.replace("EPSILON", str(epsilon)), *lines]))
+
+
+ONE, HALF = ("one", "1h"), ("half", "1h")
+
+
+def test_a_few_windows_that_cost_more_each_take_from_others_though_they_cost_less_together() -> None:
+    (fault,) = starved(hours(10, pages=ONE, other=ONE), hours(10, pages=ONE, other=("nine", "10h")))
+    assert fault.path == "views.other"
+    assert "4 of 5 of pages" in fault.message
+
+
+def test_what_others_do_not_have_today_nobody_takes_from_them() -> None:
+    """Of ten windows in a period five are paid for: a renamed view changes nothing, nor do two that swap their prices.
+
+    A budget that is raised may pay for more views instead of more windows.
+    """
+    tight = hours(10, pages=ONE, other=ONE)
+    assert not [*starved(tight, hours(10, pages=ONE, renamed=ONE))]
+    swapped = hours(10, pages=ONE, other=ONE, third=HALF), hours(10, pages=ONE, other=HALF, third=ONE)
+    assert not [*starved(*swapped)]
+    assert not [*starved(tight, hours(15, pages=ONE, other=ONE, third=ONE))]
+    assert [*starved(tight, hours(14, pages=ONE, other=ONE, third=ONE))]
+    assert [*starved(tight, hours(10, pages=ONE, renamed=("nine", "10h")))]
 
 
 def test_a_view_that_begins_in_the_middle_of_a_period_is_paid_for_from_there_on(planner: Planner) -> None:
