@@ -21,7 +21,7 @@ def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tup
         finest = max(others, call.before)
         return (
             difference(view, table, finest, max(finest, call.level)),
-            {call.audience: difference(view, table, call.before, call.level)},
+            {call.audience: difference(view, table, call.before, max(call.before, call.level))},
         )
     return (
         view.spent(table, row.finest),

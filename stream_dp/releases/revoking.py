@@ -2,8 +2,9 @@
 
 Settings or a grant take back what an audience may see. What has left stays where it is. What was drawn and waits in an
 outbox is made void: its row keeps its place without the record, and the row of the window says that the audience has
-what it had before. What it cost stays charged: a later release of that level costs nothing more (`WindowRow.drawn`).
-Its revision is not used again, since some of its records may have left before a crash.
+what it had before. What it cost stays charged: a later release of that level costs nothing more (`WindowRow.drawn`),
+nor is it counted twice among what the audience was told (`WindowRow.taken_back`). Its revision is not used again, since
+some of its records may have left before a crash.
 
 The void rows are stored before the window's row. A crash between the two leaves the level as it was, so the same is
 found again.
@@ -58,6 +59,8 @@ def revoked(
             level = first.had.get(audience, NOTHING.level)
             if audience in given and given[audience].level != level:
                 row.drawn = finest
+                if row.sum is None:
+                    row.taken_back[audience] = row.told(audience)
                 given[audience] = replace(given[audience], level=level)
                 is_lowered = True
     return [*changed, (window_key(WINDOW, view.name, start), encode(row))] if changed or is_lowered else []

@@ -146,6 +146,8 @@ class WindowRow(msgspec.Struct, array_like=True):
     """The levels that the window's age would have given an audience and the ledger could not pay for."""
     drawn: int = -1
     """Index of the finest level that was charged and taken back before it left (`releases.revoking`): it stays paid."""
+    taken_back: dict[str, int] = msgspec.field(default_factory=dict)
+    """By audience from which something was so taken back: index of the finest level that counts as told to it."""
 
     @property
     def is_told(self) -> bool:
@@ -163,6 +165,10 @@ class WindowRow(msgspec.Struct, array_like=True):
         if self.sum is None or not self.sum.panes or self.sum.refused:
             return level
         return min(level, self.sum.given.get(audience, NOTHING).level)
+
+    def told(self, audience: str) -> int:
+        """Index of the finest level that is counted among what an audience was told, -1 if none is."""
+        return max(self.given.get(audience, NOTHING).level, self.taken_back.get(audience, NOTHING.level))
 
     def has(self, audience: str) -> int:
         """Index of the level of what is published to an audience with it, -1 if it has nothing."""

@@ -79,7 +79,8 @@ class Sharpening:
         """What comes before the window's row, what is to leave, of a pane only the entry, and what comes behind."""
         view, start, audience, level, *_ = errand
         given, finest = row.given.get(audience, NOTHING), row.finest
-        call = Call(view.name, start, audience, given.level, level)
+        told = row.told(audience)
+        call = Call(view.name, start, audience, told, level)
         table = stored_table(view.name, start, rows)
         key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
@@ -96,7 +97,7 @@ class Sharpening:
             leaving = self._publisher.refusals(view, start, levels, revision, own, refused)
             return [], [*leaving, self._publisher.refusal(view, start, levels, revision, refused)], []
         noise = noise_of(view, start, row, self._secrets)
-        shares = {audience: difference(view, table, given.level, level)}
+        shares = {audience: difference(view, table, told, max(told, level))}
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)

@@ -432,6 +432,26 @@ def test_who_is_lowered_before_a_window_leaves_gets_it_at_the_lower_level(at_ms:
     assert spent(desk) == before, "the finest level was paid for when it was drawn"
 
 
+@pytest.mark.parametrize("cut", range(0, 40, 3))
+@pytest.mark.parametrize("lowered", ["none", "coarse"])
+def test_what_was_taken_back_counts_once_among_what_an_audience_was_told(lowered: str, cut: int) -> None:
+    desk = Desk(holding((0, shop())), until_ms=0)
+    desk.grant(1, "public", "middle")
+    give(desk, "pages", 0, 1)
+    desk.grant(2, "public", lowered, 500)
+    desk.machine.cut_after = cut
+    desk.grant(3, "public", "middle", 5000)
+    desk.slot(10_000)
+    desk.machine.cut_after = None
+    desk.grant(4, "public", "fine", 11_000)
+    desk.slot(90_000)
+    (ledger,) = read_ledgers(desk.machine.rows.items()).values()
+    newest = desk.records("pages", "public")[-1]
+    assert ledger.readers["public"] == newest.told.cost == ledger.spent
+    assert ledger.spent.epsilon == 2 * 4
+    desk.auditor.settled()
+
+
 @pytest.mark.parametrize("level", [None, "coarse", "fine"])
 def test_a_grant_lets_nothing_leave_to_an_audience_that_was_taken_out(level: str | None) -> None:
     desk = Desk(holding((0, shop())), until_ms=0)
