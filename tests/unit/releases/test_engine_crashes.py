@@ -23,6 +23,7 @@ from stream_dp.releases.rows import (
     LEDGER,
     PROMISE,
     RESERVATION,
+    SHARES,
     TABLE,
     TOTALS,
     VIEW,
@@ -332,5 +333,5 @@ def test_what_an_audience_came_later_than_is_given_once_wherever_the_process_end
 
 def test_the_row_that_a_release_is_made_with_is_stored_beside_every_window() -> None:
     rows = {key[:1] for key in WHOLE.machine.rows}
-    assert rows == {PROMISE, LEDGER, TABLE, VIEW, WINDOW, TOTALS, b"c"}
+    assert rows == {PROMISE, SHARES, LEDGER, TABLE, VIEW, WINDOW, TOTALS, b"c"}
     assert {VIEW + text("pages"), VIEW + text("tops")} <= WHOLE.machine.rows.keys()
