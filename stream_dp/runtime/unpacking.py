@@ -24,6 +24,9 @@ from stream_dp.windows.events import TOO_LARGE_HEADER
 MOST_BYTES = 32 << 20
 """Of a batch, unpacked: a broker takes 1 MiB of it as it is sent."""
 
+_LEAST_ROOM, _GROWTH = 1 << 16, 8
+"""Where a batch does not say how large it is, room for it grows."""
+
 
 class TooLargeError(Exception):
     """A batch unpacks to more than `MOST_BYTES`."""
@@ -85,16 +88,21 @@ def _snappy_blocks(payload: Any) -> Iterator[Any]:
 
 def _bounded(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Any], bytes]:
     def decode(payload: Any) -> bytes:
-        room = bytearray(MOST_BYTES + 1)  # what is not written to takes no memory
-        try:
-            size = decompress_into(payload, room)
-        except cramjam.DecompressionError as error:
-            if "whole buffer" in str(error):
-                raise TooLargeError from None
-            raise
-        if size > MOST_BYTES:
-            raise TooLargeError
-        return bytes(memoryview(room)[:size])
+        size = max(_LEAST_ROOM, _GROWTH * len(payload))
+        while True:
+            room = bytearray(min(size, MOST_BYTES + 1))  # each byte of it is written: no more than may be needed
+            try:
+                taken = decompress_into(payload, room)
+            except cramjam.DecompressionError as error:
+                if "whole buffer" not in str(error):
+                    raise
+                if len(room) > MOST_BYTES:
+                    raise TooLargeError from None
+                size *= _GROWTH
+                continue
+            if taken > MOST_BYTES:
+                raise TooLargeError
+            return bytes(memoryview(room)[:taken])
 
     return decode
 

@@ -13,9 +13,9 @@ import msgspec
 
 from stream_dp.windows.paths import Names, names_of
 
-WATERMARK_HEADER = "stream-dp-watermark"
 TOO_LARGE_HEADER = "stream-dp-batch-too-large"
 """Of what stands in for a record whose batch was not unpacked."""
+WATERMARK_HEADER = "stream-dp-watermark"
 """A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
 
 MAX_ITEM_BYTES = 1024

@@ -83,6 +83,19 @@ class _Assignment:
         self.position = position
 
 
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_small_batch_is_given_little_memory(name: str) -> None:
+    """Room for the most that a batch may take would have to be written to for each of thousands of small ones."""
+    made = batch(CODECS[name], 0, [b"a" * 100])
+    list(records(made))
+    tracemalloc.start()
+    try:
+        list(records(made))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_many_small_batches_of_one_answer_are_handed_out_a_bound_at_a_time() -> None:
     parts = [batch(CODECS["gzip"], 20 * number, [BLANK] * 20) for number in range(5)]
     result = fetcher.FetchResult(PLACE, assignment=_Assignment(), partition_records=records(*parts), backoff=0)
