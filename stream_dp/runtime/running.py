@@ -12,7 +12,6 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from stream_dp.config.backlog import withdrawal_faults
 from stream_dp.config.plan import Plan
 from stream_dp.control.settings import differing
 from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
@@ -35,7 +34,6 @@ from stream_dp.runtime.refusals import not_allowed
 from stream_dp.runtime.registry import open_registry
 from stream_dp.runtime.reporting import reporting
 from stream_dp.runtime.serving import Address, serving
-from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.starting import START_SECONDS, Start
 from stream_dp.runtime.stopping import Stop, leave, start_over
 from stream_dp.runtime.survey import check_first_starts
@@ -201,7 +199,7 @@ async def running(
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
     if not unchecked_data and not accept_loss:
         now_ms = options.get("clock_ms", wall_clock_ms)
-        await start.patiently(lambda: _check_first_start(plan, client, now_ms(), backfill=backfill))
+        await start.patiently(lambda: check_first_starts(plan, client, now_ms(), backfill=backfill))
     if not is_keyed:  # a key is made for an application that has none, not for one whose file was forgotten
         owners = Topics.of(plan).owners.name
         await start.patiently(lambda: claimed(owners, Owner(plan.id, ""), client))
@@ -235,14 +233,6 @@ async def running(
         finally:
             await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
             worker.host.forget()
-
-
-async def _check_first_start(plan: Plan, client: Client, now_ms: int, *, backfill: bool) -> None:
-    """Ask about the views of an application that was never started; later on no view begins by a start."""
-    if not await read_history(plan, client):
-        await check_first_starts(plan, client, now_ms)
-        for fault in withdrawal_faults(plan, plan.views.keys() if backfill else (), now_ms):
-            log.warning("%s", fault)
 
 
 async def _first(*waiting: Any) -> None:

@@ -125,6 +125,7 @@ class Trial:
         sample: the sample.
         schemas: how its values were read, if they are in Avro.
         watermarks: by partition, how many it has.
+        reached_ms: the furthest of them; None where there is none.
         refused: the records that are no event, by reason.
         misplaced: the events in a partition that is not their user's.
         unit: what the times seem to be in that make no sense in the configured unit; nothing where they do.
@@ -137,6 +138,7 @@ class Trial:
     sample: Sample
     schemas: Schemas = field(default_factory=dict)
     watermarks: Counter[int] = field(default_factory=Counter)
+    reached_ms: int | None = None
     refused: defaultdict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
     misplaced: list[Place] = field(default_factory=list)
     unit: str = ""
@@ -199,6 +201,8 @@ def count_sample(
     times: list[tuple[int, int]] = []
     for partition, _, _, decoded in seconds:
         trial.watermarks[partition] += len(decoded.watermarks)
+        for _, time in decoded.watermarks:
+            trial.reached_ms = max(time, trial.reached_ms or time)
         for offset, reason in decoded.refused:
             trial.refused[reason].append((partition, offset))
         for offset, user, time in zip(decoded.offsets, decoded.users, decoded.times, strict=True):

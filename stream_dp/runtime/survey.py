@@ -92,7 +92,8 @@ async def survey(
             sample = await read_sample(client, source, records, within_s / len(sources_of(plan)))
             read = await _schemas(schemas, source, sample)
             trial = count_sample(source, views, sample, known, now_ms, read)
-            withdrawals = withdrawal_faults(plan, [view.name for view in views if view.name not in begun], now_ms)
+            fresh = [view.name for view in views if view.name not in begun]
+            withdrawals = withdrawal_faults(plan, fresh, now_ms, trial.reached_ms)
             told = _told(source, views, trial, known, now_ms, withdrawals)
             found.append(told)
 
@@ -105,7 +106,7 @@ async def survey(
     return found
 
 
-async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
+async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfill: bool = False) -> None:
     """Make sure that an application which was never started can count most of what its sources hold.
 
     Nothing is written. One that was started goes by the settings that hold, whatever the file says, and begins nothing.
@@ -115,6 +116,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
         plan: the application.
         client: of its broker.
         now_ms: the clock of this machine.
+        backfill: windows that are over already are to be released: of those that would be withdrawn at once it warns.
 
     Raises:
         ConfigError: a view would refuse most of the sample for faults of the records, or the producers place users by
@@ -140,6 +142,8 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int) -> None:
             continue
         async with open_registry(plan, patient=False) as schemas:
             trial = count_sample(source, views, sample, {}, now_ms, await _schemas(schemas, source, sample))
+        for fault in withdrawal_faults(plan, [view.name for view in views if backfill], now_ms, trial.reached_ms):
+            log.warning("%s", fault)
         found = list(findings(source, views, trial, now_ms, with_names=False))
         worst = max(trial.faulty(view.name) for view in views)
         if trial.events >= LEAST_EVENTS and (2 * worst > trial.events or other_partitioner(source, trial)):

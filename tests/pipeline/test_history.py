@@ -14,6 +14,7 @@ from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.errors import ConfigError
 from stream_dp.records.codec import encode
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.survey import survey
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, Event, count_script, expected_records
 from tests.support.views import only_view, start_of
@@ -66,3 +67,22 @@ async def test_history_is_fed_then_asked_about_then_released_as_the_file_has_it(
     assert {audience: list(map(encode, records)) for audience, records in found.items()} == {
         audience: list(map(encode, records)) for audience, records in expected.items()
     }
+
+
+async def test_history_that_watermarks_alone_close_is_judged_by_the_last_of_them(
+    launch: Launch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The wall clock says nothing of such windows; the first 2 of 4 begin more than a minute before the last."""
+    app = await launch(("idle: 1d", "idle: 36500d"), ("retention: 1d", "retention: 1m"))
+    view = only_view(app)
+    script = [Event(f"u{at % 240}", "/", start_of(view) + at * WINDOWS * MINUTE // 2000) for at in range(2000)]
+    await fed(app, table(tmp_path / "events.csv", script))
+
+    (told,) = await survey(app.plan, app.client, wall_clock_ms())
+    path = f"views.{view.name}.retention"
+    assert [one.message.partition(" would be")[0] for one in told.findings if one.path == path] == [
+        f"2 of {WINDOWS} windows that are over"
+    ]
+    await app.start(backfill=True)
+    assert f"{path}: 2 of {WINDOWS} windows that are over would be withdrawn" in caplog.text
+    await app.wait_for_releases(view.name, WINDOWS)
