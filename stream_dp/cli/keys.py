@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -80,16 +81,19 @@ def retire(file: Path, key_id: str, *, yes: bool) -> None:
 
     Windows that were sealed with it are never sharpened again: grants and new audiences pass over them. What was
     released stays. A key that the file does not hold is written down as lost, with the same consequence: that is the
-    way on where a worker does not start because it lacks a key that nobody has any more.
+    way on where a worker does not start because it lacks a key that nobody has any more. Where the whole file is lost,
+    this makes a new one, with a new key.
     """
     path = load_plan(file).key_file
-    known = key_files.retirable(key_files.read_lines(path), key_id)
+    is_lost = not os.path.lexists(path)
+    known = None if is_lost else key_files.retirable(key_files.read_lines(path), key_id)
     what = f"deletes the secret of key {key_id} from" if known else f"writes key {key_id} down as lost in"
-    click.echo(f"This {what} {short_path(path)}. Windows that were sealed with it are never sharpened again;")
+    anew = " a new file, with a new key:" if is_lost else ""
+    click.echo(f"This {what}{anew} {short_path(path)}. Windows that were sealed with it are never sharpened again;")
     click.echo("what was released of them stays. It cannot be undone but by a copy of the file.")
     if not yes:
         click.confirm("Retire it?", abort=True)
-    key_files.retire(path, key_id)
+    (key_files.replace_lost if is_lost else key_files.retire)(path, key_id)
     click.echo(
         "Done. Copy the file to every machine with a worker and restart the workers; delete former copies of it."
     )

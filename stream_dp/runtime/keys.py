@@ -53,11 +53,29 @@ def load_keys(path: Path) -> KeyRing:
         return read_keys(path)
     except OSError as error:
         raise _fault(f"cannot make {path}: {error.strerror}") from None
+    _write(descriptor, _HEAD + _fresh())
+    return read_keys(path)
+
+
+def replace_lost(path: Path, key_id: str) -> None:
+    """Make a key file in the place of one that is lost: its first key is written down as lost, and a new one is made.
+
+    Raises:
+        ConfigError: there is a file, or it cannot be made, or this is no id.
+    """
+    _check_id(key_id)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise _fault(f"cannot make {path}: {error.strerror}") from None
+    _write(descriptor, f"{_HEAD}retired {key_id}\n{_fresh()}")
+
+
+def _write(descriptor: int, text: str) -> None:
     with os.fdopen(descriptor, "w") as file:
-        file.write(_HEAD + _fresh())
+        file.write(text)
         file.flush()
         os.fsync(descriptor)
-    return read_keys(path)
 
 
 def has_keys(path: Path) -> bool:
@@ -150,14 +168,18 @@ def retirable(lines: list[KeyLine], key_id: str) -> KeyLine | None:
         ConfigError: the key is in use, or retired already, or this is no id.
     """
     of = {line.key.id: line for line in lines}
-    if not re.fullmatch("[0-9a-f]{16}", key_id):
-        raise ConfigError([Fault("ID", f"{key_id!r} is no id of a key; there are {', '.join(of)}")])
+    _check_id(key_id, f"; there are {', '.join(of)}")
     if key_id == _ring(lines).newest[0]:
         raise ConfigError([Fault("ID", f"key {key_id} is in use; `stream-dp keys rotate FILE` first")])
     known = of.get(key_id)
     if known is not None and known.key.secret is None:
         raise ConfigError([Fault("ID", f"key {key_id} is retired already")])
     return known
+
+
+def _check_id(key_id: str, known: str = "") -> None:
+    if not re.fullmatch("[0-9a-f]{16}", key_id):
+        raise ConfigError([Fault("ID", f"{key_id!r} is no id of a key{known}")])
 
 
 def _retired(text: str, known: KeyLine | None, key_id: str) -> str:

@@ -174,12 +174,14 @@ async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Lif
     found = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
     others = sorted({o.key_id for one in held.values() if (o := one.claim.owner).application == owner.application})
     if others and not found:
+        which = "another key file" if owner.key_id else "a key file, and it is not there"
         raise ConfigError(
             [
                 Fault(
                     "key_file",
-                    f"the topics of application {owner.application!r} are claimed with another key file, whose first "
-                    f"key is {others[0]}; use that one",
+                    f"the topics of application {owner.application!r} are claimed with {which}: its first key is "
+                    f"{others[0]}. Put that file back. If it is lost for good, `stream-dp keys retire FILE "
+                    f"{others[0]}` makes a new one; windows of lost keys are never sharpened again",
                 )
             ]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import application
-from stream_dp.runtime.keys import load_keys
+from stream_dp.runtime.keys import load_keys, replace_lost
 from stream_dp.runtime.topics import TopicSpec, sources_of
 from stream_dp.testing import Application, Event, Watermark
 from tests.support.processes import SESSION_SECONDS
@@ -53,16 +54,23 @@ async def test_a_start_that_is_refused_makes_no_key(launch: Launch) -> None:
     other = with_another_key(app.plan)
     partitions = await app.client.partitions(topic)
     await app.client.delete([topic])
-    with pytest.raises(ConfigError, match=f"the broker has no topic {topic}; create it first"):
+    with pytest.raises(ConfigError, match=f"the broker has no topic {topic}; create it"):
         await app.start(plan=other)
     assert not other.key_file.exists()
 
     assert partitions is not None
     await app.client.create([TopicSpec(topic, partitions)])
     await app.start()
-    with pytest.raises(ConfigError, match=r"key_file: the topics of application .* are claimed with another key file"):
-        await app.start(plan=replace(other, data_dir=app.plan.data_dir.with_name("second")))
+    second = replace(other, data_dir=app.plan.data_dir.with_name("second"))
+    with pytest.raises(ConfigError, match=r"key_file: the topics of application .* a key file, and it is not") as told:
+        await app.start(plan=second)
     assert not other.key_file.exists(), "it was forgotten: a new key would be of no use"
+
+    (first,) = re.findall(r"keys retire FILE ([0-9a-f]{16})`", str(told.value))
+    await app.stop()
+    replace_lost(other.key_file, first)
+    assert other.key_file.stat().st_mode & 0o777 == 0o600
+    await app.start(plan=second)
 
 
 async def test_a_second_worker_of_the_same_application_is_welcome(

@@ -103,3 +103,18 @@ def test_a_key_that_the_file_does_not_hold_is_written_down_as_lost(
     assert said.code == 0
     assert "writes key 0123456789abcdef down as lost" in said.out
     assert [key.id for key in load_keys(key_file).keys if key.secret is None] == ["0123456789abcdef"]
+
+
+def test_a_file_that_is_lost_is_replaced_by_one_that_names_the_application_as_before(
+    call: Make, visits_file: Path, key_file: Path
+) -> None:
+    first = load_keys(key_file).application
+    key_file.unlink()
+    said = call("keys", "retire", visits_file, first, "--yes")
+    assert said.code == 0
+    assert "a new file, with a new key: " in said.out
+    ring = load_keys(key_file)
+    assert (ring.application, len(ring.keys), len(ring.secrets)) == (first, 2, 1)
+    key_file.unlink()
+    assert call("keys", "retire", visits_file, "zelda", "--yes").code == 2
+    assert not key_file.exists()

@@ -457,11 +457,15 @@ async def test_state_that_a_version_of_another_form_has_stored_is_refused_and_th
     log = shop()
     await create(log, SHOP_PLAN)
     (claim,) = standing(log)
-    later = msgspec.structs.replace(claim, form=3, seen=0)
+    later = msgspec.structs.replace(claim, form=STATE_FORM + 1, seen=0)
     log.append(OWNERS, 0, b"of a later version", msgspec.json.encode(later))
     (fault,) = await refused(log, SHOP_PLAN)
-    assert str(fault).startswith("the state of application 'shop' is stored in form 3, and this version of stream-dp (")
-    assert "stores form 2; go on with the version that wrote it, or `stream-dp reset FILE` with this one" in str(fault)
+    stored = f"the state of application 'shop' is stored in form {STATE_FORM + 1}, and this version of stream-dp ("
+    assert str(fault).startswith(stored)
+    assert (
+        f"stores form {STATE_FORM}; go on with the version that wrote it, or `stream-dp reset FILE` with this one"
+        in str(fault)
+    )
     another = SHOP.replace("pages", "sites").replace("letters", "notes")
     await create(log, plan_of(another.replace("name: shop", "name: market")))
 
