@@ -15,7 +15,7 @@ import pytest
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.histogram import HistogramRelease
-from stream_dp.releases.rows import OUTBOX, TABLE
+from stream_dp.releases.rows import OUTBOX, SHARES, TABLE
 from stream_dp.runtime import memory
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
@@ -323,4 +323,5 @@ async def test_after_a_release_no_row_that_still_stands_holds_a_count_or_a_user(
         was_there = [key for key, value in rows if value and secret in value]
         standing = [key for key, value in dict(rows).items() if value and secret in value]
         assert bool(was_there) == (secret == b"/2" or topic == topics.changelog(COUNTS)), (topic, secret)
-        assert not [key for key in standing if key is not None and key[:1] not in (TABLE, OUTBOX)], (topic, secret)
+        public = (TABLE, OUTBOX, SHARES)  # what is kept for views is in fractions of the settings, such as 1/2
+        assert not [key for key in standing if key is not None and key[:1] not in public], (topic, secret)

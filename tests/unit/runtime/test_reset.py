@@ -69,7 +69,7 @@ async def test_topics_of_views_that_were_taken_out_go_too(log: MemoryLog) -> Non
 
 async def test_another_key_file_is_refused_and_a_rotated_one_is_not(log: MemoryLog) -> None:
     before = dict(log.ids)
-    with pytest.raises(ConfigError, match=f"claimed with another key file, whose first key is {KEYS.application}"):
+    with pytest.raises(ConfigError, match=f"claimed with another key file: its first key is {KEYS.application}"):
         await forget(log, OTHER)
     assert log.ids == before
     await forget(log, KeyRing((*KEYS.keys, *OTHER.keys)))
