@@ -42,6 +42,7 @@ from stream_dp.releases.rows import (
     LEDGER,
     RESERVATION,
     Call,
+    SharesRow,
     charged_rows,
     ledger_key,
     period_of,
@@ -51,12 +52,14 @@ from stream_dp.releases.rows import (
     repairs,
     reservation_key,
     reserved_rows,
+    shares_key,
     stored_promise,
     stored_shares,
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.keys import after
+from stream_dp.windows.keys import encode as encode_row
 from stream_dp.windows.shape import Stretch
 from stream_dp.windows.views import view_of
 
@@ -243,7 +246,10 @@ class Accounts:
             for key in [key for key in self._ledgers if key.startswith(LEDGER + plan.fingerprint)]:
                 period, budget = period_of(key), self._ledgers[key].budget
                 self._begun[key] = stored_promise(key, rows).plan(plan, period, budget)
-                self._shares[key] = self._stored(key, budget, stored_shares(key, rows))
+                kept = stored_shares(key, rows)
+                shares = self._shares[key] = self._stored(key, budget, kept)
+                if shares.kept != kept:  # for good: what is free may be taken, and nobody gets it back
+                    yield Commit([(shares_key(key), encode_row(SharesRow.of(shares)))])
 
     def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
         """A ledger without the reservations that are about a configured view, and what that changes."""
