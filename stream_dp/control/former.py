@@ -62,7 +62,7 @@ def former_editions(situation: Situation, after: Plan) -> Iterator[FormerEdition
         clock_ms = situation.clock(was)
         for edition in (was if becomes is None else becomes).editions if changes else ():
             until_ms = _until(was if becomes is None else becomes, edition)
-            over = None if until_ms is None else until_ms + was.window.kept_ms + was.window.whole.length_ms
+            over = None if until_ms is None else was.window.whole.end(until_ms) + was.window.kept_ms
             is_gone = over is not None and clock_ms is not None and over <= clock_ms
             never = until_ms is not None and until_ms <= edition.first_ms
             if edition.number in {one.number for one in was.editions} and not (is_gone or never):

@@ -232,7 +232,7 @@ def _historic(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> It
     lag = trial.lags_ms[len(trial.lags_ms) // 2]
     for view in views:
         window = view.window
-        if window.clock != "wall" or lag <= window.shape.length_ms + window.grace_ms:
+        if window.clock != "wall" or lag - window.grace_ms <= window.shape.length_ms:
             continue
         if window.first_ms is None:
             said = "windows begin with the first start, so they are not counted; to release history, write window.start"

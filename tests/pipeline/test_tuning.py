@@ -129,7 +129,7 @@ async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_bound
     for number, (what, tune) in enumerate(TUNES.items(), 2):
         holds, questions = changed(made, holds, tune), len(made.questions())
         view = holds.views[made.view.name]
-        made_of[number] = view.window.released.length_ms, set(view.audiences)
+        made_of[number] = view.window.released.length_ms, set(made.view.audiences)  # late ones get it as well
         begins = await made.tune(holds, tuning.fed)
         await made.learned(number)
         assert (len(made.questions()) == questions) == tune.goes_on, what

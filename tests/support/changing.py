@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ class Changing:
                 elif asked.begins_ms <= one.time_ms < end + asked.window.whole.length_ms:
                     own += [event] if (event := seen(asked, one)) is not None else []
             windows = count_script(asked, asked.begins_ms, own).between(asked, asked.begins_ms, end)
-            made = expected_records(asked, windows, prf_key=self.app.prf_key, entropy=self.app.entropy)
+            made = expected_records(_for_late_ones(asked), windows, prf_key=self.app.prf_key, entropy=self.app.entropy)
             for audience, records in made.items():
                 found.setdefault(audience, []).extend(records)
         return found
@@ -158,12 +159,26 @@ class Changing:
         assert set(ledger.views) == {self.view.name}
         values = {value for _, value in await self.app.read(Topics.of(self.app.plan).accounts) if value is not None}
         entries = [decode_entry(value) for value in values]
-        charged = {
-            entry.window.start_ms: (entry.edition, sum((one.charged.cost for one in entry.readers), Cost.ZERO))
+        charged = [
+            (entry.window.start_ms, (entry.edition, cost))
             for entry in entries
-        }
-        assert len(charged) == len(entries), "each window has one entry"
-        assert {start: one for start, one in charged.items() if one[1] != Cost.ZERO} == due, "a lost one costs nothing"
+            if (cost := sum((one.charged.cost for one in entry.readers), Cost.ZERO)) != Cost.ZERO
+        ]
+        assert len(dict(charged)) == len(charged), "each window is charged once"
+        assert dict(charged) == due, "a lost one costs nothing, nor does a late audience"
+
+
+def _for_late_ones(asked: ViewPlan) -> ViewPlan:
+    """A question of which the audiences that it has now get all windows that somebody has as fine."""
+    editions = tuple(
+        replace(
+            one,
+            audiences={name: at for name, at in asked.audiences.items() if at <= max(one.audiences.values())}
+            | dict(one.audiences),
+        )
+        for one in asked.editions
+    )
+    return replace(asked, editions=editions)
 
 
 def _without(releases: Mapping[str, Sequence[AnyRecord]], lost: Collection[int]) -> dict[str, list[AnyRecord]]:
