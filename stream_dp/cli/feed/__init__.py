@@ -26,7 +26,7 @@ from stream_dp.errors import BrokerError, ConfigError, Fault, StreamDPError
 from stream_dp.records.status import PartitionStatus
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
-from stream_dp.windows.durations import format_time
+from stream_dp.windows.durations import format_duration, format_time
 
 
 @click.command()
@@ -131,6 +131,8 @@ def feed(
     fresh = [view.name for view in views if not view.editions]
     for fault in withdrawal_faults(plan, fresh, wall_clock_ms(), until):
         console.print(f"{fault}", markup=False)
+    for line in _left_open(views, until):
+        console.print(line, markup=False)
     marked = any(view.window.clock == "event" for view in views) if watermarks is None else watermarks
     progress = Progress(fed.topic, row=from_row - 1)
 
@@ -270,6 +272,20 @@ def _check_times(file: Path, survey: Survey, columns: Columns, views: Sequence[V
 
 def _begins_ms(view: ViewPlan) -> int | None:
     return view.begins_ms if view.editions else view.window.first_ms
+
+
+def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
+    """Windows that end by then, and stay open because their grace is not over."""
+    for view in views:
+        window = view.window
+        start_ms = window.shape.first_open(until_ms - window.grace_ms)
+        end_ms = window.shape.end(start_ms)
+        if window.clock == "event" and end_ms <= until_ms:
+            grace, closed = format_duration(window.grace_ms), format_time(end_ms + window.grace_ms)
+            yield (
+                f"the window of {view.name} from {format_time(start_ms)} on stays open, as its grace of {grace} is not "
+                f"over: it closes with --until {closed} or later"
+            )
 
 
 def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.settings import post
 from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.runtime.topics import Topics
-from stream_dp.windows.durations import parse_time
+from stream_dp.windows.durations import format_time, parse_time
 from stream_dp.windows.events import WATERMARK_HEADER
 
 Call = Callable[..., Any]
@@ -296,6 +296,19 @@ def test_watermarks_are_written_for_clocks_of_watermarks_and_where_they_are_aske
 ) -> None:
     assert call("feed", application(tmp_path, "ms", clock), "--from", table(tmp_path, ROWS), *options).code == 0
     assert any(record.key is None for _, record in records(log)) is some
+
+
+def test_a_window_that_ends_with_the_file_and_stays_open_is_told(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    file, rows = application(tmp_path, "ms", "event"), table(tmp_path, ROWS)
+    view = next(one for one in load_plan(file).views.values() if one.window.clock == "event")
+    end_ms = view.window.shape.end(view.window.shape.start_of(START_MS + 26 * HOUR_MS))
+    assert view.window.grace_ms
+    said = call("feed", file, "--from", rows, "--until", format_time(end_ms))
+    closes = format_time(end_ms + view.window.grace_ms)
+    assert f"is not over: it closes with --until {closes} or later" in said.out
+    again = call("feed", file, "--from", rows, "--append", "--until", closes)
+    assert again.code == 0
+    assert "stays open" not in again.out
 
 
 def test_a_history_does_not_end_before_its_last_event(call: Call, log: MemoryLog, tmp_path: Path) -> None:
