@@ -323,7 +323,7 @@ async def test_a_view_that_is_put_back_or_new_in_a_fast_stream_shows_exact_windo
     """The stream is read up to minute 8 when workers learn of windows from minute 3 on; `max_ahead` is 2 minutes."""
     ahead = ("max_ahead: 1h", "max_ahead: 2m")  # and a budget for all windows of both views
     more_ahead = (SECOND[0], SECOND[1].replace("grace: 10s", "grace: 10s, clock: event, max_ahead: 2m"))
-    made = await changing(ahead, RICH[0])
+    made = await changing(ahead, RICH[0], ("period: 366d", "period: 1d"))
     made.clock.now_ms = made.at(60)
     await made.app.start(clock_ms=made.clock)
     script: list[Event | Watermark] = []
