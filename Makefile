@@ -2,7 +2,7 @@
 #
 #   make demo                              live demo (DEMO_ARGS=--keep-running leaves it up)
 #   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
-#                                          one after another; by default four files at a time, on one Kafka)
+#                                          one after another; by default three files at a time, on one Kafka)
 #   make quick                             the unit, kinds and pipeline tests that need no Kafka
 #   make package                           the wheel and stock Kafka clients, in .venv-wheel and .venv-stock
 #   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
@@ -17,7 +17,7 @@ PYTHON ?= python3
 PYTHONS ?= python3.11 python3.12 python3.13
 DEMO_ARGS ?=
 TEST_ARGS ?=
-TEST_JOBS ?= -n 4 --dist loadfile --no-loadscope-reorder
+TEST_JOBS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 VENV := .venv
 BIN := $(VENV)/bin
