@@ -89,8 +89,12 @@ class Book:
 
     def _shares(self, plan: Plan, period: Stretch, budget: Cost) -> Shares:
         planned = Shares.of(budget, period.end_ms - period.start_ms, plan.views.values())
-        kept = self.kept.get(period, planned.kept)
-        return replace(planned, kept={name: cost for name, cost in kept.items() if name in plan.views})
+        return replace(planned, kept=self.kept.get(period, planned.kept))
+
+    def change(self, plan: Plan) -> None:
+        """Nothing is kept any more for views that there are no more; nobody gets it back."""
+        for period, kept in self.kept.items():
+            self.kept[period] = {name: cost for name, cost in kept.items() if name in plan.views}
 
     def take(self, plan: Plan, record: AnyRecord) -> None:
         """Check a record against what was paid before, and write down what it charged."""
@@ -143,6 +147,7 @@ def run(acts: Iterable[Act], *, parted: bool = False, exact: bool = True) -> Boo
         match act:
             case Shape():
                 desk.change(act.plan())
+                book.change(desk.plan)
             case (str(view), int(windows)):
                 for _ in range(windows if view in desk.plan.views else 0):
                     desk.give(view, following[view], HOME)
