@@ -42,7 +42,6 @@ from stream_dp.releases.rows import (
     LEDGER,
     RESERVATION,
     Call,
-    SharesRow,
     charged_rows,
     ledger_key,
     period_of,
@@ -52,14 +51,13 @@ from stream_dp.releases.rows import (
     repairs,
     reservation_key,
     reserved_rows,
-    shares_key,
+    shares_row,
     stored_promise,
     stored_shares,
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.keys import after
-from stream_dp.windows.keys import encode as encode_row
 from stream_dp.windows.shape import Stretch
 from stream_dp.windows.views import view_of
 
@@ -249,7 +247,7 @@ class Accounts:
                 kept = stored_shares(key, rows)
                 shares = self._shares[key] = self._stored(key, budget, kept)
                 if shares.kept != kept:  # for good: what is free may be taken, and nobody gets it back
-                    yield Commit([(shares_key(key), encode_row(SharesRow.of(shares)))])
+                    yield Commit([shares_row(key, shares)])
 
     def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
         """A ledger without the reservations that are about a configured view, and what that changes."""

@@ -300,7 +300,12 @@ def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, by
 
 def promise_rows(key: bytes, ledger: LedgerPlan, shares: Shares) -> list[tuple[bytes, bytes | None]]:
     """What a period begins with: stored before its ledger, so that no ledger stands without."""
-    return [(promise_key(key), encode(PromiseRow.of(ledger))), (shares_key(key), encode(SharesRow.of(shares)))]
+    return [(promise_key(key), encode(PromiseRow.of(ledger))), shares_row(key, shares)]
+
+
+def shares_row(key: bytes, shares: Shares) -> tuple[bytes, bytes]:
+    """What a period keeps for each view, as it is stored."""
+    return shares_key(key), encode(SharesRow.of(shares))
 
 
 def stored_promise(key: bytes, rows: Rows) -> PromiseRow:

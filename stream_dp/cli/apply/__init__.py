@@ -32,7 +32,7 @@ def apply(file: Path, wish: Wish, *, take_back: bool) -> None:
 
     What cannot be is said, all of it at once, and nothing is changed: a fault in the file; a source that the workers do
     not read, or other words for a population, while workers run; a time that is past; windows that would be cut; a new
-    view of which windows are over, without --backfill; a list of keys that has changed in a file of the same name;
+    view whose first windows are over, without --backfill; a list of keys that has changed in a file of the same name;
     new topics to which the workers' account has no rights, as far as the cluster shows that.
 
     The rest of FILE is each machine's own, and holds there from a restart on: broker, data_dir, key_file, erase_within,
