@@ -147,7 +147,7 @@ class Accounts:
         still be open; the others share what that leaves.
         """
         period, budget, of = period_of(key), view.ledger.budget, population_of(key)
-        newest = {one.view: one for one in self._paying(of) if one.until_ms is None}
+        newest = self._newest(of)
         ended = {name: self._scheduled(name, of, period) for name in self._ended(of)}
         kept = sum(ended.values(), Cost.ZERO)
         shared = Shares.of(budget.most(kept) - kept, period.end_ms - period.start_ms, newest.values())
@@ -159,7 +159,7 @@ class Accounts:
         What views that were taken out since then do not need any more is not kept for them.
         """
         of, period = population_of(key), period_of(key)
-        newest = {one.view: one for one in self._paying(of) if one.until_ms is None}
+        newest = self._newest(of)
         needed = {
             name: cost.least(self._scheduled(name, of, period)) for name, cost in kept.items() if name not in newest
         }
@@ -171,8 +171,11 @@ class Accounts:
 
     def _ended(self, population: bytes) -> set[str]:
         """The views of a population that were taken out."""
-        views = self._paying(population)
-        return {one.view for one in views} - {one.view for one in views if one.until_ms is None}
+        return {one.view for one in self._paying(population)} - self._newest(population).keys()
+
+    def _newest(self, population: bytes) -> dict[str, ViewPlan]:
+        """The newest questions of its other views, by view."""
+        return {one.view: one for one in self._paying(population) if one.until_ms is None}
 
     def _scheduled(self, view: str, population: bytes, period: Stretch) -> Cost:
         """What the windows of a view in a period cost at worst, by its questions."""
