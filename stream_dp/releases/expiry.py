@@ -7,7 +7,7 @@ such a window would have been over (`Questions.aged`). Then, oldest first,
 1. its row is marked and its last departure added, one tombstone for every key of its records (`Retention.expire`).
    From here on nothing is read of it: the row names no key any more;
 2. behind what still waits in its outbox the tombstones leave, at a slot like all that readers see, later than that of
-   the newest window (`releases.outboxes`);
+   the newest window, and when a later window has left (`releases.outboxes`): one that waited may have been taken back;
 3. when they have left, its table is deleted and its secret taken out of the row, both vanish from the files, and only
    then the row is deleted (`finished`).
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from stream_dp.releases.expiry import finished
 from stream_dp.releases.pieces import Change, forgotten_records, waiting_records
-from stream_dp.releases.rows import WINDOW, Departure, WindowRow, stored_window
+from stream_dp.releases.rows import VIEW, WINDOW, Departure, WindowRow, stored_window
 from stream_dp.releases.totals import LATE, Counted, counted
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
-from stream_dp.windows.keys import encode, window_key
+from stream_dp.windows.keys import after, decode, encode, text, window_key
 from stream_dp.windows.views import view_of
 
 PUBLISHED_AT_ONCE = 500
@@ -39,6 +39,8 @@ class Outboxes:
         """A heap of (slot, start of the window, question): those of former questions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
+        self._held: list[tuple[int, int, str]] = []
+        """As `_waiting`: tombstones of a window that readers know no later one than. They wait until one has left."""
         self._late: set[tuple[str, int]] = set()
         """Those of them that left at a later slot than their own."""
 
@@ -101,6 +103,9 @@ class Outboxes:
         leaving = due.pop(0) if due and not behind else None
         if due:
             heappush(self._waiting, (due[0].slot_ms, start, view))
+        if leaving is not None and row is not None and row.takes_back(leaving) and not _knows_later(view, start, rows):
+            self._held.append((leaving.slot_ms, start, view))
+            return None
         return leaving
 
     def _publish(self, batch: list[Message], slot_ms: int, last: dict[tuple[str, int], int]) -> Iterator[Publish]:
@@ -146,3 +151,13 @@ class Outboxes:
             if self._published[window] == number:
                 del self._published[window]
                 self._late.discard(window)
+        while settled and self._held:
+            heappush(self._waiting, self._held.pop())
+
+
+def _knows_later(view: str, start: int, rows: Rows) -> bool:
+    """Whether a later window of a view has left, whatever it asked of that."""
+    asked = (key[len(VIEW + text("")) :].decode() for key, _ in rows.scan(VIEW, after(VIEW)))
+    alike = [name for name in asked if view_of(name) == view_of(view)]
+    later = (rows.scan(window_key(WINDOW, name, start + 1), after(WINDOW + text(name))) for name in alike)
+    return any(decode(WindowRow, value).has_left for found in later for _, value in found)

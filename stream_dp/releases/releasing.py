@@ -21,7 +21,7 @@ from stream_dp.releases.pricing import price
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.questions import Questions
 from stream_dp.releases.rows import BUCKET, WINDOW, Call, Given, WindowRow, charged_rows
-from stream_dp.releases.running import Begun, begun, block_rows, inner_counts, used_blocks
+from stream_dp.releases.running import Begun, begun, block_rows, inner_counts, is_passed_over, used_blocks
 from stream_dp.releases.totals import Counted, counted
 from stream_dp.windows.effects import Commit, Effect, Leave, Rows
 from stream_dp.windows.keys import after, encode, window_key
@@ -118,7 +118,8 @@ class Releasing:
             start: start of the window, ms.
             rows: the partition's table.
         """
-        if not view.windows.has(start):
+        kept_ms = self._questions.marks[view.name].kept_ms
+        if not view.windows.has(start) or is_passed_over(view.at(start), start, kept_ms, rows):
             yield from self._pass_over(view, start, rows)
             return
         view = view.at(start)

@@ -155,6 +155,17 @@ class WindowRow(msgspec.Struct, array_like=True):
         return self.sum is None or self.sum.panes > 0
 
     @property
+    def has_left(self) -> bool:
+        """Whether records of a window left with it that nothing took back: a release, or that it was refused."""
+        given = self.given if self.sum is None else self.sum.given
+        left = self.is_told and not self.expires and self.departures > len(self.outbox)
+        return left and (not given or any(one.level >= 0 for one in given.values()))
+
+    def takes_back(self, departure: Departure) -> bool:
+        """Whether a departure is that of the tombstones, and there are some."""
+        return self.expires and departure.number == self.departures and departure.records > 0
+
+    @property
     def finest(self) -> int:
         """Index of the finest level that is paid for, which an audience has as a rule; -1 if none is."""
         return max([self.drawn, *(given.level for given in self.given.values())])

@@ -68,7 +68,7 @@ def begun(
     if view.window.pays(start):
         return None
     first, before = first_row(view, start, rows), stored_window(view.name, view.window.shape.next(start, -1), rows)
-    if first is None or before is None:  # the view began in the midst of the window, or its state was lost
+    if first is None or before is None:  # its state was lost
         return Begun({}, "lost")
     if before.refused:
         return Begun({}, "lost" if before.lost else "budget")
@@ -76,6 +76,21 @@ def begun(
     paid = {name: min(level, first.given.get(name, NOTHING).level) for name, level in allowed.items()}
     levels = {audience: level for audience, level in paid.items() if level >= 0}
     return Begun(levels, "lost" if blocks is None else None, blocks or ())
+
+
+def is_passed_over(view: ViewPlan, start: int, kept_ms: int, rows: Rows) -> bool:
+    """Whether a pane is of a window that began when nobody might see it: no total has the panes before.
+
+    Args:
+        view: the view.
+        start: start of the pane.
+        kept_ms: start of the first pane whose row is kept if it was released; what was lost was so before it.
+        rows: the partition's table.
+    """
+    if view.window.pays(start) or view.window.charged(start).start_ms < kept_ms:
+        return False
+    before = stored_window(view.name, view.window.shape.next(start, -1), rows)
+    return before is None and first_row(view, start, rows) is None
 
 
 def first_row(view: ViewPlan, start: int, rows: Rows) -> WindowRow | None:

@@ -9,6 +9,7 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Scope
+from stream_dp.errors import ConfigError
 from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, Call, WindowRow, read_ledgers, stored_window
@@ -507,3 +508,33 @@ def test_a_grant_holds_for_windows_of_a_ladder_without_its_level(now: str) -> No
     desk.tell(61_000)
     desk.reader.restart()
     assert [one for one in told(desk, "public") if one[1] > 1] == []
+
+
+# -- what keeps the newest that was told --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("questions", [1, 2])
+def test_windows_that_were_taken_back_before_they_left_let_nothing_expire(questions: int, cut: int | None) -> None:
+    """Else no topic would tell up to where windows were released, and state that is lost would be drawn again."""
+    kept = ("retention: 1h\n    buckets: 2", "retention: 2s\n    buckets: 2")
+    known = [(0, shop(kept)), (3, shop(kept, BOUND))][:questions]
+    desk = Desk(holding(*known), until_ms=0)
+    give(desk, "pages", 0, 1)
+    desk.slot(3000)
+    seen = standing(desk)
+    for second in range(2, 9):
+        desk.give("pages" if second < 3 or questions == 1 else "pages@2", 1000 * second, COUNTS, closed_ms=15_000)
+    desk.machine.cut_after = cut
+    for number, audience in enumerate(("partner", "public", "staff"), 1):
+        desk.grant(number, audience, "none", 20_000)
+    desk.machine.cut_after = None
+    desk.slot(90_000)
+    desk.reader.restart()
+    desk.slot(99_000)
+    newest_told = {key for key in seen if key.endswith(b"/1000")}
+    assert newest_told
+    assert newest_told <= standing(desk) <= seen
+    desk.machine.rows.clear()
+    with pytest.raises(ConfigError):
+        desk.reader.restart()

@@ -192,6 +192,21 @@ def test_a_grant_below_what_an_audience_has_holds_from_the_next_pane_on(level: s
     assert newest_totals(desk, "staff") == expected(desk, levels)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_may_see_nothing_until_a_window_has_begun_gets_the_next_one_and_no_refusal(*, restarts: bool) -> None:
+    desk = Desk(running(("audiences: {partner: coarse, public: coarse, staff: middle}", "audiences: {public: coarse}")))
+    desk.grant(1, "public", "none")
+    give(desk, starts=STARTS[:2])
+    desk.grant(2, "public", "coarse")
+    if restarts:
+        desk.reader.restart()
+    give(desk, starts=STARTS[2:])
+    assert refusals(desk, "public") == {}
+    assert newest_totals(desk, "public") == expected(desk, dict.fromkeys(STARTS[6:], COARSE))
+    assert kept_blocks(desk) <= {*STARTS[6:]}
+    assert spent(desk) == desk.plan.views["pages"].cost(COARSE)
+
+
 # -- panes that are not there ----------------------------------------------------------------------------------------
 
 
