@@ -17,6 +17,7 @@ PYTHON ?= python3
 PYTHONS ?= python3.11 python3.12 python3.13
 DEMO_ARGS ?=
 TEST_ARGS ?=
+TEST_SECONDS ?= 600
 TEST_JOBS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 VENV := .venv
@@ -41,7 +42,7 @@ demo: $(VENV)/demo.stamp
 
 test: lint
 	@echo "test: pytest, everything but the long simulations: unit, statistical, pipeline, broker, the wheel"
-	@$(BIN)/python -m pytest $(TEST_JOBS) $(TEST_ARGS)
+	@$(BIN)/python -m pytest --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp
 	@echo "quick: pytest, unit, kinds and pipeline, without Kafka"

@@ -29,7 +29,13 @@ def blocks(text: str, kind: str) -> list[str]:
 def started(command: str, folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A command that runs until somebody presses Ctrl-C."""
     process = subprocess.Popen(
-        ["/bin/sh", "-c", f"exec {command}"], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE
+        ["/bin/sh", "-c", f"exec {command}"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        # A background job, and all it starts, ignores SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no other thread runs)
     )
     try:
         yield process

@@ -144,7 +144,7 @@ async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_ask
 async def test_what_waits_for_settings_to_be_taken_up_gives_way_when_its_partition_is_asked_back(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, asked_back: str
 ) -> None:
-    host, cannot = worker.host, True
+    host, cannot = at_time(worker, 0), True  # not that of the agents: they go on
 
     async def catch_up() -> bool:
         return cannot
@@ -160,8 +160,9 @@ async def test_what_waits_for_settings_to_be_taken_up_gives_way_when_its_partiti
             monkeypatch.setattr(worker.app, "rebalancing", True)
         case "owner":
             monkeypatch.setattr(host.tables[COUNTS], "_owned", {})
-    with pytest.raises(GaveWayError, match="it was waiting for settings that cannot be taken up when"):
-        await loading
+    async with asyncio.timeout(WITHIN_SECONDS):
+        with pytest.raises(GaveWayError, match="it was waiting for settings that cannot be taken up when"):
+            await loading
     cannot = False
     monkeypatch.setattr(worker.app, "rebalancing", True)
     await host.settled(1, COUNTS)
