@@ -38,8 +38,8 @@ _LIMIT = "max.message.bytes"
 _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
-ENDS_SECONDS = 5.0
-"""How long the leaders of partitions may take to say where these end."""
+ENDS_SECONDS = 15.0
+"""How long it may take to learn where partitions end: a leader that is gone is replaced by then."""
 PUBLISH_SECONDS = 60.0
 """How long an impatient client waits for what it publishes to be acknowledged."""
 

@@ -1,19 +1,122 @@
-"""The Kafka client's connections, made to end when they should: it makes ours once this module is imported."""
+"""The Kafka client's connections, made to end when they should: it makes ours once this module is imported.
+
+And no request of ours makes a topic: a cluster may create one that is asked for, with settings of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from aiokafka import conn
-from aiokafka.errors import SaslAuthenticationFailed
+from aiokafka import client, conn
+from aiokafka.admin import client as admin
+from aiokafka.errors import KafkaError, SaslAuthenticationFailed
+from aiokafka.protocol.metadata import MetadataRequest
+
+CONNECT_SECONDS = 4.0
+"""How long a broker may take to let a connection in, login included."""
+AGAIN_SECONDS = 5.0
+"""How long one that did not is left alone; then it has a second."""
+PATIENCE_SECONDS = 2.0
+"""How long an answer may be away until the broker is looked at: whether it lets another connection in."""
+
+
+@dataclass(slots=True)
+class _Broker:
+    """What the connections of an event loop know of a broker together."""
+
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answered: float = -math.inf
+    silent: float = -math.inf
+    """When it was last found to let nobody in; later than that it did."""
+
+
+_BROKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], _Broker]] = WeakKeyDictionary()
 
 
 class Connection(conn.AIOKafkaConnection):
-    """A connection that does not wait for a broker to say goodbye.
+    """A connection that does not wait for a broker that is frozen, nor for one to say goodbye.
 
-    Over TLS that takes as long as the broker holds back its last answer, and half a minute where that answer comes
+    A frozen broker takes requests and says nothing; the others give it up after 9 s, and another one leads. The client
+    would wait for 40 s or longer, with its requests for others behind; and a request of a group may take long where all
+    is well. So what takes long is waited for as long as the broker lets somebody else in.
+
+    Over TLS a goodbye takes as long as the broker holds back its last answer, and half a minute where that answer comes
     after the goodbye. Nothing is lost: whoever closes has had the answers that matter.
     """
+
+    async def connect(self) -> Any:
+        """See `AIOKafkaConnection`.
+
+        Raises:
+            TimeoutError: the broker lets nobody in, or did not a moment ago.
+        """
+        broker, now = self._broker, time.monotonic()
+        if now - broker.silent < AGAIN_SECONDS:
+            raise TimeoutError(f"{self.host}:{self.port} does not answer")
+        within_s = CONNECT_SECONDS if broker.silent == -math.inf else 1.0
+        try:
+            async with asyncio.timeout(min(self._request_timeout, within_s)):
+                streams = await super().connect()
+        except TimeoutError:
+            broker.silent = time.monotonic()
+            raise
+        broker.answered, broker.silent = time.monotonic(), -math.inf
+        return streams
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        """See `AIOKafkaConnection`; returns what gives the answer."""
+        answer = super().send(request, expect_response)
+        return self._answered(answer) if expect_response else answer
+
+    async def _answered(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        waiting = asyncio.ensure_future(answer)
+        try:
+            while not (await asyncio.wait([waiting], timeout=PATIENCE_SECONDS))[0]:
+                await self._look()
+            return waiting.result()
+        except TimeoutError:
+            self.close(conn.CloseReason.CONNECTION_TIMEOUT)
+            raise
+        finally:
+            waiting.cancel()
+
+    async def _look(self) -> None:
+        """Look whether the broker lets somebody in; for all who wait for it at once.
+
+        Raises:
+            TimeoutError: it does not.
+        """
+        broker = self._broker
+        async with broker.looking:
+            if time.monotonic() - broker.answered < PATIENCE_SECONDS:
+                return
+            other = type(self)(
+                self._host,
+                self._port,
+                client_id=self._client_id,
+                ssl_context=self._ssl_context,
+                security_protocol=self._security_protocol,
+                sasl_mechanism=self._sasl_mechanism,
+                sasl_plain_username=self._sasl_plain_username,
+                sasl_plain_password=self._sasl_plain_password,
+                sasl_oauth_token_provider=self._sasl_oauth_token_provider,
+            )
+            try:
+                await other.connect()
+            except (OSError, KafkaError) as error:
+                raise TimeoutError(f"{self.host}:{self.port} does not answer") from error
+            finally:
+                other.close()
+
+    @property
+    def _broker(self) -> _Broker:
+        return _BROKERS.setdefault(self._loop, {}).setdefault((self._host, self._port), _Broker())
 
     def close(self, reason: Any = None, exc: BaseException | None = None) -> Any:
         """See `AIOKafkaConnection`; returns a future of the end."""
@@ -49,6 +152,17 @@ class TokenLogin(conn.OAuthAuthenticator):
         return taken
 
 
+class Metadata(MetadataRequest):
+    """A question about topics that creates none."""
+
+    def __init__(self, topics: list[str] | None = None, allow_auto_topic_creation: bool | None = None) -> None:
+        """See `MetadataRequest`; topics are never created, whatever is said here."""
+        del allow_auto_topic_creation
+        super().__init__(topics, allow_auto_topic_creation=False)
+
+
+client.MetadataRequest = Metadata
+admin.MetadataRequest = Metadata
 conn.AIOKafkaConnection = Connection
 conn.AIOKafkaProtocol = Protocol
 conn.OAuthAuthenticator = TokenLogin

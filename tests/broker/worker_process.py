@@ -3,7 +3,7 @@
     python -m tests.broker.worker_process CONFIG --broker HOST:PORT --data-dir DIR --status FILE
         [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
         [--die-before WHAT:N [--by-filling FOLDER | --by-locking FOLDER]] [--hang WHERE] [--trap FILE]
-        [--through HOST:PORT] [--http PORT] [--log-format FORM]
+        [--through HOST:PORT,...] [--http PORT] [--log-format FORM]
 
 It logs what `stream-dp worker --verbose` does, with `--terse` what that does otherwise. It writes its counters to the
 status file ten times a second.
@@ -15,8 +15,8 @@ the file of `--trap` stands there and says
 "TOPIC N ...", it stops itself with SIGSTOP as soon as its producers were given N more records or batches for the topic
 of such an end; the last one is still in their buffers.
 "TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
-With `--through` every connection to the broker goes to another address: that of a proxy. On SIGUSR1 it prints where
-all its tasks wait.
+With `--through` every connection to a broker goes to another address: that of its proxy, in the order of `--broker`.
+On SIGUSR1 it prints where all its tasks wait.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
     # How fast the machine is takes half a second of every start.
     running.measure = partial(measure, seconds=0)  # type: ignore[attr-defined]
     if given.through:
-        go_through(*given.through.rsplit(":", 1))
+        go_through(given.broker.removeprefix("kafka://"), given.through)
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)
     agents = {name: reporting(body, given.status) for name, body in AGENTS.items()}
     work = run_worker(
@@ -240,12 +240,16 @@ def stop_in(trap: Path) -> None:
     AIOKafkaProducer.send_batch = trapped_send_batch
 
 
-def go_through(host: str, port: str) -> None:
-    """Connect to a proxy wherever a connection to a broker is asked for."""
+def go_through(brokers: str, proxies: str) -> None:
+    """Connect to its proxy wherever a connection to a broker is asked for."""
     begin = AIOKafkaConnection.__init__
+    through = dict(zip(brokers.split(","), proxies.split(","), strict=True))
+    otherwise = proxies if len(through) == 1 else None
 
-    def elsewhere(self: Any, _host: str, _port: int, **options: Any) -> None:
-        begin(self, host, int(port), **options)
+    def elsewhere(self: Any, host: str, port: int, **options: Any) -> None:
+        asked = f"{host}:{port}"
+        proxy_host, _, proxy_port = through.get(asked, otherwise or asked).rpartition(":")
+        begin(self, proxy_host, int(proxy_port), **options)
 
     AIOKafkaConnection.__init__ = elsewhere
 

@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, help="of the schedule; any by default")
     parser.add_argument("--workers", default="1-4", help="how many, or the least and the most: 1-4")
+    parser.add_argument("--brokers", type=int, choices=[1, 3], default=1, help="of the cluster; one by default")
     parser.add_argument("--only", default="", help=f"acts or groups of them, with commas between: {', '.join(groups)}")
     parser.add_argument("--folder", type=Path, help="an empty folder for everything; a temporary one by default")
     given = parser.parse_args()
@@ -46,7 +47,9 @@ def main() -> int:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # that a broker is gone is what is wanted
     folder = given.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     say = lambda line: print(line, flush=True)  # noqa: E731
-    result = asyncio.run(run(folder, kinds, seed=seed, minutes=given.minutes, workers=workers, say=say))
+    result = asyncio.run(
+        run(folder, kinds, seed=seed, minutes=given.minutes, workers=workers, say=say, brokers=given.brokers)
+    )
     print(result)
     if result.report.faults:
         print(f"faults; what was said and stored is in {folder}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 from aiokafka import AIOKafkaProducer
 
@@ -99,15 +100,20 @@ async def fill_disk(world: World, act: Act, member: Member) -> None:
 
 
 async def kill_broker(world: World, act: Act) -> None:
-    async with world.up:
-        world.cluster.kill()
-        await asyncio.sleep(act.seconds)
-        await asyncio.to_thread(world.cluster.come_back)
+    await _disturb(world, act, world.cluster.kill)
 
 
 async def pause_broker(world: World, act: Act) -> None:
-    async with world.up:
-        world.cluster.freeze()
+    await _disturb(world, act, world.cluster.freeze)
+
+
+async def _disturb(world: World, act: Act, disturb: Callable[..., None]) -> None:
+    """Of three brokers mostly one; where one of three is gone, feeding goes on."""
+    chance, numbers = act.chance(), world.cluster.numbers
+    some = chance.sample(numbers, min(len(numbers), chance.choice([1, 1, 1, 2, 3])))
+    world.told[f"{len(some)} of {len(numbers)} brokers at once"] += 1
+    async with world.up if 2 * len(some) > len(numbers) else nullcontext():
+        disturb(*some)
         await asyncio.sleep(act.seconds)
         await asyncio.to_thread(world.cluster.come_back)
 

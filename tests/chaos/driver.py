@@ -49,7 +49,14 @@ class Result:
 
 
 async def run(
-    folder: Path, kinds: Mapping[str, Kind], *, seed: int, minutes: float, workers: tuple[int, int], say: Say
+    folder: Path,
+    kinds: Mapping[str, Kind],
+    *,
+    seed: int,
+    minutes: float,
+    workers: tuple[int, int],
+    say: Say,
+    brokers: int = 1,
 ) -> Result:
     """Let things happen for some minutes, then audit what is left.
 
@@ -60,10 +67,11 @@ async def run(
         minutes: as many rounds begin as should be over by then, at least one.
         workers: the least and the most of them.
         say: told about progress.
+        brokers: of the cluster, one or three.
     """
     began = time.monotonic()
     chance, calms = random.Random(seed), list[Calm]()
-    async with world(folder, workers[1]) as here:
+    async with world(folder, workers[1], brokers) as here:
         say(f"{time.monotonic() - began:.0f} s: the cluster is up at {here.app.plan.broker}, everything is in {folder}")
         endless = [here.watch.run(), here.feed_without_end(chance), _tell(here, began, say)]
         tasks = [asyncio.create_task(one) for one in endless]

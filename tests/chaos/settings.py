@@ -45,9 +45,11 @@ class Settings:
     """Whether the partner starts at the coarsest level."""
     late: bool = False
     """Whether there is a view more, which begins where `apply` has it begin."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """What else is changed of the configuration, at all times."""
 
     def text(self, name: str) -> str:
         """The configuration of the application of a name."""
         changes = [*SHAPES, *WITNESSED, *RICH, UNLOCK, *(MORE if self.more else ()), *(LATE if self.late else ())]
-        changes += [*(SINGLE if self.single else ()), *(COARSE if self.coarse else ())]
+        changes += [*self.changes, *(SINGLE if self.single else ()), *(COARSE if self.coarse else ())]
         return configuration(name, *changes)

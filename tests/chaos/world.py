@@ -26,6 +26,7 @@ from stream_dp.runtime.topics import Topics
 from stream_dp.testing import Application, application, plan_from
 from tests.chaos.settings import UNLOCKS_AFTER_MINUTES, Settings
 from tests.support.brokers import Broker
+from tests.support.cluster import COPIES, Cluster
 from tests.support.crew import LEAVES_WITHIN_S, Crew, Member
 from tests.support.disks import mount, unmount
 from tests.support.processes import WorkerProcess
@@ -94,7 +95,7 @@ class World:
     """All that things can happen to."""
 
     app: Application
-    cluster: Broker
+    cluster: Broker | Cluster
     crew: Crew
     stream: Stream
     watch: Watch
@@ -165,7 +166,7 @@ class World:
         """Let other settings hold, for windows that begin so many minutes behind what was fed."""
         while not await read_history(self.app.plan, self.app.client):  # the first worker posts those of its file
             await asyncio.sleep(0.2)
-        app, wanted = self.app, replace(self.settings, **changed)
+        app, wanted = self.app, replace(self.settings, **changed)  # type: ignore[arg-type]
         folder = app.plan.key_file.parent / "settings"
         former, plan = (
             plan_from(one.text(app.plan.name), folder, app.plan.broker.address) for one in (self.settings, wanted)
@@ -220,14 +221,20 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, workers: int) -> AsyncIterator[World]:
-    """A cluster and an application on it, with so many workers that do not run yet."""
-    cluster = await asyncio.to_thread(Broker, folder / "kafka", "512m")
+async def world(folder: Path, workers: int, brokers: int = 1) -> AsyncIterator[World]:
+    """A cluster of one broker or three, and an application on it, with so many workers that do not run yet."""
+    cluster: Broker | Cluster
+    if brokers == 1:
+        cluster = await asyncio.to_thread(Broker, folder / "kafka", "512m")
+    else:
+        cluster = await asyncio.to_thread(Cluster, folder / "kafka")
+    copies = COPIES if brokers > 1 else ()
     mounted: list[Path] = []
     proxies: list[Proxy] = []
     processes: list[WorkerProcess] = []
     try:
-        async with application(Settings().text(new_name()), folder / "application", broker=cluster.address) as app:
+        text = Settings(changes=copies).text(new_name())
+        async with application(text, folder / "application", broker=cluster.address) as app:
             for at in range(workers):
                 proxies.append(Proxy(cluster.address))
                 processes.append(WorkerProcess(app, f"w{at}", proxy=proxies[-1]))
@@ -237,7 +244,8 @@ async def world(folder: Path, workers: int) -> AsyncIterator[World]:
             async with Crew(members) as crew:
                 stream = Stream(app, visits=40)
                 stream.late = {f"{app.plan.name}-late"}
-                yield World(app, cluster, crew, stream, Watch(app), len(mounted) == workers)
+                settings = Settings(changes=copies)
+                yield World(app, cluster, crew, stream, Watch(app), len(mounted) == workers, settings=settings)
     finally:
         for process in processes:
             process.end()

@@ -20,11 +20,16 @@ class Broker:
         assert broker.address is not None
         self.address = broker.address
 
-    def kill(self) -> None:
+    @property
+    def numbers(self) -> list[int]:
+        """Of its brokers: it is alone."""
+        return [1]
+
+    def kill(self, *_: int) -> None:
         """End it with SIGKILL; its topics stay."""
         self._signal(signal.SIGKILL)
 
-    def freeze(self) -> None:
+    def freeze(self, *_: int) -> None:
         """Stop it with SIGSTOP: it accepts connections and says nothing."""
         self._signal(signal.SIGSTOP)
 

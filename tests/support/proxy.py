@@ -12,15 +12,13 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Proxy:
-    """Forwards connections to one address, in a thread of its own, so that a test may block.
+    """Forwards connections to an address, or to each of several, in a thread of its own, so that a test may block.
 
     While it is frozen, bytes that were sent stay on their way and arrive when it thaws, even those of a process that
     has died since. While it is cut, there are no connections; what was on its way is lost.
     """
 
     def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
@@ -29,9 +27,9 @@ class Proxy:
         self._is_cut = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
-        self._server = self._run(self._listen())
-        name = self._server.sockets[0].getsockname()
-        self.address = f"{name[0]}:{name[1]}"
+        self._servers = [self._run(self._listen(one)) for one in target.split(",")]
+        names = [server.sockets[0].getsockname() for server in self._servers]
+        self.address = ",".join(f"{host}:{port}" for host, port in names)
 
     def freeze(self) -> None:
         """Let nothing through, in either direction, and keep it."""
@@ -67,22 +65,24 @@ class Proxy:
 
     # -- in its thread ----------------------------------------------------------------------------------------
 
-    async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._accept, "127.0.0.1", 0)
+    async def _listen(self, target: str) -> asyncio.Server:
+        host, _, port = target.rpartition(":")
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = self._loop.create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = self._loop.create_task(self._serve(host, int(port), reader, writer))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        return await asyncio.start_server(accept, "127.0.0.1", 0)
+
+    async def _serve(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         far: asyncio.StreamWriter | None = None
         try:
             if self._is_cut:
                 return
             with suppress(OSError):  # the broker is gone, and so is what was on its way
-                far_reader, far = await asyncio.open_connection(*self._target)
+                far_reader, far = await asyncio.open_connection(host, port)
                 self._writers.add(far)
                 await asyncio.gather(self._pump(reader, far), self._pump(far_reader, writer))
         finally:
@@ -103,7 +103,8 @@ class Proxy:
             writer.transport.abort()
 
     async def _end(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         self._flows.set()
         self._abort()
         await asyncio.gather(*self._serving)

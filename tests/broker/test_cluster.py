@@ -1,0 +1,209 @@
+"""A cluster of three brokers: whatever happens to them, releases go on where they can, and are exact."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.errors import BrokerError
+from stream_dp.runtime import localkafka
+from stream_dp.runtime.topics import Topics
+from stream_dp.testing import application
+from tests.support.cluster import COPIES, GROUPS, TRANSACTIONS, Cluster
+from tests.support.visits import RICH, WITNESSED, Stream
+
+pytestmark = pytest.mark.broker
+
+GONE_S = 60.0
+"""How long brokers are away."""
+FED_EVERY_S = 2.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three brokers of the test's own."""
+    if (problem := localkafka.local_kafka_problem()) is not None:
+        pytest.skip(f"no broker: {problem}")
+    made = Cluster(tmp_path / "kafka")
+    yield made
+    made.close()
+
+
+@dataclass
+class Scene:
+    """An application on a cluster, which is fed without end."""
+
+    cluster: Cluster
+    stream: Stream
+    topics: Topics
+
+    async def feed(self) -> None:
+        """Publish a window every other second, as long as the cluster takes it."""
+        while True:
+            with suppress(BrokerError):
+                await self.stream.go_on(1)
+            await asyncio.sleep(FED_EVERY_S)
+
+    async def next_release(self, within_s: float) -> float:
+        """Seconds until a window is released that is fed from now on."""
+        began, fed = time.monotonic(), self.stream.windows
+        async with asyncio.timeout(within_s):
+            while True:
+                with suppress(BrokerError):
+                    if await self.stream.shown() > fed:
+                        return time.monotonic() - began
+                await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def fed(cluster: Cluster, tmp_path: Path, visits: Any, spawn: Any, workers: int) -> AsyncIterator[Scene]:
+    """The scene; at its end everything has to be released, exact, and the workers have to end in order."""
+    async with application(visits(*WITNESSED, *RICH, *COPIES), tmp_path / "application", broker=cluster.address) as app:
+        scene = Scene(cluster, Stream(app), Topics.of(app.plan))
+        crew = [spawn(app, f"w{at}", "--terse") for at in range(workers)]
+        for worker in crew:
+            worker.start()
+        await scene.stream.go_on(2)
+        await scene.stream.wait_until_shown()
+        feeding = asyncio.create_task(scene.feed())
+        yield scene
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        await scene.stream.go_on(2)
+        await scene.stream.wait_until_shown()
+        for worker in crew:
+            worker.check()
+        assert [worker.terminate(10) for worker in crew] == [0] * workers
+        (await scene.stream.audit()).assert_clean()
+
+
+async def test_while_one_broker_of_three_is_frozen_releases_go_on(
+    cluster: Cluster, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    """It led a partition of the releases. The others give it up after 9 s."""
+    async with fed(cluster, tmp_path, visits, spawn, workers=1) as scene:
+        cluster.freeze(await cluster.leader(scene.topics.changelog("releases"), 1))
+        took = await scene.next_release(GONE_S)
+        await asyncio.to_thread(cluster.come_back)
+    print(f"\none of three frozen: {took:.1f} s until the next release")
+
+
+# -- one after another --------------------------------------------------------------------------------------------
+
+
+async def kills(scene: Scene, *numbers: int) -> float:
+    """Kill brokers and measure, with them away unless that leaves too few, else behind their coming back."""
+    return await _away(scene, scene.cluster.kill, *numbers)
+
+
+async def freezes(scene: Scene, *numbers: int) -> float:
+    """The same with brokers that accept requests and say nothing."""
+    return await _away(scene, scene.cluster.freeze, *numbers)
+
+
+async def _away(scene: Scene, disturb: Callable[..., None], *numbers: int) -> float:
+    disturb(*numbers)
+    if len(numbers) == 1:
+        took = await scene.next_release(GONE_S)
+        await asyncio.to_thread(scene.cluster.come_back)
+        return took
+    await asyncio.sleep(GONE_S)
+    await asyncio.to_thread(scene.cluster.come_back)
+    return await scene.next_release(GONE_S)
+
+
+async def leader(scene: Scene) -> float:
+    return await kills(scene, await scene.cluster.leader(scene.topics.changelog("releases"), 1))
+
+
+async def coordinator_of_the_group(scene: Scene) -> float:
+    return await kills(scene, await scene.cluster.coordinator(GROUPS, scene.topics.app))
+
+
+async def coordinator_of_a_claim(scene: Scene) -> float:
+    name = f"{scene.topics.changelog('releases')}-0"
+    return await kills(scene, await scene.cluster.coordinator(TRANSACTIONS, name))
+
+
+async def frozen_leader(scene: Scene) -> float:
+    return await freezes(scene, await scene.cluster.leader(scene.topics.changelog("counts"), 0))
+
+
+async def frozen_coordinator(scene: Scene) -> float:
+    return await freezes(scene, await scene.cluster.coordinator(GROUPS, scene.topics.app))
+
+
+async def two_frozen(scene: Scene) -> float:
+    return await freezes(scene, 1, 3)
+
+
+async def two_killed(scene: Scene) -> float:
+    return await kills(scene, 2, 3)
+
+
+async def power_loss(scene: Scene) -> float:
+    return await kills(scene, 1, 2, 3)
+
+
+async def rolling_restart(scene: Scene) -> float:
+    for number in scene.cluster.numbers:
+        await asyncio.to_thread(scene.cluster.restart, number)
+    return await scene.next_release(GONE_S)
+
+
+async def kills_in_rotation(scene: Scene) -> float:
+    chance = random.Random(7)
+    for turn in range(6):
+        scene.cluster.kill(1 + turn % 3)
+        await asyncio.sleep(chance.uniform(1, 5))
+        await asyncio.to_thread(scene.cluster.come_back)
+        await asyncio.sleep(chance.uniform(4, 8))
+    return await scene.next_release(GONE_S)
+
+
+async def reassignment(scene: Scene) -> float:
+    topics = scene.topics
+    moved = [topics.changelog(table) for table in ("counts", "merges", "releases")]
+    await scene.cluster.reassign([*moved, topics.ticks, topics.partials, topics.merged, topics.control])
+    return await scene.next_release(GONE_S)
+
+
+async def preferred_election(scene: Scene) -> float:
+    await scene.cluster.prefer()
+    return await scene.next_release(GONE_S)
+
+
+DISTURBANCES: list[Callable[[Scene], Awaitable[float]]] = [
+    leader,
+    coordinator_of_the_group,
+    coordinator_of_a_claim,
+    frozen_leader,
+    frozen_coordinator,
+    two_frozen,
+    two_killed,
+    power_loss,
+    rolling_restart,
+    kills_in_rotation,
+    reassignment,
+    preferred_election,
+]
+
+
+@pytest.mark.slow
+async def test_whatever_happens_to_the_brokers_releases_go_on_and_are_exact(
+    cluster: Cluster, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    """Prints the seconds to the next release after each."""
+    async with fed(cluster, tmp_path, visits, spawn, workers=2) as scene:
+        for disturbance in DISTURBANCES:
+            took = await disturbance(scene)
+            print(f"\n{disturbance.__name__}: {took:.1f} s to the next release", flush=True)
+            await asyncio.sleep(FED_EVERY_S)
