@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -250,22 +250,27 @@ class Cluster:
         }
         await self._ask(Election(places))
 
-    async def _ask(self, request: Any) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
-        try:
-            await admin.start()
-            await admin._send_to_controller(request)
-        finally:
-            await admin.close()
-
     async def _topics(self, names: list[str] | None = None) -> list[dict[str, Any]]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.address, request_timeout_ms=5000)
-        try:
-            await admin.start()
-            found: list[dict[str, Any]] = await admin.describe_topics(names)
-            return found
-        finally:
-            await admin.close()
+        found: list[dict[str, Any]] = await self._patiently(lambda admin: admin.describe_topics(names))
+        return found
+
+    async def _ask(self, request: Any) -> None:
+        await self._patiently(lambda admin: admin._send_to_controller(request))
+
+    async def _patiently(self, ask: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
+        """The answer of some broker; one that came back a moment ago may be left alone still."""
+        until = time.monotonic() + WITHIN_SECONDS
+        while True:
+            admin = AIOKafkaAdminClient(bootstrap_servers=self.address, request_timeout_ms=5000)
+            try:
+                await admin.start()
+                return await ask(admin)
+            except (KafkaError, OSError):
+                if time.monotonic() > until:
+                    raise
+            finally:
+                await admin.close()
+            await asyncio.sleep(0.5)
 
     async def _is_whole(self) -> bool:
         try:
