@@ -6,7 +6,7 @@ records wait is in it, too. So it stands inside the trust boundary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -47,6 +47,7 @@ class WorkerStatus(_Part):
     settings: int = Field(description="Number of the settings that it goes by; 0 if there are none yet.")
     waits_for: str = Field(description="What it waits for; nothing if it is ready.")
     refusal: str = Field("", description="Why it cannot take newer settings up; nothing if all are in effect there.")
+    topics: Sequence[str] = Field((), description="What somebody has to put right of the topics, in words.")
     partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
 
 

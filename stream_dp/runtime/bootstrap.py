@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from stream_dp.config.backlog import backlog_faults
@@ -15,8 +16,10 @@ from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.lists import Lists, read_lists
 from stream_dp.runtime.owners import Life, create_owned
 from stream_dp.runtime.settings import SettingsLog, post
-from stream_dp.runtime.topics import Topics, sources_of
-from stream_dp.windows.sizes import BROKER_BYTES
+from stream_dp.runtime.topic_settings import look_at_topics
+from stream_dp.runtime.topics import sources_of
+
+log = logging.getLogger("stream_dp.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,10 @@ async def prepare(
     Raises:
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
             cannot be used, views have not begun and windows of them are over, or topics belong to another application,
-            were deleted, or do not take what is written to them; or the settings that hold cannot be planned here.
+            were deleted, or are not what they must be; or the settings that hold cannot be planned here.
         BrokerError: the cluster refused something.
     """
-    topics, settings = Topics.of(plan), SettingsLog(plan, client)
+    settings = SettingsLog(plan, client)
     now = now_ms()
     first = first_record(plan, now)
     while True:
@@ -83,26 +86,23 @@ async def prepare(
         if faults:
             raise ConfigError(faults)
         claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now)
-        await _check_sizes([topics.owners.name, *(spec.name for spec in topics.all(holding))], client)
+        await _check_topics(holding, client)
         if known:
             return Settled(holding, lists, claim.topics, claim.uncounted)
         await post(plan, client, first)
 
 
-async def _check_sizes(topics: Collection[str], client: Client) -> None:
-    """Make sure that topics that were there already take the batches that are sent to them.
+async def _check_topics(plan: Plan, client: Client) -> None:
+    """Put the topics right as far as that loses nothing.
 
     Raises:
-        ConfigError: some do not; every one is named.
+        ConfigError: some are not what they must be; every one is named.
     """
-    small = [(topic, most) for topic, most in (await client.most_bytes(topics)).items() if most < BROKER_BYTES]
-    if small:
-        raise ConfigError(
-            [
-                Fault(f"topic {topic}", f"it takes {most} bytes at once; set its max.message.bytes to {BROKER_BYTES}")
-                for topic, most in small
-            ]
-        )
+    found = await look_at_topics(plan, client)
+    for words in found.righted:
+        log.warning("%s", words)
+    if faults := [*found.lost, *found.wrong]:
+        raise ConfigError(faults)
 
 
 def _no_topic(source: SourcePlan) -> str:

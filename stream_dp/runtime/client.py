@@ -30,11 +30,18 @@ from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.outage import answering
 from stream_dp.runtime.refusals import lacks_right
-from stream_dp.runtime.requests import Dismissal, EntriesRequest, GroupEnd, RightsRequest, TopicsRequest, entries_of
+from stream_dp.runtime.requests import (
+    Dismissal,
+    EntriesRequest,
+    GroupEnd,
+    RightsRequest,
+    SettingsRequest,
+    TopicsRequest,
+    entries_of,
+)
 from stream_dp.runtime.rights import Entry, Right
 from stream_dp.runtime.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
-_LIMIT = "max.message.bytes"
 _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
@@ -60,6 +67,8 @@ class TopicState(NamedTuple):
 
     id: str
     partitions: int
+    copies: int = 1
+    """Of the partition that has the fewest."""
 
 
 class Group(NamedTuple):
@@ -102,8 +111,11 @@ class Client(Protocol):
     async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet."""
 
-    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
-        """What existing topics take of a batch, in bytes: their `max.message.bytes`."""
+    async def settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """The settings of existing topics, those that the cluster gives them among them."""
+
+    async def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Give a topic settings; its others stay."""
 
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records, each partition's in the given order, and wait for every acknowledgement."""
@@ -124,6 +136,9 @@ class Client(Protocol):
 
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now: the offset of the next record of each."""
+
+    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions begin now: the offset of the first record of each that was not deleted, or its end."""
 
     async def entries(self) -> Sequence[Entry] | None:
         """Who may do what, by the cluster's authorizer; None where there is none.
@@ -176,7 +191,8 @@ class KafkaClient:
         for code, name, high, low, _, partitions, *_ in answer.topics:
             self._check_right(code, name)
             if not code:
-                found[name] = TopicState(f"{high & _WORD:016x}{low & _WORD:016x}", len(partitions))
+                copies = min(len(place[4]) for place in partitions)
+                found[name] = TopicState(f"{high & _WORD:016x}{low & _WORD:016x}", len(partitions), copies)
             elif for_code(code) is not UnknownTopicOrPartitionError:
                 raise BrokerError(f"the cluster at {self._address} does not describe {name}: {for_code(code).__name__}")
         return found
@@ -310,25 +326,38 @@ class KafkaClient:
             raise self._refused("show the rights", answer.error_code)
         return entries_of(answer)
 
-    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
-        """What existing topics take of a batch, in bytes.
+    async def settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """The settings of existing topics, those that the cluster gives them among them.
 
         Raises:
             BrokerError: the cluster does not say.
         """
-        wanted = {_LIMIT: None}
-        resources = [ConfigResource(ConfigResourceType.TOPIC, topic, configs=wanted) for topic in topics]
+        if not topics:
+            return {}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in sorted(topics)]
         with self._answering():
             answers = await self._admin.describe_configs(resources)
-        found: dict[str, int] = {}
+        found: dict[str, Mapping[str, str]] = {}
         for code, _, _, topic, entries in (one for answer in answers for one in answer.resources):
             self._check_right(code, topic)
-            limits = [int(entry[1]) for entry in entries if entry[0] == _LIMIT]
-            if code or not limits:
-                reason = for_code(code).__name__ if code else "no answer"
-                raise BrokerError(f"the cluster at {self._address} does not tell {_LIMIT} of topic {topic}: {reason}")
-            found[topic] = limits[0]
+            if code:
+                raise self._refused(f"tell the settings of topic {topic}", code)
+            found[topic] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
         return found
+
+    async def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Give a topic settings; its others stay.
+
+        Raises:
+            AccessError: this account may not.
+            BrokerError: the cluster refused.
+        """
+        with self._answering():
+            answer = await self._admin._send_request(SettingsRequest(topic, settings))
+        for code, *_ in answer.responses:
+            self._check_right(code, topic)
+            if code:
+                raise self._refused(f"change the settings of topic {topic}", code)
 
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Publish records and wait for every acknowledgement."""
@@ -400,6 +429,18 @@ class KafkaClient:
         with self._answering():
             async with asyncio.timeout(ENDS_SECONDS):
                 found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
+        return found
+
+    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions begin now, as their leaders say.
+
+        Raises:
+            BrokerError: not every leader answered in time.
+        """
+        with self._answering():
+            async with asyncio.timeout(ENDS_SECONDS):
+                wanted = [TopicPartition(*place) for place in places]
+                found: Mapping[TP, int] = await self._idle.beginning_offsets(wanted)
         return found
 
 

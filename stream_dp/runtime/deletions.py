@@ -70,6 +70,11 @@ def lost_topics(plan: Plan, lost: Iterable[Deleted]) -> ConfigError:
     return ConfigError([*own, *([Fault("", CHOICES)] if own else []), *sources])
 
 
+def lost_with(plan: Plan, topic: str) -> str:
+    """What is lost with a topic that the application made, in words."""
+    return _losses(plan)[topic]
+
+
 def _losses(plan: Plan) -> dict[str, str]:
     """What is lost with each topic that the application made."""
     topics = Topics.of(plan)

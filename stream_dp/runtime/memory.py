@@ -11,6 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from faust.assignor.client_assignment import ClientAssignment
@@ -60,17 +61,21 @@ class MemoryLog:
 
     ids: dict[str, str] = field(default_factory=dict)
     """By topic: another one after it was deleted and made again."""
+    settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """By topic; nothing is done about them."""
     begins: dict[TP, int] = field(default_factory=lambda: defaultdict(int))
     """The offset of the first record of a partition that was not deleted."""
 
-    def create(self, topic: str, partitions: int) -> None:
+    def create(self, topic: str, partitions: int, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         """Create a topic; an existing one stays as it is."""
         if topic not in self.partitions:
             self.partitions[topic] = partitions
+            self.settings[topic] = settings
             self.ids[topic] = uuid.uuid4().hex
 
     def delete(self, topic: str) -> None:
         """Delete a topic, its records and what was committed of it."""
+        self.settings.pop(topic, None)
         for partition in range(self.partitions.pop(topic)):
             self.records.pop(TP(topic, partition), None)
             self.committed.pop(TP(topic, partition), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ from stream_dp.errors import BrokerError
 from stream_dp.runtime.client import NO_GROUP, NO_OFFSETS, Group, Outgoing, TopicState
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.topics import TopicSpec
-from stream_dp.windows.sizes import BROKER_BYTES
 
 
 class MemoryClient:
@@ -23,8 +23,10 @@ class MemoryClient:
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         """Those of the topics that there are."""
-        log = self._log
-        return {name: TopicState(log.ids[name], log.partitions[name]) for name in topics if name in log.partitions}
+        log, copies = self._log, sys.maxsize  # none is ever lost
+        return {
+            name: TopicState(log.ids[name], log.partitions[name], copies) for name in topics if name in log.partitions
+        }
 
     async def group(self, name: str) -> Group:
         """No group: the one worker of an embedded log has everything."""
@@ -54,14 +56,18 @@ class MemoryClient:
     async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet."""
         for topic in topics:
-            self._log.create(topic.name, topic.partitions)
+            self._log.create(topic.name, topic.partitions, topic.config)
 
     async def entries(self) -> None:
         """No authorizer."""
 
-    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
-        """What topics take, which is the same for all."""
-        return dict.fromkeys(topics, BROKER_BYTES)
+    async def settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """The settings that topics were given."""
+        return {topic: self._log.settings.get(topic, {}) for topic in topics}
+
+    async def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Give a topic settings; the log keeps them and does nothing about them."""
+        self._log.settings[topic] = {**self._log.settings.get(topic, {}), **settings}
 
     async def publish(self, records: Iterable[Outgoing]) -> None:
         """Append the records."""
@@ -96,3 +102,7 @@ class MemoryClient:
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now."""
         return {tp: self._log.end(tp) for tp in places}
+
+    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions begin now."""
+        return {tp: self._log.begins[tp] for tp in places}

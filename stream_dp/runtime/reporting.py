@@ -97,6 +97,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         settings=plan.settings,
         waits_for=health.waits_for,
         refusal=_refusal(health),
+        topics=[] if worker is None else list(worker.wrong_topics),
         partitions={
             partition: _partition(plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.read})
             for partition, standing in standings.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from aiokafka.protocol.admin import CreateAclsRequest_v1, DescribeAclsRequest_v1
@@ -12,6 +12,7 @@ from aiokafka.protocol.types import (
     Boolean,
     CompactArray,
     CompactString,
+    Int8,
     Int16,
     Int32,
     Int64,
@@ -27,6 +28,7 @@ OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Describe": 8, "D
 """How the protocol numbers what a right is on, and what it allows."""
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3
+_SET = 0
 _ANY, _ALL, _CLUSTER = 1, 2, 4
 _TAGS = ("tags", TaggedFields)
 _ID = (("id_high", Int64), ("id_low", Int64))
@@ -234,3 +236,61 @@ class GroupEnd(Request[_GroupsEnd]):
     def build(self, request_struct_class: type[_GroupsEnd]) -> _GroupsEnd:
         """The request as it is sent."""
         return request_struct_class([self._group])
+
+
+class _SettingsResponse(Response):
+    API_KEY = 44
+    API_VERSION = 0
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "responses",
+            Array(
+                ("error_code", Int16),
+                ("error_message", String("utf-8")),
+                ("resource_type", Int8),
+                ("resource_name", String("utf-8")),
+            ),
+        ),
+    )
+
+
+class _Settings(RequestStruct):
+    API_KEY = 44
+    API_VERSION = 0
+    RESPONSE_TYPE = _SettingsResponse
+    SCHEMA = Schema(
+        (
+            "resources",
+            Array(
+                ("resource_type", Int8),
+                ("resource_name", String("utf-8")),
+                (
+                    "configs",
+                    Array(("name", String("utf-8")), ("operation", Int8), ("value", String("utf-8"))),
+                ),
+            ),
+        ),
+        ("validate_only", Boolean),
+    )
+
+
+class SettingsRequest(Request[_Settings]):
+    """Change some settings of a topic, not the others: IncrementalAlterConfigs, version 0 (Kafka 2.3)."""
+
+    API_KEY: ClassVar[int] = 44
+
+    def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Set up the request.
+
+        Args:
+            topic: its name.
+            settings: what is set.
+        """
+        self._topic = topic
+        self._settings = settings
+
+    def build(self, request_struct_class: type[_Settings]) -> _Settings:
+        """The request as it is sent."""
+        configs = [(name, _SET, value) for name, value in self._settings.items()]
+        return request_struct_class([(RESOURCES["topic"], self._topic, configs)], False)

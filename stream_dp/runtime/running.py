@@ -147,6 +147,8 @@ async def _end_on_crash(worker: Worker, stop: Stop) -> None:
     reason = worker.crash_reason()
     if reason is not None and not isinstance(reason, StreamDPError):
         reason = not_allowed(worker.plan.broker.address, reason) or reason
+    if isinstance(reason, KafkaError) and not worker.was_cut_off:
+        reason = await worker.look_at_topics() or reason
     if stop.given:
         leave(0, f"worker of {worker.plan.id} stopped; what it had at hand is read again by the next start")
     if isinstance(reason, StreamDPError) and exit_code(reason) == WRONG_CONFIGURATION:

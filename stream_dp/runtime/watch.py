@@ -1,25 +1,26 @@
-"""Looks again and again whether the topics of an application are those that it began with, and whether all have owners.
+"""Looks again and again whether the topics of an application are what they were, and whether all have owners.
 
-Kafka tells a consumer neither: a topic that was deleted is one without records, and a partition that a rebalance left
-out is nobody's until the next one.
+Kafka tells a consumer nothing of that: a topic that was deleted is one without records, one whose settings were changed
+forgets in silence, and a partition that a rebalance left out is nobody's until the next one.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from faust.types import TP
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import BrokerError, OutageError
+from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
 from stream_dp.runtime.application import App
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client, TopicState
 from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
 from stream_dp.runtime.membership import STABLE, expected, hole, places_in_words, unowned
 from stream_dp.runtime.refusals import diagnose
+from stream_dp.runtime.topic_settings import look_at_topics
 from stream_dp.runtime.topics import sources_of
 
 log = logging.getLogger("stream_dp.worker")
@@ -56,6 +57,8 @@ class Watch:
         self._rejoins = 0
         self._was_refused = False
         self._shared_at = clock()
+        self.wrong: Sequence[Fault] = ()
+        """What somebody has to put right of the topics."""
 
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
@@ -66,7 +69,8 @@ class Watch:
         """Look once.
 
         Raises:
-            ConfigError: a topic was deleted, whether or not it was made again.
+            ConfigError: a topic was deleted, whether or not it was made again; or records of it were; or it has other
+                partitions.
             ConfigError: the cluster does not let us in any more.
             AccessError: the account lost a right.
             StateError: partitions stayed without an owner.
@@ -76,6 +80,7 @@ class Watch:
             self._check_topics(present)
             if self._clock() - self._shared_at >= SHARED_SECONDS:
                 self._shared_at = self._clock()
+                await self.check_settings()
                 await self._check_shared(present)
         except BrokerError as error:
             log.debug("the topics cannot be looked at: %s", error)
@@ -101,6 +106,20 @@ class Watch:
         self._gone = set(lost)
         if certain:
             raise lost_topics(self._plan, certain)
+
+    async def check_settings(self) -> None:
+        """Compare the topics with what they must be, and put right what can be.
+
+        Raises:
+            ConfigError: records of one were deleted, or it has other partitions.
+            BrokerError: the cluster does not say how its topics are.
+        """
+        found = await look_at_topics(self._plan, self._client)
+        if found.lost:
+            raise ConfigError(found.lost)
+        for words in [*found.righted, *(str(fault) for fault in found.wrong if fault not in self.wrong)]:
+            log.warning("%s", words)
+        self.wrong = found.wrong
 
     async def _check_shared(self, present: Mapping[str, TopicState]) -> None:
         group = await self._client.group(self._plan.id)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import StateError
+from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.adoption import Adoption
@@ -118,6 +118,22 @@ class Worker:
     def refusal(self) -> str:
         """Why newer settings cannot be taken up; nothing if all are in effect here."""
         return self._adoption.refusal
+
+    @property
+    def wrong_topics(self) -> Sequence[str]:
+        """What somebody has to put right of the topics, in words."""
+        return [str(fault) for fault in self._watch.wrong]
+
+    async def look_at_topics(self) -> ConfigError | None:
+        """Look at the topics once more, behind a crash; what somebody has to put right, if anything."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._watch.check_settings()
+        except ConfigError as error:
+            return error
+        except (BrokerError, TimeoutError):
+            return None
+        return ConfigError(self._watch.wrong) if self._watch.wrong else None
 
     def _take(self, settled: Settled) -> None:
         """Go on with newer settings; every part is loaded anew, and woken up by a greeting."""

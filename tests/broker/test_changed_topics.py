@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from faust.types import TP
 
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.errors import WRONG_CONFIGURATION
 from stream_dp.runtime import watch
 from stream_dp.runtime.membership import Assignor
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.topics import Topics, TopicSpec, sources_of
 from stream_dp.testing import Application, Event, Watermark, application, plan_from
 from tests.support.losing import MINUTE, publish_minutes
 from tests.support.views import start_of
@@ -164,3 +167,66 @@ async def test_partition_that_a_rebalance_left_out_is_given_an_owner(
         await app.wait_for_releases(view, 2)
         await asyncio.sleep(0)
     assert len(shares) > 1
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+async def test_topics_that_somebody_changes_while_a_worker_runs_are_put_right_or_end_it_by_name(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        topics, worker = Topics.of(app.plan), spawn(app, "worker", "--terse")
+        worker.start()
+        await publish_minutes(app, 0)
+        await wait_for(app, 1, worker)
+        releases, counts = topics.changelog("releases"), topics.changelog("counts")
+        await app.client.configure(releases, {"cleanup.policy": "delete", "retention.ms": "604800000"})
+        await app.client.configure(counts, {"max.message.bytes": "2000000", "segment.ms": "604800000"})
+        await said(app, worker, f"topic {releases}: cleanup.policy is delete, not compact; it was put right")
+        await said(app, worker, f"topic {counts}: segment.ms is 604800000, not 5000; it was put right")
+        settings = await app.client.settings([releases, counts])
+        assert (settings[releases]["cleanup.policy"], settings[counts]["segment.ms"]) == ("compact", "5000")
+
+        await app.client.configure(topics.control, {"cleanup.policy": "delete"})
+        await app.client.delete_before({TP(topics.control, 0): 1})
+        assert await asyncio.to_thread(worker.wait) == WRONG_CONFIGURATION
+        assert f"error: topic {topics.control}: records of it were deleted" in worker.said().splitlines()[-1]
+        worker.start()
+        assert await asyncio.to_thread(worker.wait) == WRONG_CONFIGURATION
+        assert f"error: topic {topics.control}: records of it were deleted" in worker.said().splitlines()[-1]
+
+
+async def said(app: Application, worker: Any, words: str) -> None:
+    """Wait until a worker has logged something, whether it ends then or not."""
+
+    async def found() -> bool:
+        return words in worker.log.read_text()
+
+    await app.eventually(found)
+
+
+@pytest.mark.slow
+async def test_a_source_that_grows_and_a_topic_that_takes_less_than_is_written_end_a_worker_by_name(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        topics, worker = Topics.of(app.plan), spawn(app, "worker", "--terse")
+        worker.start()
+        await publish_minutes(app, 0)
+        await wait_for(app, 1, worker)
+        merged = topics.merged
+        await app.client.configure(merged, {"max.message.bytes": "100"})
+        await publish_minutes(app, 1)
+        await said(app, worker, f"topic {merged}: max.message.bytes is 100, not 1048588; it was put right")
+        assert await asyncio.to_thread(worker.wait) == 1, "what it had at hand cannot be written any more"
+        worker.start()
+        await wait_for(app, 2, worker)
+
+        (source,) = sources_of(app.plan)
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+        await admin.start()
+        await admin.create_partitions({source: NewPartitions(4)})
+        await admin.close()
+        assert await asyncio.to_thread(worker.wait) == WRONG_CONFIGURATION
+        assert f"error: topic {source}: has 4 partitions, not 3" in worker.said().splitlines()[-1]

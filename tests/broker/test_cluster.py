@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import BrokerError
+from stream_dp.config.access import Broker
+from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.topics import Topics
-from stream_dp.testing import application
+from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.topic_settings import differences
+from stream_dp.runtime.topics import Topics, TopicSpec, sources_of
+from stream_dp.testing import application, plan_from
 from tests.support.cluster import COPIES, GROUPS, TRANSACTIONS, Cluster
 from tests.support.visits import RICH, WITNESSED, Stream
 
@@ -27,12 +31,12 @@ GONE_S = 60.0
 FED_EVERY_S = 2.0
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Three brokers of the test's own."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers of these tests' own."""
     if (problem := localkafka.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
-    made = Cluster(tmp_path / "kafka")
+    made = Cluster(tmp_path_factory.mktemp("cluster") / "kafka")
     yield made
     made.close()
 
@@ -83,6 +87,24 @@ async def fed(cluster: Cluster, tmp_path: Path, visits: Any, spawn: Any, workers
             worker.check()
         assert [worker.terminate(10) for worker in crew] == [0] * workers
         (await scene.stream.audit()).assert_clean()
+
+
+async def test_topics_are_made_as_they_must_be_though_the_cluster_creates_what_is_asked_for(
+    cluster: Cluster, tmp_path: Path, visits: Callable[..., str]
+) -> None:
+    """Kafka's default. A source that is missing stays so, and nothing is made before all is known to be right."""
+    async with connect(Broker(f"kafka://{cluster.address}")) as client:
+        plan = plan_from(visits(*COPIES), tmp_path, cluster.address)
+        specs = {spec.name: spec for spec in Topics.of(plan).all(plan)}
+        (source,) = sources_of(plan)
+        with pytest.raises(ConfigError, match=f"the broker has no topic {source}; create it"):
+            await prepare(plan, client, lambda: "0123456789abcdef", backfill=True)
+        assert await client.describe([source, *specs]) == {}
+        await client.create([TopicSpec(source, 3)])
+        await prepare(plan, client, lambda: "0123456789abcdef", backfill=True)
+        settings = await client.settings(specs)
+        assert {name: differences(spec, settings[name]) for name, spec in specs.items()} == {name: {} for name in specs}
+        assert {state.copies for state in (await client.describe(list(specs))).values()} == {3}
 
 
 async def test_while_one_broker_of_three_is_frozen_releases_go_on(

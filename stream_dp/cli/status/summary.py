@@ -298,6 +298,7 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
                 f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
                 f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
             )
+    yield from dict.fromkeys(words for worker in running for words in worker.topics)
     if running and members > len(running):
         yield f"of {members} members of the group {plan.id} only {len(running)} have said how they are"
     if reports.group.state not in (STABLE, *EMPTY):

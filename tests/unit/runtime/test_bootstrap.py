@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -135,29 +135,6 @@ async def test_foreign_and_withdrawn_records_of_the_control_topic_are_no_setting
     starts = starts_of(await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_700_000_123_456))
 
     assert set(starts) == set(names(plan))
-
-
-class Smaller(MemoryClient):
-    """A client of a cluster on which some topics were made with a limit of their own."""
-
-    limits: Mapping[str, int]
-
-    async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
-        return {**await super().most_bytes(topics), **self.limits}
-
-
-async def test_every_topic_that_takes_too_little_at_once_is_named_with_what_to_set(plan: Plan, log: MemoryLog) -> None:
-    client, topics = Smaller(log), Topics.of(plan)
-    release = topics.release(names(plan)[0], "public")
-    client.limits = {topics.merged: 1000, release: 1_048_587, topics.partials: 1_048_588, topics.owners.name: 9 << 20}
-
-    with pytest.raises(ConfigError) as caught:
-        await prepare(plan, client, lambda: KEY_ID)
-
-    assert caught.value.faults == (
-        Fault(f"topic {topics.merged}", "it takes 1000 bytes at once; set its max.message.bytes to 1048588"),
-        Fault(f"topic {release}", "it takes 1048587 bytes at once; set its max.message.bytes to 1048588"),
-    )
 
 
 async def test_the_first_start_of_a_view_asks_before_it_releases_windows_that_are_over_and_later_ones_do_not(

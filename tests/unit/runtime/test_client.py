@@ -66,9 +66,9 @@ async def test_the_embedded_log_takes_no_record_that_a_broker_would_refuse() -> 
     assert log.end(TP("topic", 0)) == 1
 
 
-async def test_what_topics_take_is_read_from_their_settings_and_a_cluster_that_does_not_tell_is_named() -> None:
-    answers: list[tuple[int, str, int, str, list[tuple[str, str]]]] = [
-        (0, "", 2, "first", [("max.message.bytes", "1000")]),
+async def test_settings_of_topics_are_read_and_a_cluster_that_does_not_tell_is_named() -> None:
+    answers: list[tuple[int, str, int, str, list[tuple[str, str | None]]]] = [
+        (0, "", 2, "first", [("max.message.bytes", "1000"), ("hidden", None)]),
         (0, "", 2, "second", [("max.message.bytes", "1048588")]),
     ]
 
@@ -79,11 +79,13 @@ async def test_what_topics_take_is_read_from_their_settings_and_a_cluster_that_d
     none: Any = None
     admin: Any = Admin()
     asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none)
-    assert await asked.most_bytes(["first", "second"]) == {"first": 1000, "second": 1_048_588}
+    assert await asked.settings(["first", "second"]) == {
+        "first": {"max.message.bytes": "1000"},
+        "second": {"max.message.bytes": "1048588"},
+    }
     answers[1] = (37, "not now", 2, "second", [])
-    reason = "does not tell max.message.bytes of topic second: InvalidPartitionsError"
-    with pytest.raises(BrokerError, match=reason):
-        await asked.most_bytes(["first", "second"])
+    with pytest.raises(BrokerError, match="did not tell the settings of topic second: InvalidPartitionsError"):
+        await asked.settings(["first", "second"])
 
 
 async def test_only_topics_that_are_missing_are_created_so_that_nobody_needs_the_right_to_who_has_them_all() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError, StateError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StateError
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.runtime import watch
 from stream_dp.runtime.bootstrap import Settled
@@ -40,6 +40,11 @@ class Cluster:
     dismissed: list[str] = field(default_factory=list)
     now: float = 0.0
     rebalancing: bool = False
+    made_with: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings of topics, as far as they matter."""
+    obeys: bool = True
+    """Whether this account may change them."""
+    deleted_before: dict[str, int] = field(default_factory=dict)
     cluster: Any = "how it is reached"
     """As the application has it."""
 
@@ -47,6 +52,17 @@ class Cluster:
         if self.silent:
             raise OutageError("no answer")
         return {name: state for name, state in self.present.items() if name in topics}
+
+    async def settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        return {name: self.made_with.get(name, {}) for name in topics}
+
+    async def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        if not self.obeys:
+            raise AccessError("no")
+        self.made_with[topic] = {**self.made_with[topic], **settings}
+
+    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+        return {place: self.deleted_before.get(place.topic, 0) for place in places}
 
     async def group(self, name: str) -> Group:
         group = self.groups.pop(0) if len(self.groups) > 1 else self.groups[0]
@@ -248,3 +264,57 @@ def test_every_partition_that_is_read_has_to_be_owned() -> None:
         TP(name, at) for name in read_by_workers(SHOP) for at in range(2)
     }
     assert {TOPICS.ticks, TOPICS.control, TOPICS.orders, *sources_of(SHOP)} < read_by_workers(SHOP)
+
+
+# -- changed topics ---------------------------------------------------------------------------------------------------
+
+
+async def look(cluster: Cluster, watch: Watch) -> None:
+    cluster.now += SHARED_SECONDS
+    await watch.look()
+
+
+async def test_a_setting_that_was_changed_is_put_right_and_said(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch, ticks = cluster.watch(), Topics.of(SHOP).ticks
+    await look(cluster, watch)
+    assert caplog.messages == []
+    cluster.made_with[ticks] = {"max.message.bytes": "3000"}
+    await look(cluster, watch)
+    await look(cluster, watch)
+    assert caplog.messages == [f"topic {ticks}: max.message.bytes is 3000, not 1048588; it was put right"]
+    assert watch.wrong == []
+
+
+async def test_a_setting_that_cannot_be_put_right_is_said_once_and_stands_in_the_status_until_it_is_right(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch, ticks = cluster.watch(), Topics.of(SHOP).ticks
+    cluster.obeys = False
+    cluster.made_with[ticks] = {"max.message.bytes": "3000"}
+    await look(cluster, watch)
+    await look(cluster, watch)
+    assert [fault.path for fault in watch.wrong] == [f"topic {ticks}"]
+    assert caplog.messages == [str(fault) for fault in watch.wrong]
+    cluster.made_with.clear()
+    await look(cluster, watch)
+    assert watch.wrong == []
+
+
+async def test_records_that_are_deleted_while_it_runs_end_a_worker(cluster: Cluster) -> None:
+    watch, control = cluster.watch(), Topics.of(SHOP).control
+    await look(cluster, watch)
+    cluster.deleted_before[control] = 1
+    with pytest.raises(ConfigError, match=f"topic {control}: records of it were deleted"):
+        await look(cluster, watch)
+
+
+@pytest.mark.parametrize("which", ["source", "own"])
+async def test_partitions_that_are_added_while_it_runs_end_a_worker(cluster: Cluster, which: str) -> None:
+    watch = cluster.watch()
+    await look(cluster, watch)
+    name = next(iter(sources_of(SHOP))) if which == "source" else Topics.of(SHOP).partials
+    cluster.present[name] = cluster.present[name]._replace(partitions=2)
+    with pytest.raises(ConfigError, match=f"topic {name}: has 2 partitions, not 1; nobody can take partitions away"):
+        await look(cluster, watch)
