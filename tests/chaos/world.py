@@ -38,6 +38,8 @@ AT_MOST_BEHIND = 40
 """Windows that are fed and not yet released; more of them would only make the end of a run late."""
 FINEST = {"public": "detailed", "partner": "detailed", "internal": "detailed"}
 RUNS_WITHIN_S = 40.0
+NOBODY_KNOWS = "watermarks move its clock, and no worker"
+"""What `apply` says where workers have not said how far they are for a while."""
 DISK_MEGABYTES = 192
 """Of a worker's disk, where one can be made for it."""
 
@@ -189,7 +191,10 @@ class World:
         try:
             found, posted, _ = await proposed(app.plan, known, plan_of(known[-1], app.plan), after, app.client, wish)
         except ConfigError as error:
-            self.told[f"view not added or taken out: {error.faults[0].message[:40]}"] += 1
+            message = error.faults[0].message
+            if not message.startswith(NOBODY_KNOWS):
+                self.faults.append(("unable", message))
+            self.told["view not added or taken out: no worker said where it is"] += 1
             return
         if not await post(app.plan, app.client, posted):
             self.told["view not added or taken out: somebody was faster"] += 1

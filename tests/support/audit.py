@@ -150,7 +150,7 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
     shown: defaultdict[bytes, Cost] = defaultdict(lambda: Cost.ZERO)
     for view in plan.views.values():
         by_window: defaultdict[int, list[Shown]] = defaultdict(list)
-        for audience in view.audiences:
+        for audience in _told(view):
             records = [
                 one for one in evidence.shown[topics.release(view.view, audience)] if one.value and _is_of(view, one)
             ]
@@ -168,6 +168,11 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
                 report.fault("unasked", f"{topic}/{one.record.window.start_ms}")
     _check_ledgers(evidence, shown, report)
     return report
+
+
+def _told(view: ViewPlan) -> Collection[str]:
+    """Whose topics have its records: of a view that was taken out, those that there were."""
+    return view.readers if view.is_removed else view.audiences
 
 
 def _is_of(view: ViewPlan, one: Shown) -> bool:
@@ -307,7 +312,7 @@ def _check_ledgers(evidence: Evidence, shown: Mapping[bytes, Cost], report: Repo
 async def gather(app: Application, plan: Plan) -> Evidence:
     """Read what a run left on a cluster of some views; nobody may be writing any more."""
     views, names = plan.views.values(), Topics.of(plan)
-    topics = {names.release(view.view, audience) for view in views for audience in view.audiences}
+    topics = {names.release(view.view, audience) for view in views for audience in _told(view)}
     published = await _read(app, sorted(topics), "read_uncommitted")
     shown = {topic: [Shown(*row) for row in found] for topic, found in published.items()}
     rows: dict[bytes, bytes] = {}
