@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from aiokafka import client, conn
 from aiokafka.admin import client as admin
-from aiokafka.errors import KafkaError, SaslAuthenticationFailed
+from aiokafka.errors import KafkaError, RequestTimedOutError, SaslAuthenticationFailed
 from aiokafka.protocol.metadata import MetadataRequest
 
 CONNECT_SECONDS = 4.0
@@ -80,9 +80,9 @@ class Connection(conn.AIOKafkaConnection):
             while not (await asyncio.wait([waiting], timeout=PATIENCE_SECONDS))[0]:
                 await self._look()
             return waiting.result()
-        except TimeoutError:
+        except TimeoutError as error:  # aiokafka would look for the connection, which may have a successor by now
             self.close(conn.CloseReason.CONNECTION_TIMEOUT)
-            raise
+            raise RequestTimedOutError from error
         finally:
             waiting.cancel()
 

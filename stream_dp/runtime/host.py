@@ -48,6 +48,10 @@ async def _nothing_newer() -> bool:
     return False
 
 
+async def _nothing_deleted() -> None:
+    """Where nobody deletes records."""
+
+
 AGAIN_SECONDS = 0.5
 """Between two looks whether settings were taken up that something waits for."""
 
@@ -117,6 +121,7 @@ class Host(Carrier):
         self.tables = tables
         self.clock_ms = clock_ms
         self.catch_up: Callable[[], Awaitable[bool]] = _nothing_newer
+        self.check_whole: Callable[[], Awaitable[None]] = _nothing_deleted
         self._held: Mapping[str, int] = {}
         self._factory = factory
         self._schemas = schemas
@@ -245,9 +250,13 @@ class Host(Carrier):
     async def settled(self, partition: int, table: str) -> None:
         """Go by all settings that stand in the control topic; what asks waits while some cannot be taken up.
 
+        Before what is stored is read, somebody looks whether all of it was.
+
         Raises:
+            ConfigError: records of a changelog were deleted.
             GaveWayError: the partition is given away, or may have been.
         """
+        await self.check_whole()
         if not await self.catch_up():
             return
         topics = {place.topic for place in self._app.consumer.assignment()}

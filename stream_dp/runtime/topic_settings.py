@@ -69,6 +69,16 @@ async def look_at_topics(plan: Plan, client: Client) -> Findings:
     return found
 
 
+async def deleted_records(plan: Plan, client: Client) -> list[Fault]:
+    """The topics of which records were deleted that must be kept.
+
+    Raises:
+        BrokerError: the cluster does not say where its topics begin.
+    """
+    states = await client.describe(_kept(plan))
+    return list(_deleted(plan, await _begins(plan, states, client)))
+
+
 def differences(spec: TopicSpec, has: Mapping[str, str]) -> dict[str, str]:
     """The settings of a topic that are not what they must be, and what they must be.
 

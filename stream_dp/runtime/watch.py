@@ -20,7 +20,7 @@ from stream_dp.runtime.client import Client, TopicState
 from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
 from stream_dp.runtime.membership import STABLE, expected, hole, places_in_words, unowned
 from stream_dp.runtime.refusals import diagnose
-from stream_dp.runtime.topic_settings import look_at_topics
+from stream_dp.runtime.topic_settings import deleted_records, look_at_topics
 from stream_dp.runtime.topics import sources_of
 
 log = logging.getLogger("stream_dp.worker")
@@ -57,6 +57,8 @@ class Watch:
         self._rejoins = 0
         self._was_refused = False
         self._shared_at = clock()
+        self._is_checked = False
+        """Whether the topics were seen whole since partitions may have changed hands."""
         self.wrong: Sequence[Fault] = ()
         """What somebody has to put right of the topics."""
 
@@ -106,6 +108,22 @@ class Watch:
         self._gone = set(lost)
         if certain:
             raise lost_topics(self._plan, certain)
+
+    def forget(self) -> None:
+        """Look at the topics before anything is read that was recovered: partitions may have changed hands."""
+        self._is_checked = False
+
+    async def check_whole(self) -> None:
+        """Make sure that of what is recovered no records were deleted.
+
+        Raises:
+            ConfigError: some were.
+        """
+        if not self._is_checked:
+            lost = await self._app.outage.patiently(lambda: deleted_records(self._plan, self._client))
+            if lost:
+                raise ConfigError(lost)
+            self._is_checked = True
 
     async def check_settings(self) -> None:
         """Compare the topics with what they must be, and put right what can be.

@@ -93,6 +93,7 @@ class Worker:
         self.host.catch_up = self._adoption.catch_up
         self._timers = Timers(self.app, self.host, client, self._adoption)
         self._watch = Watch(self.app, plan, settled, client)
+        self.host.check_whole = self._watch.check_whole
         self._advice = Advice(plan, self.host.counters, self.host.balances)
         self._lists = ListWatch(plan, settled.lists, client, clock_ms)
         register_agents(self.app, plan, agents, self.host)
@@ -254,3 +255,4 @@ class Worker:
         """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""
         self.host.forget()
         self._timers.forget()
+        self._watch.forget()

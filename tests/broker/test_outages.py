@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import RequestTimedOutError
+from aiokafka.protocol.metadata import MetadataRequest
 from faust.types import TP
 
 from stream_dp.config import access
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.cluster import Cluster
+from stream_dp.runtime.connections import AGAIN_SECONDS
 from stream_dp.runtime.fence import CLAIM
 from stream_dp.runtime.kafka import KafkaWriter
 from stream_dp.runtime.topics import COUNTS, Topics
 from stream_dp.testing import application
 from tests.support.brokers import Broker
 from tests.support.processes import SESSION_SECONDS, WorkerProcess
+from tests.support.proxy import Proxy
 from tests.support.visits import RICH, TOP, WITNESSED, Stream
 
 pytestmark = pytest.mark.broker
@@ -79,6 +85,42 @@ async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_it
         assert all(BACK in line for line in said[1::2]), said
         assert worker.terminate(10) == 0
         (await stream.audit({"public": "detailed"})).assert_clean()
+
+
+async def test_all_who_wait_for_a_broker_that_froze_hear_that_it_timed_out(
+    kafka: str, proxied: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though somebody has taken the connection out meanwhile, to make another one."""
+    proxy = proxied()
+    monkeypatch.setattr(AIOKafkaConnection, "__init__", through(proxy))
+    client = AIOKafkaClient(bootstrap_servers=kafka)
+    await client.bootstrap()
+    try:
+        (node,) = client.cluster.brokers()
+        assert await client.ready(node.nodeId)
+        proxy.freeze()
+        asked = [asyncio.ensure_future(client.send(node.nodeId, MetadataRequest([]))) for _ in range(3)]
+        await asyncio.sleep(1)
+        client._conns.clear()
+        await asyncio.wait(asked)
+        assert [type(one.exception()) for one in asked] == [RequestTimedOutError] * 3
+        proxy.thaw()
+        await asyncio.sleep(AGAIN_SECONDS)
+        assert (await client.send(node.nodeId, MetadataRequest([]))).brokers
+    finally:
+        proxy.thaw()
+        await client.close()
+
+
+def through(proxy: Proxy) -> Callable[..., None]:
+    """Makes connections that go to a proxy."""
+    begin = AIOKafkaConnection.__init__
+    host, _, port = proxy.address.rpartition(":")
+
+    def elsewhere(self: Any, _host: str, _port: int, **options: Any) -> None:
+        begin(self, host, int(port), **options)
+
+    return elsewhere
 
 
 @pytest.mark.slow

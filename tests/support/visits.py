@@ -217,7 +217,7 @@ class Stream:
         starts = [self.start + window * MINUTE for window in range(self.windows)]
         exact: dict[str, Mapping[int, Mapping[str, int]]] = {}
         exact |= {view.name: self.counts(view) for view in self.exact}
-        exact |= {view.view: count_script(view, self.start, self._script).counts for view in late}
+        exact |= {view.name: count_script(view, self.start, self._script).counts for view in late}
         return Expected(
             starts,
             exact,

@@ -94,7 +94,7 @@ async def test_only_topics_that_are_missing_are_created_so_that_nobody_needs_the
     class Admin:
         async def _send_request(self, request: TopicsRequest) -> Any:
             asked = [name for _, _, name, _ in request.build(request._CLASSES[0]).topics]
-            place = (0, 0, 1, 5, [1], [1], [])
+            place: tuple[Any, ...] = (0, 0, 1, 5, [1], [1], [])
             found = [(0 if name in there else 3, name, 1, 2, False, [place], 0) for name in asked]
             return SimpleNamespace(topics=found)
 

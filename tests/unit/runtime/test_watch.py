@@ -16,8 +16,9 @@ from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Group, TopicState
 from stream_dp.runtime.deletions import CHOICES
 from stream_dp.runtime.membership import admit, expected, instance_id, protocol, unowned
+from stream_dp.runtime.outage import Outage
 from stream_dp.runtime.owners import Life
-from stream_dp.runtime.topics import Topics, read_by_workers, sources_of
+from stream_dp.runtime.topics import COUNTS, Topics, read_by_workers, sources_of
 from stream_dp.runtime.watch import REJOINS, SHARED_SECONDS, Watch
 from tests.support.releasing import plan
 
@@ -40,6 +41,7 @@ class Cluster:
     dismissed: list[str] = field(default_factory=list)
     now: float = 0.0
     rebalancing: bool = False
+    outage: Any = None
     made_with: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of topics, as far as they matter."""
     obeys: bool = True
@@ -308,6 +310,19 @@ async def test_records_that_are_deleted_while_it_runs_end_a_worker(cluster: Clus
     cluster.deleted_before[control] = 1
     with pytest.raises(ConfigError, match=f"topic {control}: records of it were deleted"):
         await look(cluster, watch)
+
+
+async def test_what_is_recovered_is_looked_at_once_before_it_is_read_and_again_when_partitions_changed_hands(
+    cluster: Cluster,
+) -> None:
+    watch, counts = cluster.watch(), Topics.of(SHOP).changelog(COUNTS)
+    cluster.outage = Outage("there")
+    await watch.check_whole()
+    cluster.deleted_before[counts] = 1
+    await watch.check_whole()
+    watch.forget()
+    with pytest.raises(ConfigError, match=f"topic {counts}: records of it were deleted"):
+        await watch.check_whole()
 
 
 @pytest.mark.parametrize("which", ["source", "own"])
