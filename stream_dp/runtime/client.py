@@ -125,6 +125,9 @@ class Client(Protocol):
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now: the offset of the next record of each."""
 
+    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions begin now: the offset of the first record of each that was not deleted, or its end."""
+
     async def entries(self) -> Sequence[Entry] | None:
         """Who may do what, by the cluster's authorizer; None where there is none.
 
@@ -400,6 +403,18 @@ class KafkaClient:
         with self._answering():
             async with asyncio.timeout(ENDS_SECONDS):
                 found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
+        return found
+
+    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions begin now, as their leaders say.
+
+        Raises:
+            BrokerError: not every leader answered in time.
+        """
+        with self._answering():
+            async with asyncio.timeout(ENDS_SECONDS):
+                wanted = [TopicPartition(*place) for place in places]
+                found: Mapping[TP, int] = await self._idle.beginning_offsets(wanted)
         return found
 
 

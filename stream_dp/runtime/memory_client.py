@@ -96,3 +96,7 @@ class MemoryClient:
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions end now."""
         return {tp: self._log.end(tp) for tp in places}
+
+    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+        """Where partitions begin now."""
+        return {tp: self._log.begins[tp] for tp in places}

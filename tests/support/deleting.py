@@ -1,0 +1,65 @@
+"""Deleting the records of a source before they are counted, as its retention does, and what must come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from faust.types import TP
+
+from stream_dp.config.plan import ViewPlan
+from stream_dp.records.codec import decode
+from stream_dp.records.models import Refusal
+from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.testing.scripts import Script
+from stream_dp.windows.events import iso_ms
+from tests.support.visits import MINUTE, visits_of
+from tests.support.views import oracle_bytes, start_of
+
+AHEAD = ("max_ahead: 1h", "max_ahead: 1m")
+"""A change that lets a gap touch few windows."""
+GRACE = 10_000
+
+
+def minutes(start: int, first: int, until: int, each: int = 200) -> list[Event | Watermark]:
+    """The visits of some minutes, and behind each of them the word that it is over."""
+    script: list[Event | Watermark] = []
+    for minute in range(first, until):
+        script += [*visits_of(start, minute, each), Watermark(start + (minute + 1) * MINUTE + GRACE)]
+    return script
+
+
+async def ends_of(app: Application, partitions: Iterable[int], source: str | None = None) -> dict[TP, int]:
+    """Where partitions of the application's source end."""
+    (topic,) = {view.source.topic for view in app.plan.views.values() if source in (None, view.source.name)}
+    return dict(await app.client.ends([TP(topic, partition) for partition in partitions]))
+
+
+async def assert_lost(app: Application, view: ViewPlan, script: Script, windows: int, lost: Sequence[int]) -> None:
+    """Of the first windows of a minute, some are refused as lost and cost nothing; all others are exact.
+
+    Args:
+        app: the application; the view is alone on its ledger.
+        view: the view.
+        script: everything that was published.
+        windows: how many windows are looked at: all that were released.
+        lost: the numbers of those that are refused.
+    """
+    start = start_of(view)
+    await app.wait_for_releases(view.name, windows)
+    counts = count_script(view, start, list(script)).between(view, start, start + windows * MINUTE)
+    whole = {at: table for at, table in counts.items() if (at - start) // MINUTE not in lost}
+    assert all(whole.values())
+    expected = oracle_bytes(app, view, whole)
+    for audience, found in (await app.published(view.name)).items():
+        records = {one: decode(one) for one in found}
+        refused = [one for one in records.values() if isinstance(one, Refusal)]
+        assert {one.reason for one in refused} <= {"lost"}
+        assert numbers(refused, start) == sorted(lost)
+        assert [one for one, record in records.items() if not isinstance(record, Refusal)] == expected[audience]
+    (ledger,) = (await app.ledgers()).values()
+    assert ledger.spent == view.cost(view.start_level) * (windows - len(lost))
+
+
+def numbers(refused: Collection[Refusal], start: int) -> list[int]:
+    """The numbers of the windows of a minute that were refused."""
+    return sorted((iso_ms(one.window.start) - start) // MINUTE for one in refused)
