@@ -51,7 +51,7 @@ COUNTERS = MappingProxyType(
         "windows_closed": Counted("Windows closed, once for every partition of the source.", _OF_A_VIEW),
         "windows_released": Counted("Windows released.", _OF_A_VIEW),
         "windows_refused": Counted("Windows refused, since the ledger did not cover them.", _OF_A_VIEW),
-        "windows_lost": Counted("Windows that are not released, since state or records of a source were lost.", _OF_A_VIEW),
+        "windows_lost": Counted("Windows that are not released, since state or source records were lost.", _OF_A_VIEW),
         "windows_sharpened": Counted("Released windows that were released sharper to an audience.", _OF_A_VIEW),
         "sharpenings_refused": Counted("Those that were not, since the ledger did not cover it.", _OF_A_VIEW),
         "releases_late": Counted("Windows that left at a later slot than their own.", _OF_A_VIEW),
