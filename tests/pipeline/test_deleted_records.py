@@ -8,6 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from faust.types import TP
 
+from stream_dp.runtime import reporting
+from stream_dp.runtime.health import Health
+from stream_dp.runtime.starting import Start
 from stream_dp.testing import Application, Event, ManualClock, Watermark
 from tests.support.deleting import AHEAD, GRACE, assert_lost, ends_of, minutes
 from tests.support.ticks import told
@@ -62,6 +65,12 @@ async def test_what_retention_deleted_while_no_worker_ran_is_refused_as_lost_and
     totals = await stored_totals_of(app)
     assert totals.total("records_missing") == gone_to - counted_to
     assert totals.total("windows_lost") == 6
+    health = Health(Start())
+    health.worker = app.worker
+    status = await reporting.current(app.plan, app.client, health, 0)
+    (gap,) = status.partitions[1].missing["visits"]
+    assert (gap.first, gap.last) == (counted_to, gone_to - 1)
+    assert not status.partitions[0].missing
 
 
 async def test_what_retention_deletes_in_front_of_a_worker_that_runs_is_refused_as_lost(launch: Launch) -> None:
