@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from faust.types import TP
 
 from stream_dp.runtime import reporting
+from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.starting import Start
+from stream_dp.runtime.tables import DurableTable
 from stream_dp.testing import Application, Event, ManualClock, Watermark
+from stream_dp.testing.scripts import SourceWriter
+from stream_dp.windows.count_rows import Missing
+from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.deleting import AHEAD, GRACE, assert_lost, ends_of, minutes
 from tests.support.ticks import told
 from tests.support.totals import stored_totals_of
@@ -131,6 +143,104 @@ async def test_by_a_wall_clock_the_ticks_around_a_gap_say_what_is_lost(launch: L
     await app.eventually(lambda: told(app, clock.now_ms))
 
     await assert_lost(app, view, [*script, *down, *rest], 9, range(2, 6))
+
+
+class Killer:
+    """Ends a worker before or behind the commit of a number to come, as if it was killed there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left: int | None = None
+        self.behind = False
+        commit, killer = DurableTable.commit, self
+
+        async def failing(self: DurableTable, partition: int, rows: Any, writer: Any) -> None:
+            if killer.left is not None:
+                killer.left -= 1
+            if killer.left == 0 and killer.behind:
+                await commit(self, partition, rows, writer)
+            if killer.left is not None and killer.left <= 0:
+                raise OSError("killed")
+            await commit(self, partition, rows, writer)
+
+        monkeypatch.setattr(DurableTable, "commit", failing)
+
+    async def end(self, app: Application, folder: Path) -> None:
+        """End the worker, at the place that was named if it comes to it soon; what it leaves is in another folder."""
+        assert app.worker is not None
+        if self.left is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(app.worker.crashed(), 0.5)
+        await app.stop()
+        self.left = None
+        if app.plan.data_dir.exists():
+            shutil.copytree(app.plan.data_dir, folder)
+        app.plan = replace(app.plan, data_dir=folder)
+
+
+def lost_by(marks: Sequence[tuple[int, int]], gaps: Sequence[Missing], start: int) -> set[int]:
+    """The numbers of the windows that may lack a missing record of a partition, by its watermarks (offset, time)."""
+    found: set[int] = set()
+    for gap in gaps:
+        known = [mark for mark in marks if not any(one.first <= mark[0] < one.behind for one in gaps)]
+        before = max([start, *(time for at, time in known if at < gap.first)])
+        until = next(time for at, time in known if at >= gap.behind and time > before) + MINUTE
+        found |= {
+            window for window in range((until - start) // MINUTE + 1) if start + (window + 1) * MINUTE + GRACE > before
+        }
+    return found
+
+
+@pytest.mark.parametrize("broker", ["memory"], indirect=True)
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
+async def test_records_deleted_at_any_time_of_workers_that_are_killed_lose_the_windows_that_may_lack_them_and_no_other(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    app, chance = await launch(AHEAD), random.Random(seed)
+    view, killer = only_view(app), Killer(monkeypatch)
+    start, writer = start_of(view), SourceWriter(app.plan)
+    script: list[Event | Watermark] = []
+    written: dict[int, list[Outgoing]] = {partition: [] for partition in range(3)}
+
+    async def feed(minute: int, *, deletes: bool) -> None:
+        """Publish a minute; have some records of a partition deleted, which were counted or not."""
+        more = minutes(start, minute, minute + 1, 60)
+        await app.publish(more)
+        script.extend(more)
+        for one in writer.records(more):
+            written[one.partition].append(one)
+        if deletes:
+            ends = await ends_of(app, [chance.randrange(3)])
+            await app.client.delete_before({at: chance.randrange(end // 2, end + 1) for at, end in ends.items()})
+        await asyncio.sleep(chance.choice([0, 0.1, 0.3]))
+
+    await app.start()
+    await feed(0, deletes=False)
+    await app.wait_for_releases(view.name, 1)
+    minute = 1
+    for turn in range(6):
+        act = chance.choice(["run", "stop", "kill", "kill"])
+        if act == "kill":
+            killer.left, killer.behind = chance.randrange(1, 12), chance.random() < 0.5
+        await feed(minute, deletes=chance.random() < 0.4)
+        if act != "run":
+            await killer.end(app, tmp_path / f"left-{turn}")
+            minute += 1
+            await feed(minute, deletes=chance.random() < 0.5)
+            await app.start()
+        minute += 1
+    for last in range(minute, minute + 4):
+        await feed(last, deletes=False)
+    windows = minute + 4
+    await app.wait_for_releases(view.name, windows)
+
+    assert app.worker is not None
+    lost: set[int] = set()
+    for partition, standing in app.worker.standings().items():
+        marks = [
+            (at, int(dict(one.headers)[WATERMARK_HEADER])) for at, one in enumerate(written[partition]) if one.headers
+        ]
+        lost |= lost_by(marks, standing.missing[view.source.topic], start)
+    await assert_lost(app, view, script, windows, sorted(lost))
 
 
 async def test_a_first_start_behind_records_that_are_long_gone_misses_nothing(launch: Launch) -> None:
