@@ -16,7 +16,7 @@ from zlib import crc32
 
 import pytest
 
-from stream_dp.windows.count_rows import Marker, RekeyMarker, rekey_key
+from stream_dp.windows.count_rows import Marker, Missing, RekeyMarker, rekey_key
 from stream_dp.windows.effects import Message, Step
 from stream_dp.windows.events import EventDecoder, KeyReader
 from stream_dp.windows.keys import decode, encode
@@ -281,6 +281,31 @@ def test_records_that_were_deleted_before_they_were_passed_on_lose_the_windows_t
         assert lost == set.union(*(lane.lost(wall) for lane in lanes)) & due.keys(), seed
         met.update(start in lost for start in due)
     assert min(met.values()) > 50
+
+
+def test_only_what_was_deleted_behind_the_first_record_or_tick_is_missing_and_all_partitions_hear_of_it() -> None:
+    machine, one = Machine(), rekeyer(1)
+    machine.carry_out(one.load(machine))
+    body = b'{"who": {"id": "u"}, "page": "a", "at": 1}'
+    machine.carry_out(one.chunk([Entry(40, None, body)], 5, 40))  # a first start: 0 to 39 are long gone
+    machine.carry_out(one.ticks([6], [43], 41))  # 41 and 42 are marks of a transaction
+    assert one.next_offset == 43
+    assert not machine.warned
+    machine.carry_out(one.ticks([7, 8, 9], [43, 50, 60], 55))
+    assert one.next_offset == 60
+    sent = [decode(Parcel, m.value or b"") for m in machine.sent if m.topic == PARCELS and m.partition == 2]
+    told = [(parcel.now_ms, parcel.missing, list(parcel.ticks_ms)) for parcel in sent if not parcel.events]
+    assert told == [
+        (6, None, [6]),
+        (7, None, [7]),
+        (8, (43, 50), []),
+        (8, None, [8]),
+        (9, (50, 55), []),
+        (9, None, [9]),
+    ]
+    marker = decode(RekeyMarker, machine.rows[rekey_key("visits")])
+    assert (marker.missing, marker.records_missing) == ([Missing(43, 55, 9)], 12)
+    assert len(machine.warned) == 2
 
 
 @pytest.mark.slow
