@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from faust.types import TP
 
+from stream_dp.records.models import Refusal
 from stream_dp.runtime import reporting
 from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.health import Health
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.tables import DurableTable
-from stream_dp.testing import Application, Event, ManualClock, Watermark
+from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
 from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.count_rows import Missing
 from stream_dp.windows.events import WATERMARK_HEADER
@@ -28,10 +29,15 @@ from tests.support.deleting import AHEAD, GRACE, assert_lost, ends_of, minutes
 from tests.support.ticks import told
 from tests.support.totals import stored_totals_of
 from tests.support.views import only_view, start_of
-from tests.support.visits import MINUTE, visits_of
+from tests.support.visits import MINUTE, PAGES, visits_of
 
 Launch = Callable[..., Awaitable[Application]]
 REKEYED = ("user: user, time", "key: user, time")
+RUNNING = (
+    ("    kind: histogram\n", f"    kind: running\n    catalogue: [{', '.join(PAGES)}]\n"),
+    ('    delta: "1e-4"\n', ""),
+    ("window: {size: 1m,", "window: {size: 4m, pane: 1m,"),
+)
 ENOUGH = ("items_per_user: 2", "items_per_user: 7")
 """As many pages as there are: then it is no matter in which order the events of a user come."""
 
@@ -143,6 +149,37 @@ async def test_by_a_wall_clock_the_ticks_around_a_gap_say_what_is_lost(launch: L
     await app.eventually(lambda: told(app, clock.now_ms))
 
     await assert_lost(app, view, [*script, *down, *rest], 9, range(2, 6))
+
+
+@pytest.mark.parametrize("broker", ["memory"], indirect=True)
+async def test_a_total_is_refused_from_a_pane_that_may_lack_records_to_the_end_of_its_window(launch: Launch) -> None:
+    """Windows of four minutes, told of every minute. Panes 2 to 7 may lack records: the third window is whole."""
+    app = await launch(AHEAD, *RUNNING)
+    view = only_view(app)
+    start = start_of(view)
+    script = [*minutes(start, 0, 2), *visits_of(start, 2, 200)]
+    await app.publish(script)
+    await app.start()
+    await app.wait_for_releases(view.name, 2)
+    await app.eventually(lambda: counted(app))
+    await app.stop()
+    down = [Watermark(start + 3 * MINUTE + GRACE), *minutes(start, 3, 5)]
+    await app.publish(down)
+    await app.client.delete_before(await ends_of(app, [1]))
+    await app.start()
+    rest = minutes(start, 5, 12)
+    await app.publish(rest)
+
+    found = await app.wait_for_releases(view.name, 12)
+    counts = count_script(view, start, [*script, *down, *rest]).between(view, start, start + 12 * MINUTE)
+    whole = {at: table for at, table in counts.items() if (at - start) // MINUTE not in range(2, 8)}
+    expected = expected_records(view, whole, prf_key=app.prf_key, entropy=app.entropy)
+    for audience, records in found.items():
+        refused = [one for one in records if isinstance(one, Refusal)]
+        assert [one.reason for one in refused] == ["lost"] * 6
+        assert [one for one in records if one not in refused] == expected[audience]
+    (ledger,) = (await app.ledgers()).values()
+    assert ledger.spent == view.cost(view.start_level) * 2
 
 
 class Killer:
