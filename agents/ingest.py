@@ -14,14 +14,18 @@ async def ingest(stream: Any, host: Host) -> None:
     table = host.tables[COUNTS]
     async for chunk in host.chunks(stream):
         if chunk.topic != host.topics.ticks:
-            reader = await host.reader(chunk)
-            step = reader.chunk(chunk.records, chunk.now_ms)
+            reader, begins = await host.reader(chunk)
+            step = reader.chunk(chunk.records, chunk.now_ms, begins)
             await host.carry_out(step, table, chunk.partition, threaded=reader.takes_long)
             continue
         ticks = [decode(Tick, value or b"") for value in chunk.values]
-        for topic, one in (await host.parts_of(chunk.partition)).items():
-            if times_ms := [tick.now_ms for tick in ticks if topic in tick.ends]:
-                await host.carry_out(one.ticks(times_ms), table, chunk.partition, threaded=True)
+        ends = {topic: end for tick in ticks for topic, end in tick.ends.items()}  # the last tick's
+        parts, begins_at = await host.parts_at(chunk.partition, ends)
+        for topic, one in parts.items():
+            if told := [(tick.now_ms, tick.ends[topic]) for tick in ticks if topic in tick.ends]:
+                times_ms, all_ends = zip(*told, strict=True)
+                step = one.ticks(times_ms, all_ends, begins_at.get(topic, 0))
+                await host.carry_out(step, table, chunk.partition, threaded=True)
         for view, from_ms in [tick.recall for tick in ticks if tick.recall is not None]:
             for counter in (await host.counters_of(chunk.partition)).values():
                 await host.carry_out(counter.recall(view, from_ms), table, chunk.partition)

@@ -280,7 +280,8 @@ class Refusal(Publication):
     reason: Reason = Field(
         description="budget: what the releases of all views and audiences have left the view of the period's budget "
         "does not cover `asked`; some may be kept for other views. lost: counts of the window were lost by a failure "
-        "of the system before it was released; `asked` is zero."
+        "of the system before it was released, or events that it may need were deleted before they were counted; "
+        "`asked` is zero."
     )
     asked: Price = Field(
         description="What the ledger does not cover: of a window what it costs at worst, released to all its "

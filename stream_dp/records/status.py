@@ -25,6 +25,14 @@ class ViewStatus(_Part):
     open_from_ms: int = Field(description="Start of the first window that is open.")
 
 
+class GapStatus(_Part):
+    """Records of a source that were deleted before they were counted, side by side in one partition."""
+
+    first: int = Field(description="Offset of the first.")
+    last: int = Field(description="Offset of the last.")
+    at_ms: int = Field(description="The time of the first tick behind them.")
+
+
 class PartitionStatus(_Part):
     """How far one partition is, by what is stored of it."""
 
@@ -34,6 +42,9 @@ class PartitionStatus(_Part):
         description="Start of the first window that is not released or refused, of the views whose ledger lives here."
     )
     totals: Mapping[str, int] = Field(description="Counters since the first record, those that are not zero.")
+    missing: Mapping[str, tuple[GapStatus, ...]] = Field(
+        {}, description="By source: which records were deleted before they were counted, the newest last."
+    )
 
 
 class WorkerStatus(_Part):

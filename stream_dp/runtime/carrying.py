@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from stream_dp.releases.outboxes import Outboxes
@@ -12,7 +13,9 @@ from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.fence import Writer
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.tables import DurableTable
-from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step
+from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step, Warn
+
+log = logging.getLogger("stream_dp.worker")
 
 
 class Carrier:
@@ -77,6 +80,8 @@ class Carrier:
                     erased.append((first, last))
                 case Increment():
                     self.counters.add(effect)
+                case Warn(words):
+                    log.warning(words)
 
     async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> None:
         """Send messages and wait for every acknowledgement, through any outage of the broker.

@@ -192,8 +192,11 @@ class Host(Carrier):
             self._read[tp] = message.offset
             await stream.ack(event)
 
-    async def reader(self, chunk: Chunk) -> Rekeyer | PartitionCounter:
+    async def reader(self, chunk: Chunk) -> tuple[Rekeyer | PartitionCounter, int]:
         """What re-keys or counts a chunk of a source, loaded, knowing how its values are read, all by one plan.
+
+        Returns:
+            It, and where the log of the partition begins, if records in front of the chunk may be missing; else 0.
 
         Raises:
             GaveWayError: as `schemas`.
@@ -203,9 +206,10 @@ class Host(Carrier):
         while True:
             part, times = await load(chunk.topic, chunk.partition), self._times_forgotten
             schemas = await self.schemas(chunk)
+            begins = await self._begins({chunk.topic: part}, chunk.partition, {chunk.topic: chunk.records[0].offset})
             if times == self._times_forgotten:
                 part.learn(schemas)
-                return part
+                return part, begins.get(chunk.topic, 0)
 
     async def schemas(self, chunk: Chunk) -> Schemas:
         """How the values of a chunk of a source are read: none has to be asked for later, when it is counted.
@@ -294,6 +298,33 @@ class Host(Carrier):
         """Whatever reads a partition of a source, or counts it, by topic, loaded."""
         rekeyers = {topic: await self.rekeyer(topic, partition) for topic in self.rekeyed}
         return {**rekeyers, **await self.counters_of(partition)}
+
+    async def parts_at(
+        self, partition: int, ends: Mapping[str, int]
+    ) -> tuple[dict[str, Rekeyer | PartitionCounter], Mapping[str, int]]:
+        """As `parts_of`, and where the logs begin whose records may be missing.
+
+        Args:
+            partition: the partition.
+            ends: by topic, the offset before which everything that there was has been read.
+        """
+        while True:
+            parts, times = await self.parts_of(partition), self._times_forgotten
+            begins = await self._begins(parts, partition, ends)
+            if times == self._times_forgotten:
+                return parts, begins
+
+    async def _begins(
+        self, parts: Mapping[str, Rekeyer | PartitionCounter], partition: int, ends: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """Ask where sources begin of which not every offset before an end was counted."""
+        sources = self._app.sources
+        open_to = {topic: ends[topic] for topic in parts if topic in sources and topic in ends}
+        places = [TP(topic, partition) for topic, end in open_to.items() if parts[topic].next_offset < end]
+        if not places:
+            return {}
+        found = await self._app.outage.patiently(lambda: self._client.begins(places))
+        return {topic: begin for (topic, _), begin in found.items()}
 
     async def rekeyer(self, topic: str, partition: int) -> Rekeyer:
         """The rekeyer of a source partition, loaded."""

@@ -38,6 +38,17 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
 
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Look for a stuck partition. Faust fails on one without a position, which is looked up again at present.
+
+        That is so when the records at the position were deleted before they were fetched.
+        """
+        subscription = self._ensure_consumer()._subscription.subscription
+        assignment = subscription.assignment if subscription is not None else None
+        state = assignment.state_value(tp) if assignment is not None else None
+        if state is not None and state.has_valid_position:
+            super().verify_event_path(now, tp)
+
 
 class _Listener(driver.ConsumerRebalanceListener):
     """Tells Faust of an assignment, and the group all the while that this worker lives.

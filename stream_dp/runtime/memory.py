@@ -254,7 +254,7 @@ class _LogConsumer(base.Consumer):
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
         out: dict[TP, list[LogRecord]] = {}
         for tp in active_partitions or ():
-            at = self._positions.get(tp, 0)
+            at = self._positions[tp] = max(self._positions.get(tp, 0), self._log.begins[tp])
             if records := self._log.read(tp, at, self._max_poll):
                 out[tp] = records
                 self._positions[tp] = records[-1].offset + 1

@@ -19,7 +19,7 @@ from faust.types import TP
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StreamDPError
-from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
+from stream_dp.records.status import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.health import Health
@@ -118,15 +118,20 @@ def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> Partitio
     topics = Topics.of(plan)
     lag: dict[str, int] = {}
     views: dict[str, ViewStatus] = {}
+    missing: dict[str, tuple[GapStatus, ...]] = {}
     for topic, source in sources_of(plan).items():
         if topic not in standing.counted:
             continue
         marker = standing.counted[topic]
         lag[source.name] = sum(max(0, ends[at] - standing.read[at]) for at in {topic, topics.counted(source)})
+        if gaps := standing.missing[topic]:
+            missing[source.name] = tuple(
+                GapStatus(first=gap.first, last=gap.behind - 1, at_ms=gap.at_ms) for gap in gaps
+            )
         for name, mark in (marker.views if marker is not None else {}).items():
             question = plan.views.get(name)
             if question is not None and (question.until_ms is None or mark.open_from_ms < question.until_ms):
                 status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
                 views.setdefault(question.view, status)  # the oldest that has a window open
     totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
-    return PartitionStatus(lag=lag, views=views, released=standing.released, totals=totals)
+    return PartitionStatus(lag=lag, views=views, released=standing.released, totals=totals, missing=missing)

@@ -18,7 +18,7 @@ from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.tables import DurableTable
 from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
-from stream_dp.windows.count_rows import MARKER, Marker, RekeyMarker, rekey_key
+from stream_dp.windows.count_rows import MARKER, Marker, Missing, RekeyMarker, rekey_key
 from stream_dp.windows.effects import Increment, Rows
 from stream_dp.windows.keys import decode, text
 from stream_dp.windows.rekeyed import place_behind
@@ -40,12 +40,14 @@ class Standing:
         counted: how far it is counted, by topic of a source; None where it never was.
         read: the offset behind what is read, by topic of a source, or of its re-keyed events.
         released: start of the first window that is not released or refused, of the views whose ledger lives in it.
+        missing: which records were deleted before they were counted, by topic of a source.
     """
 
     totals: Counters = field(default_factory=Counters)
     counted: dict[str, Marker | None] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
     released: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, list[Missing]] = field(default_factory=dict)
 
 
 def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Standing]:
@@ -67,7 +69,7 @@ def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Stand
 
 def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
     topics = Topics.of(plan)
-    totals = [Increment(name, 0) for name in ("events_consumed", "watermarks_read")]
+    totals = [Increment(name, 0) for name in ("events_consumed", "watermarks_read", "records_missing")]
     for view in plan.views.values():
         totals += _zeros(view.view, COUNTED)
         source = view.source
@@ -76,11 +78,13 @@ def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
             into.counted[source.topic] = marker = None if stored is None else decode(Marker, stored)
             into.read[source.topic] = 0 if marker is None else marker.offset + 1
             totals += marker.totals() if marker is not None else ()
+            into.missing[source.topic] = marker.missing if marker is not None else []
             if source.key_field is not None:
                 into.read[topics.rekeyed(source.name)] = 0 if marker is None else place_behind(marker.offset)[1]
                 stored = rows.get(rekey_key(source.name))
                 rekeyed = RekeyMarker() if stored is None else decode(RekeyMarker, stored)
                 into.read[source.topic] = rekeyed.offset + 1
+                into.missing[source.topic] = rekeyed.missing
                 totals += rekeyed.totals()
     into.totals.take(totals)
 

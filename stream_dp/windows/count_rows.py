@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,9 @@ MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
 REPEATS = ("duplicate", "clipped")
 """Why an event is refused for what its user has in its window: their number tells of that window."""
 
+MOST_MISSING = 8
+"""How many gaps of a partition are remembered one by one."""
+
 _SEQUENCE = struct.Struct(">I")
 
 
@@ -31,11 +34,23 @@ def journal_key(view: str, start_ms: int, sequence: int) -> bytes:
     return window_key(JOURNAL, view, start_ms) + _SEQUENCE.pack(sequence)
 
 
+class Missing(msgspec.Struct, array_like=True):
+    """Records of a source that were deleted before they were counted, side by side."""
+
+    first: int
+    """Offset of the first."""
+    behind: int
+    """The offset behind the last."""
+    at_ms: int
+    """The time of the first tick behind them."""
+
+
 class LaneClock(msgspec.Struct, array_like=True):
     """The time of a view in one partition of a source that is re-keyed; as in `ViewMark`."""
 
     clock_ms: int
     heard_ms: int | None
+    gap: tuple[int, int] | None = None
 
 
 class Lane(msgspec.Struct, array_like=True):
@@ -47,7 +62,8 @@ class Lane(msgspec.Struct, array_like=True):
     """The latest time of a tick."""
     read_ms: int = -1
     watermark_ms: int | None = None
-    """Both as in `Marker`."""
+    gap_ms: int | None = None
+    """All three as in `Marker`."""
 
 
 class ViewMark(msgspec.Struct, array_like=True):
@@ -81,6 +97,11 @@ class ViewMark(msgspec.Struct, array_like=True):
     """Where the source is re-keyed: the times that make up that of the view, by partition of the source."""
     cut_ms: int | None = None
     """What was counted in windows from this one on was left to a later question of the view, or given up."""
+    lost: list[tuple[int, int]] = []
+    """Windows that start in one of these intervals may lack records that were deleted before they were counted: they
+    are refused as lost. From the first start to, and without, a time."""
+    gap: tuple[int, int] | None = None
+    """With an event clock, an interval as in `lost` that the next watermark which moves the clock makes shorter."""
 
     def hand_on(self, stop_ms: int, gone: list[tuple[int, int]], windows: int) -> None:
         """Go on behind windows that were handed on.
@@ -91,6 +112,7 @@ class ViewMark(msgspec.Struct, array_like=True):
             windows: how many they are.
         """
         self.open_from_ms, self.purging = stop_ms, gone
+        self.lost = [(first, until) for first, until in self.lost if until > stop_ms]
         self.closed += windows
         self.repeats = {reason: self.refused[reason] for reason in REPEATS if reason in self.refused}
 
@@ -119,11 +141,23 @@ class Marker(msgspec.Struct, array_like=True):
     """The time of the tick behind the last record that was read, if it is later than `tick_ms`."""
     watermark_ms: int | None = None
     """The time of the latest watermark up to `offset`, whichever views there are; None before the first."""
+    gap_ms: int | None = None
+    """The time of the tick behind records that are missing, as long as no later watermark was read."""
+    missing: list[Missing] = []
+    """Which records were deleted before they were counted; the newest last, and no more than `MOST_MISSING`."""
+    records_missing: int = 0
+    """How many offsets these records had, of all that were ever missing."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the partition was counted, or heard of a time, before."""
+        return self.offset >= 0 or self.tick_ms >= 0
 
     def totals(self) -> Iterator[Increment]:
         """What was counted since the first record; no count among them is about a window that is open."""
         yield Increment("events_consumed", self.consumed)
         yield Increment("watermarks_read", self.watermarks)
+        yield Increment("records_missing", self.records_missing)
         yield from refusals(self.refused, "")
         for name, mark in self.views.items():
             view = view_of(name)
@@ -136,10 +170,31 @@ class Marker(msgspec.Struct, array_like=True):
                 yield Increment(counter, amount, (("view", view),))
 
 
-def latest(watermark_ms: int | None, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
-    """The latest of a time and those of watermarks, none of which shows more than the tick behind it."""
-    times = [min(time_ms, now_ms) for _, time_ms in watermarks]
-    return max([*times, *([] if watermark_ms is None else [watermark_ms])], default=None)
+def hear(of: Marker | Lane, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
+    """Take watermarks into what is known of a partition.
+
+    Args:
+        of: what is known; changed in place.
+        watermarks: (offset, time in ms) in order.
+        now_ms: the time of the tick behind them: none shows more.
+
+    Returns:
+        The time of the first that is later than all before it; None if none is.
+    """
+    news: int | None = None
+    for _, time_ms in watermarks:
+        shown = min(time_ms, now_ms)
+        if of.watermark_ms is None or shown > of.watermark_ms:
+            of.watermark_ms, of.gap_ms = shown, None
+            news = shown if news is None else news
+    return news
+
+
+def noted(missing: Sequence[Missing], gap: Missing) -> list[Missing]:
+    """The gaps of a partition with one more; one that follows on the last makes that longer."""
+    if missing and missing[-1].behind == gap.first:
+        return [*missing[:-1], Missing(missing[-1].first, gap.behind, gap.at_ms)]
+    return [*missing, gap][-MOST_MISSING:]
 
 
 def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
@@ -156,11 +211,20 @@ class RekeyMarker(msgspec.Struct, array_like=True):
     consumed: int = 0
     watermarks: int = 0
     refused: dict[str, int] = {}
+    missing: list[Missing] = []
+    records_missing: int = 0
+    """Both as in `Marker`."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the partition was read, or heard of a time, before."""
+        return self.offset >= 0 or self.tick_ms >= 0
 
     def totals(self) -> Iterator[Increment]:
         """What was read since the first record."""
         yield Increment("events_consumed", self.consumed)
         yield Increment("watermarks_read", self.watermarks)
+        yield Increment("records_missing", self.records_missing)
         yield from refusals(self.refused, "")
 
 

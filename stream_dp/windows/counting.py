@@ -12,6 +12,7 @@ in the source when it was made.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import bound_chunk
@@ -22,12 +23,15 @@ from stream_dp.windows.count_rows import (
     JournalRow,
     LaneClock,
     Marker,
+    Missing,
     ViewMark,
+    hear,
     journal_key,
-    latest,
+    noted,
 )
-from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step
+from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step, Warn
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
+from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, stand_ins
 from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import Partial, parts_of
@@ -43,6 +47,9 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 """(partition, offset, reason, views that do not count it) to a record of the dead-letter topic: metadata only."""
 
 Row = tuple[bytes, bytes | None]
+
+_Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
+"""What is missing: the first offset, the one behind the last, and by view the windows that may lack it."""
 
 
 class PartitionCounter:
@@ -186,12 +193,14 @@ class PartitionCounter:
         """Take the schemas of the chunks to come: a step asks nobody for one."""
         self._decoder.learn(schemas)
 
-    def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
+    def chunk(self, records: Sequence[Record], now_ms: int, begins: int = 0) -> Step:
         """Count consecutive records of the partition; hand on every window that they close.
 
         Args:
             records: the records.
             now_ms: the wall time of the tick behind them, the first that was made when they stood in the log.
+            begins: the offset at which the log of the partition began when they had been read; may be 0 where none
+                is missing between them and the last that was counted.
         """
         last = records[-1].offset
         fresh = [record for record in records if record.offset > self._marker.offset]
@@ -200,11 +209,13 @@ class PartitionCounter:
             yield Increment("events_replayed", len(records) - len(fresh))
         if not fresh:
             return
+        missing = self._pass_to(fresh[0].offset, begins, now_ms)
+        yield from self._tell_missing([missing])
         decoded = self._decoder.decode(fresh)
         self._marker.consumed += len(fresh)
         self._marker.watermarks += len(decoded.watermarks)
         self._marker.read_ms = now_ms
-        self._marker.watermark_ms = latest(self._marker.watermark_ms, decoded.watermarks, now_ms)
+        self._close_gaps(hear(self._marker, decoded.watermarks, now_ms), self._partition)
         if decoded.watermarks:
             yield Increment("watermarks_read", len(decoded.watermarks))
         changed = yield from self._count(decoded, last, now_ms, self._partition)
@@ -260,21 +271,77 @@ class PartitionCounter:
         yield from self._refuse(refused, partition)
         return changed
 
-    def ticks(self, times_ms: Sequence[int]) -> Step:
+    def ticks(self, times_ms: Sequence[int], ends: Sequence[int] = (), begins: int = 0) -> Step:
         """Let the wall clock close windows.
 
         Args:
             times_ms: the wall times of ticks with no record between them. A time that is not behind all earlier ones
                 says nothing new: the tick is read again, or the clock was set back.
+            ends: the offset that the partition ended at when each tick was made. What stands before it and was not
+                read is no record, or was deleted.
+            begins: as of `chunk`, when the log had been read up to the last of them.
         """
-        for now_ms in times_ms:
+        missing: list[_Lost | None] = []
+        for now_ms, end in zip_longest(times_ms, ends, fillvalue=0):
+            missing.append(self._pass_to(end, begins, now_ms))
             if now_ms > self._marker.tick_ms:
                 for state in self._counting:
                     pass_time(state.view, self._clock(state, self._partition), now_ms, self._marker.tick_ms)
                     self._move(state, now_ms)
                 self._marker.tick_ms = now_ms
+        yield from self._tell_missing(missing)
         yield Commit([self._marker_row()])
         yield from self._hand_on()
+
+    # -- records that are missing -----------------------------------------------------------------------------
+
+    def _pass_to(self, end: int, begins: int, now_ms: int) -> _Lost | None:
+        """Go on at an offset, since none before it is to be read any more.
+
+        What was deleted of it is missing, unless nothing was counted here before. The rest are places without a record
+        of anybody: the marks of transactions, and what compaction leaves.
+
+        Args:
+            end: the offset.
+            begins: the offset at which the log begins, asked for after everything before `end` had been read.
+            now_ms: the time of the first tick behind it.
+
+        Returns:
+            What is missing.
+        """
+        marker, first, now_ms = self._marker, self.next_offset, max(now_ms, self._marker.tick_ms)
+        if first >= end:
+            return None
+        begun, marker.offset = marker.has_begun, end - 1
+        behind = min(begins, end)
+        if not begun or behind <= first:
+            return None
+        marker.missing = noted(marker.missing, Missing(first, behind, now_ms))
+        marker.records_missing += behind - first
+        marker.gap_ms, marker.read_ms = now_ms, max(marker.read_ms, now_ms)
+        return first, behind, self._open_gaps(now_ms, self._partition)
+
+    def _open_gaps(self, now_ms: int, partition: int) -> list[tuple[CountedView, Interval]]:
+        """Refuse the windows that may lack records which are missing at the present place of a partition."""
+        found: list[tuple[CountedView, Interval]] = []
+        for state in self._counting:
+            interval = open_gap(state.view, state.mark, self._clock(state, partition), now_ms)
+            found += [(state.view, interval)] if interval is not None else []
+        return found
+
+    def _close_gaps(self, shown_ms: int | None, partition: int) -> None:
+        """Bound what may lack missing records by a watermark of a partition, the first that is news."""
+        if shown_ms is None:
+            return
+        for state in self._counting:
+            close_gap(state.view, state.mark, self._clock(state, partition), shown_ms)
+
+    def _tell_missing(self, missing: Iterable[_Lost | None]) -> Iterator[Effect]:
+        if found := [one for one in missing if one is not None]:
+            first, behind = found[0][0], found[-1][1]
+            yield Increment("records_missing", behind - first)
+            spans = [span for *_, spans in found for span in spans]
+            yield Warn(words(self._source, self._partition, first, behind, spans))
 
     @staticmethod
     def _take_out(state: ViewState, decoded: Decoded, column: int) -> None:
@@ -359,6 +426,9 @@ class PartitionCounter:
 
     def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
         view, mark = state.view, state.mark
+        if is_lost(mark, start):
+            yield from map(self._outlet, stand_ins(view, start, self._partition, mark))
+            return
         for bucket, table in enumerate(self._tables(state, start)):
             mark.counted += sum(table.values())
             mark.unknown += outside(view.domain, table) if view.domain is not None else 0

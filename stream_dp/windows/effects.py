@@ -78,10 +78,17 @@ class Increment:
     labels: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Write a warning to the worker's log; it names no user, no item and no count of events."""
+
+    words: str
+
+
 ROWS_LOADED = "rows_loaded"
 """The counter of the rows that `load` of a part has read back: how far it has come."""
 
-Effect = Commit | Send | Leave | Erase | Increment
+Effect = Commit | Send | Leave | Erase | Increment | Warn
 Step = Iterator[Effect]
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stream_dp.windows.count_rows import JOURNAL, REPEATS, JournalRow, LaneClock, Marker, ViewMark
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send
+from stream_dp.windows.gaps import begin_in_gap, joined
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import LOST, Partial
 from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
@@ -60,7 +61,7 @@ class Handover:
         """
         marks = self._marker.views
         ending = [view for view in self._views if self._is_cut(view)]
-        fresh = [view for view in self._views if view.name not in marks and self._has_begun]
+        fresh = [view for view in self._views if view.name not in marks and self._marker.has_begun]
         for view in fresh:
             mark = self._begun(view)
             yield from self._stand_in(view, mark, outlet, partition)
@@ -85,11 +86,6 @@ class Handover:
         before = self._views[: self._views.index(view)]
         return [(one, marks[one.name]) for one in before if one.view == view.view and one.name in marks]
 
-    @property
-    def _has_begun(self) -> bool:
-        """Whether the partition was counted, or heard of a time, before it was loaded."""
-        return self._marker.offset >= 0 or self._marker.tick_ms >= 0
-
     def _begun(self, view: CountedView) -> ViewMark:
         """The mark of a question that was never counted here."""
         earlier, first = self._earlier(view), view.first_ms
@@ -103,7 +99,18 @@ class Handover:
         told = next(heard, begun)
         begun.clock_ms, begun.heard_ms = told.clock_ms, told.heard_ms
         begun.lanes = {lane: LaneClock(clock.clock_ms, clock.heard_ms) for lane, clock in told.lanes.items()}
+        self._begin_in_gaps(view, begun, [mark for _, mark in earlier])
         return begun
+
+    def _begin_in_gaps(self, view: CountedView, begun: ViewMark, earlier: Sequence[ViewMark]) -> None:
+        """Refuse the windows that may lack records which were deleted before they were counted (`gaps`)."""
+        opens = begun.open_from_ms
+        begun.lost = joined((max(opens, first), until) for mark in earlier for first, until in mark.lost)
+        begin_in_gap(view, begun, opens, self._marker.gap_ms)
+        for number, lane in self._marker.lanes.items():
+            if lane.gap_ms is not None:
+                clock = begun.lanes.setdefault(number, LaneClock(view.first_ms, None))
+                begin_in_gap(view, clock, opens, lane.gap_ms)
 
     def _unread_from(self, view: CountedView) -> int:
         """No window of a question that starts at this time or later can lack an event that was read before."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, cast
 
-from stream_dp.windows.count_rows import Lane, LaneClock, latest
+from stream_dp.windows.count_rows import Lane, LaneClock, hear
 from stream_dp.windows.counting import PartitionCounter, Row
 from stream_dp.windows.effects import Commit, Effect, Increment, Step
 from stream_dp.windows.events import Record
@@ -57,8 +57,8 @@ class RekeyedCounter(PartitionCounter):
         life, offset = place_behind(self._marker.offset)
         return offset if life == self._life else 0
 
-    def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
-        """Count consecutive parcels; hand on every window that they close."""
+    def chunk(self, records: Sequence[Record], now_ms: int, begins: int = 0) -> Step:
+        """Count consecutive parcels; hand on every window that they close. None is deleted before it is counted."""
         fresh = [record for record in records if self._base + record.offset > self._marker.offset]
         if not fresh:
             return
@@ -70,7 +70,7 @@ class RekeyedCounter(PartitionCounter):
         yield Commit([*changed, self._marker_row()])
         yield from self._hand_on()
 
-    def ticks(self, times_ms: Sequence[int]) -> Step:
+    def ticks(self, times_ms: Sequence[int], ends: Sequence[int] = (), begins: int = 0) -> Step:
         """Nothing."""
         yield from ()
 
@@ -80,12 +80,16 @@ class RekeyedCounter(PartitionCounter):
         watermarks = [mark for mark in parcel.watermarks if mark[0] > lane.offset]
         if len(events) < len(parcel.events):
             yield Increment("events_replayed", len(parcel.events) - len(events))
+        if parcel.missing is not None and parcel.missing[1] - 1 > lane.offset:
+            lane.offset = parcel.missing[1] - 1
+            lane.gap_ms, lane.read_ms = parcel.now_ms, max(lane.read_ms, parcel.now_ms)
+            self._open_gaps(parcel.now_ms, parcel.partition)
         changed: list[Row] = []
         if events or watermarks:
             decoded = self._decoder.decode(cast("Sequence[Record]", events))
             decoded.watermarks = watermarks
             lane.read_ms = parcel.now_ms
-            lane.watermark_ms = latest(lane.watermark_ms, watermarks, parcel.now_ms)
+            self._close_gaps(hear(lane, watermarks, parcel.now_ms), parcel.partition)
             changed = yield from self._count(decoded, last, parcel.now_ms, parcel.partition)
             lane.offset = max(*(event.offset for event in events[-1:]), *(mark[0] for mark in watermarks[-1:]), -1)
         for now_ms in parcel.ticks_ms:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import cast
 
 import msgspec
 
-from stream_dp.windows.count_rows import RekeyMarker, rekey_key
+from stream_dp.windows.count_rows import Missing, RekeyMarker, noted, rekey_key
 from stream_dp.windows.counting import DeadLetters
-from stream_dp.windows.effects import Commit, Increment, Message, Rows, Send, Step
+from stream_dp.windows.effects import Commit, Effect, Increment, Message, Rows, Send, Step, Warn
 from stream_dp.windows.events import KeyReader, Partitioner, Record, Schemas
+from stream_dp.windows.gaps import described
 from stream_dp.windows.keys import decode, encode
 from stream_dp.windows.sizes import ENTRIES_BYTES, cut
 
@@ -58,6 +60,9 @@ class Parcel(msgspec.Struct, array_like=True, frozen=True):
     """(offset in the source, time in ms); some may stand between the events."""
     ticks_ms: Sequence[int] = ()
     """The wall times of ticks behind all of them."""
+    missing: tuple[int, int] | None = None
+    """In front of all of them: the first offset in the source of records that were deleted before they were read, and
+    the one behind the last. `now_ms` is the time of the first tick behind them."""
 
 
 def events_in(records: Sequence[Record]) -> list[Record]:
@@ -130,20 +135,22 @@ class Rekeyer:
         """Take the schemas of the chunks to come: a step asks nobody for one."""
         self._reader.learn(schemas)
 
-    def chunk(self, records: Sequence[Record], now_ms: int) -> Step:
+    def chunk(self, records: Sequence[Record], now_ms: int, begins: int = 0) -> Step:
         """Pass on consecutive records of the partition.
 
         Args:
             records: the records.
             now_ms: the wall time of the tick behind them.
+            begins: as of `PartitionCounter.chunk`.
         """
-        marker = self._marker
-        fresh = [record for record in records if record.offset > marker.offset]
+        fresh = [record for record in records if record.offset > self._marker.offset]
         yield Increment("events_consumed", len(records))
         if len(fresh) < len(records):
             yield Increment("events_replayed", len(records) - len(fresh))
         if not fresh:
             return
+        yield from self._pass_to(fresh[0].offset, begins, now_ms)
+        marker = self._marker
         keyed = self._reader.read(fresh)
         if keyed.watermarks:
             yield Increment("watermarks_read", len(keyed.watermarks))
@@ -151,26 +158,64 @@ class Rekeyer:
         refused = Counter(reason for _, reason in keyed.refused)
         for reason, amount in sorted(refused.items()):
             yield Increment("events_refused", amount, (("reason", reason), ("view", "")))
-        self._marker = RekeyMarker(
-            fresh[-1].offset,
-            marker.tick_ms,
-            marker.consumed + len(fresh),
-            marker.watermarks + len(keyed.watermarks),
-            dict(Counter(marker.refused) + refused),
+        self._marker = msgspec.structs.replace(
+            marker,
+            offset=fresh[-1].offset,
+            consumed=marker.consumed + len(fresh),
+            watermarks=marker.watermarks + len(keyed.watermarks),
+            refused=dict(Counter(marker.refused) + refused),
         )
         yield self._commit()
 
-    def ticks(self, times_ms: Sequence[int]) -> Step:
-        """Pass on ticks with no record between them; one that is not behind all earlier ones says nothing new."""
+    def ticks(self, times_ms: Sequence[int], ends: Sequence[int] = (), begins: int = 0) -> Step:
+        """Pass on ticks with no record between them; one that is not behind all earlier ones says nothing new.
+
+        Args:
+            times_ms: the wall times of the ticks.
+            ends: as of `PartitionCounter.ticks`.
+            begins: as there.
+        """
         news: list[int] = []
-        for now_ms in times_ms:
+        for now_ms, end in zip_longest(times_ms, ends, fillvalue=0):
+            if self._lacks(end, begins):  # what is missing comes behind the ticks before it
+                yield from self._pass_ticks(news)
+                news = []
+            yield from self._pass_to(end, begins, now_ms)
             if now_ms > max(self._marker.tick_ms, *news[-1:], -1):
                 news.append(now_ms)
+        yield from self._pass_ticks(news)
+
+    def _pass_ticks(self, news: Sequence[int]) -> Iterator[Effect]:
         if news:
-            parcel = Parcel(self._partition, news[-1], [], [], news)
-            yield Send([self._outlet(to, parcel) for to in range(self._partitions)])
+            yield self._to_all(Parcel(self._partition, news[-1], [], [], news))
             self._marker = msgspec.structs.replace(self._marker, tick_ms=news[-1])
             yield self._commit()
+
+    def _lacks(self, end: int, begins: int) -> bool:
+        """Whether some records before an offset are missing."""
+        return self._marker.has_begun and self.next_offset < min(begins, end)
+
+    def _pass_to(self, end: int, begins: int, now_ms: int) -> Iterator[Effect]:
+        """Go on at an offset, as `PartitionCounter` does; pass on which records are missing."""
+        marker, first = self._marker, self.next_offset
+        if first >= end:
+            return
+        passed = msgspec.structs.replace(marker, offset=end - 1)
+        if self._lacks(end, begins):
+            behind, at_ms = min(begins, end), max(now_ms, marker.tick_ms)
+            yield self._to_all(Parcel(self._partition, at_ms, [], [], missing=(first, behind)))
+            passed.missing = noted(marker.missing, Missing(first, behind, at_ms))
+            passed.records_missing += behind - first
+            yield Increment("records_missing", behind - first)
+            yield Warn(
+                f"source {self._source}, partition {self._partition}: {described(first, behind)}. Windows of "
+                f"{', '.join(self._views)} that may lack some of them are refused as lost, and nothing is charged"
+            )
+        self._marker = passed
+        yield self._commit()
+
+    def _to_all(self, parcel: Parcel) -> Send:
+        return Send([self._outlet(to, parcel) for to in range(self._partitions)])
 
     def _parcels(
         self, events: Sequence[tuple[bytes, Record]], watermarks: Sequence[tuple[int, int]], now_ms: int

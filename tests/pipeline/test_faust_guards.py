@@ -13,13 +13,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import faust
 import faust.streams
 import mode
 import pytest
+from aiokafka import TopicPartition
 from aiokafka.consumer.consumer import AIOKafkaConsumer
+from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 from faust.stores.rocksdb import Store
 from faust.tables.recovery import Recovery
@@ -30,6 +33,7 @@ from mode.utils.queues import FlowControlEvent, FlowControlQueue
 
 from stream_dp.runtime import memory
 from stream_dp.runtime.application import App
+from stream_dp.runtime.kafka import _ConsumerThread
 from stream_dp.testing.application import WITHIN_SECONDS
 
 EVENTS = TP("guard-events", 0)
@@ -53,6 +57,22 @@ def plain_app(folder: Path, log: memory.MemoryLog, **settings: Any) -> App:
     )
     app.memory_log = log
     return app
+
+
+async def test_faust_reads_a_position_that_is_looked_up_anew_and_the_adapter_does_not() -> None:
+    """It is, when the records there were deleted: a worker that had been suspended crashed by it."""
+    place = TopicPartition("visits", 0)
+    assignment = Assignment({place})
+    state = assignment.state_value(place)
+    state.seek(5)
+    state.await_reset(OffsetResetStrategy.EARLIEST)
+    with pytest.raises(AssertionError):
+        _ = state.position
+    assert "tp_state.position" in inspect.getsource(AIOKafkaConsumerThread.verify_event_path)
+    thread = _ConsumerThread.__new__(_ConsumerThread)
+    subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
+    thread._consumer = SimpleNamespace(_subscription=subscription)
+    thread.verify_event_path(0.0, TP(*place))
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Rows, Send, Step
+from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Rows, Send, Step, Warn
 
 
 class CutError(Exception):
@@ -28,6 +28,7 @@ class Machine:
     """Every row ever written, in order."""
     sent: list[Message] = field(default_factory=list)
     leaving: list[Leave] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
     counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=Counter)
     in_files: set[bytes] = field(default_factory=set)
     """Keys that were deleted and whose former rows no `Erase` has yet removed from the files."""
@@ -80,6 +81,8 @@ class Machine:
                     self.leaving.append(effect)
                 case Increment(name, amount, labels):
                     self.counts[name, labels] += amount
+                case Warn(words):
+                    self.warned.append(words)
         self._point()
 
     def _write(self, key: bytes, value: bytes | None) -> None:

@@ -27,6 +27,8 @@ BEHIND_MS = 60_000
 """A window that is not released so long after its turn."""
 BEHIND_WINDOWS = 20
 """So many windows of a view that are closed and not released need somebody."""
+MISSED_MS = 86_400_000
+"""Records that were deleted before they were counted are told of for so long after that was found."""
 LEARNT_MS = 30_000
 """A worker that does not go by settings so long after they were posted."""
 
@@ -299,6 +301,7 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
                 f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
             )
     yield from dict.fromkeys(words for worker in running for words in worker.topics)
+    yield from _missing(reports)
     if running and members > len(running):
         yield f"of {members} members of the group {plan.id} only {len(running)} have said how they are"
     if reports.group.state not in (STABLE, *EMPTY):
@@ -312,6 +315,19 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
                 f"view {name} is behind: {view.waiting:,} windows are closed and not released; if it grows, see "
                 "the log of the worker of its ledger, and `stream-dp check` for how many windows a second it releases"
             )
+
+
+def _missing(reports: Reports) -> Iterator[str]:
+    """Which records of the sources were deleted lately before they were counted."""
+    for number, part in sorted(reports.partitions.items()):
+        for source, gaps in sorted(part.missing.items()):
+            if recent := [gap for gap in gaps if gap.at_ms > reports.now_ms - MISSED_MS]:
+                offsets = ", ".join(f"{gap.first} to {gap.last}" for gap in recent)
+                yield (
+                    f"source {source}, partition {number}: records {offsets} were deleted before they were counted "
+                    f"(found at {moment(recent[-1].at_ms // 1000 * 1000)}), and windows that may lack some are refused "
+                    "as lost: keep the records of the source for longer than workers may be down or behind"
+                )
 
 
 def _ago(duration_ms: int) -> str:

@@ -19,7 +19,7 @@ from rich.console import Console
 from stream_dp.accounting import Cost
 from stream_dp.cli.numbers import moment
 from stream_dp.cli.status.page import page
-from stream_dp.cli.status.summary import BEHIND_WINDOWS, GONE_MS, SILENT_MS, Reports, Summary, summary
+from stream_dp.cli.status.summary import BEHIND_WINDOWS, GONE_MS, MISSED_MS, SILENT_MS, Reports, Summary, summary
 from stream_dp.cli.status.to_come import ToCome
 from stream_dp.cli.tune import tuned
 from stream_dp.config.forecast import forecast
@@ -27,7 +27,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
-from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
+from stream_dp.records.status import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
 from stream_dp.runtime.client import NO_GROUP, Group
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
@@ -119,6 +119,24 @@ def test_what_a_worker_that_has_stopped_had_counted_is_still_shown(visits: Plan)
 
 
 # -- what needs somebody --------------------------------------------------------------------------------------------
+
+
+def test_records_that_were_deleted_before_they_were_counted_are_told_of_for_a_day(visits: Plan) -> None:
+    gaps = (
+        GapStatus(first=5, last=8, at_ms=NOW - MISSED_MS),
+        GapStatus(first=20, last=20, at_ms=NOW - MISSED_MS + 1),
+        GapStatus(first=30, last=39, at_ms=NOW - 5000),
+    )
+    lacking = worker("two", {1: TWO.partitions[1].model_copy(update={"missing": {"visits": gaps}})})
+    assert decode_status(encode_status(lacking)) == lacking
+    found = of(visits, ONE, lacking)
+    assert found.faults == [
+        "source visits, partition 1: records 20 to 20, 30 to 39 were deleted before they were counted (found at "
+        "1970-01-21T00:59:55Z), and windows that may lack some are refused as lost: keep the records of the source for "
+        "longer than workers may be down or behind"
+    ]
+    assert shown(visits, found).splitlines()[0].endswith("needs attention")
+
 
 SILENT = worker("two", TWO.partitions, NOW - SILENT_MS - 1000)
 BEHIND = worker("one", {0: part(released=19 * DAY)})

@@ -67,7 +67,14 @@ def test_every_counter_of_the_package_is_described_and_nothing_else() -> None:
     found = counted_in_the_package() - {"name", "counter", "became", "reason", "self.counter", "ROWS_LOADED", "LATE"}
     found |= {"windows_refused", "windows_sharpened", "sharpenings_refused", ROWS_LOADED, LATE}
     assert found == COUNTERS.keys()
-    assert {*COUNTED, *SETTLED, "events_consumed", "watermarks_read", "events_refused"} | OF_A_PROCESS == {
+    assert {
+        *COUNTED,
+        *SETTLED,
+        "events_consumed",
+        "watermarks_read",
+        "records_missing",
+        "events_refused",
+    } | OF_A_PROCESS == {
         *COUNTERS,
         "grants",
     }

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import pytest
 
-from stream_dp.windows.count_rows import Marker, RekeyMarker, rekey_key
+from stream_dp.windows.count_rows import Marker, Missing, RekeyMarker, rekey_key
 from stream_dp.windows.effects import Message, Step
 from stream_dp.windows.events import EventDecoder, KeyReader
 from stream_dp.windows.keys import decode, encode
@@ -26,6 +26,7 @@ from stream_dp.windows.rekeyed import RekeyedCounter, place_behind
 from stream_dp.windows.rekeying import MOST_BYTES, Parcel, Rekeyer
 from stream_dp.windows.rekeying import Entry as Sent
 from stream_dp.windows.sizes import MESSAGE_BYTES
+from stream_dp.windows.views import CountedView
 from tests.support.counting import (
     FORM,
     LETTERS,
@@ -92,6 +93,8 @@ class Lane:
     entries: list[Entry] = field(default_factory=list)
     ticks: list[tuple[int, int]] = field(default_factory=list)
     keyless: list[int] = field(default_factory=list)
+    gone: tuple[int, int] = (0, 0)
+    """From the tick of a number on, the log begins at an offset."""
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Lane:
@@ -122,20 +125,38 @@ class Lane:
         """The chunks and ticks in their order."""
         left, steps = self.records(), list[Callable[[Rekeyer], Step]]()
 
-        def of_chunk(chunk: list[Entry], now: int) -> Callable[[Rekeyer], Step]:
-            return lambda one: one.chunk(chunk, now)
+        def of_chunk(chunk: list[Entry], now: int, begins: int) -> Callable[[Rekeyer], Step]:
+            return lambda one: one.chunk(chunk, now, begins)
 
-        def of_tick(now: int) -> Callable[[Rekeyer], Step]:
-            return lambda one: one.ticks([now])
+        def of_tick(now: int, end: int, begins: int) -> Callable[[Rekeyer], Step]:
+            return lambda one: one.ticks([now], [end], begins)
 
-        for now, end in self.ticks:
+        for number, (now, end) in enumerate(self.ticks):
+            begins = self.begins(number)
+            left = [one for one in left if one.offset >= begins]
             while left and left[0].offset < end:
                 size = chance.randrange(1, 4)
                 chunk = [one for one in left[:size] if one.offset < end]
                 del left[: len(chunk)]
-                steps.append(of_chunk(chunk, now))
-            steps.append(of_tick(now))
+                steps.append(of_chunk(chunk, now, begins))
+            steps.append(of_tick(now, end, begins))
         return steps
+
+    def begins(self, tick: int) -> int:
+        """Where the log begins when a tick is heard."""
+        first, offset = self.gone
+        return offset if tick >= first else 0
+
+    def lost(self, one: CountedView) -> set[int]:
+        """The starts of the windows of a view by the wall clock that may lack a record that was deleted."""
+        found: set[int] = set()
+        before, at = one.first_ms, 0
+        for number, (now, end) in enumerate(self.ticks):
+            if number and at < min(end, self.begins(number)):
+                starts = one.windows.starts(one.first_ms, now + one.max_ahead_ms + 1)
+                found |= {start for start in starts if one.windows.end(start) + one.grace_ms > before}
+            before, at = now, end
+        return found
 
     def oracle(self) -> Oracle:
         return Oracle.of(VIEWS).follow(self.entries, self.ticks)
@@ -219,6 +240,72 @@ def test_crashes_repetitions_and_former_owners_between_source_and_count_change_n
 def test_the_same_holds_for_windows_on_disk() -> None:
     for seed in range(1000, 1020):
         assert_counted_as_in_the_source(seed, memory=0)
+
+
+def test_records_that_were_deleted_before_they_were_passed_on_lose_the_windows_that_may_lack_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall = view("wall", items_per_user=4, max_ahead_ms=3)
+    monkeypatch.setitem(globals(), "VIEWS", (wall, VIEWS[1]))
+    met: Counter[bool] = Counter()
+    for seed in range(150):
+        chance = random.Random(seed)
+        lanes = [Lane.drawn(chance) for _ in range(PARTITIONS)]
+        logs: list[list[Message]] = [[] for _ in range(PARTITIONS)]
+        for at, lane in enumerate(lanes):
+            if chance.random() < 0.7:
+                first = chance.randrange(1, len(lane.ticks))
+                lane.gone = first, chance.randrange(lane.ticks[-1][1] + 1)
+            machine = Machine()
+            cuts = [chance.randrange(1, 9) for _ in range(chance.randrange(5))]
+            deliver(machine, partial(rekeyer, at), lane.steps(chance), cuts=cuts, again=chance.randrange(4))
+            for to in range(PARTITIONS):
+                logs[to] += [m for m in machine.sent if m.topic == PARCELS and m.partition == to]
+        counts: dict[int, Counter[str]] = {}
+        lost: set[int] = set()
+        for to in range(PARTITIONS):
+            parcels = [Entry(at, None, m.value) for at, m in enumerate(logs[to])]
+            steps = [partial(lambda chunk, one: one.chunk(chunk, 0), [one]) for one in parcels]
+            machine = Machine()
+            cuts = [chance.randrange(1, 12) for _ in range(chance.randrange(4))]
+            deliver(machine, partial(users_counter, to), steps, cuts=cuts, again=chance.randrange(4))
+            sent = [m for m in machine.sent if m.topic == PARTIALS and decode(Partial, m.value or b"").view == "wall"]
+            gone = [m for m in sent if decode(Partial, m.value or b"").lost]
+            lost |= {decode(Partial, m.value or b"").start_ms for m in gone}
+            for start, table in handed_on([m for m in sent if m not in gone]).get("wall", {}).items():
+                counts.setdefault(start, Counter()).update(table)
+        due = expected([lane.oracle().views[0] for lane in lanes])
+        assert {start: table for start, table in counts.items() if start not in lost} == {
+            start: table for start, table in due.items() if start not in lost
+        }
+        assert lost == set.union(*(lane.lost(wall) for lane in lanes)) & due.keys(), seed
+        met.update(start in lost for start in due)
+    assert min(met.values()) > 50
+
+
+def test_only_what_was_deleted_behind_the_first_record_or_tick_is_missing_and_all_partitions_hear_of_it() -> None:
+    machine, one = Machine(), rekeyer(1)
+    machine.carry_out(one.load(machine))
+    body = b'{"who": {"id": "u"}, "page": "a", "at": 1}'
+    machine.carry_out(one.chunk([Entry(40, None, body)], 5, 40))  # a first start: 0 to 39 are long gone
+    machine.carry_out(one.ticks([6], [43], 41))  # 41 and 42 are marks of a transaction
+    assert one.next_offset == 43
+    assert not machine.warned
+    machine.carry_out(one.ticks([7, 8, 9], [43, 50, 60], 55))
+    assert one.next_offset == 60
+    sent = [decode(Parcel, m.value or b"") for m in machine.sent if m.topic == PARCELS and m.partition == 2]
+    told = [(parcel.now_ms, parcel.missing, list(parcel.ticks_ms)) for parcel in sent if not parcel.events]
+    assert told == [
+        (6, None, [6]),
+        (7, None, [7]),
+        (8, (43, 50), []),
+        (8, None, [8]),
+        (9, (50, 55), []),
+        (9, None, [9]),
+    ]
+    marker = decode(RekeyMarker, machine.rows[rekey_key("visits")])
+    assert (marker.missing, marker.records_missing) == ([Missing(43, 55, 9)], 12)
+    assert len(machine.warned) == 2
 
 
 @pytest.mark.slow
