@@ -58,7 +58,9 @@ class WorkerStatus(_Part):
     settings: int = Field(description="Number of the settings that it goes by; 0 if there are none yet.")
     waits_for: str = Field(description="What it waits for; nothing if it is ready.")
     refusal: str = Field("", description="Why it cannot take newer settings up; nothing if all are in effect there.")
-    topics: Sequence[str] = Field((), description="What somebody has to put right of the topics, in words.")
+    topics: Sequence[str] = Field(
+        default_factory=list, description="What somebody has to put right of the topics, in words."
+    )
     partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
 
 
