@@ -24,6 +24,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
+from aiokafka.structs import RecordMetadata
 from faust.types import TP
 
 from stream_dp.errors import AccessError, BrokerError
@@ -35,6 +36,8 @@ from stream_dp.runtime.rights import Entry, Right
 from stream_dp.runtime.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
 _LIMIT = "max.message.bytes"
+_LOG_APPEND_TIME = 1
+"""Kafka's number for timestamps of a broker."""
 _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
@@ -105,8 +108,12 @@ class Client(Protocol):
     async def most_bytes(self, topics: Collection[str]) -> Mapping[str, int]:
         """What existing topics take of a batch, in bytes: their `max.message.bytes`."""
 
-    async def publish(self, records: Iterable[Outgoing]) -> None:
-        """Publish records, each partition's in the given order, and wait for every acknowledgement."""
+    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+        """Publish records, each partition's in the given order, and wait for every acknowledgement.
+
+        Returns:
+            Of each, when the broker appended it, by its clock in ms; None where the topic keeps the times of senders.
+        """
 
     def follow(
         self,
@@ -330,8 +337,8 @@ class KafkaClient:
             found[topic] = limits[0]
         return found
 
-    async def publish(self, records: Iterable[Outgoing]) -> None:
-        """Publish records and wait for every acknowledgement."""
+    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+        """Publish records and wait for every acknowledgement; returns their append times."""
         with self._answering():
             async with asyncio.timeout(self._publish_seconds):
                 sent = [
@@ -340,7 +347,7 @@ class KafkaClient:
                     )
                     for record in records
                 ]
-                await asyncio.gather(*sent)
+                return [_appended_ms(one) for one in await asyncio.gather(*sent)]
 
     def _answering(self) -> AbstractContextManager[None]:
         return answering(self._address)
@@ -401,6 +408,10 @@ class KafkaClient:
             async with asyncio.timeout(ENDS_SECONDS):
                 found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
         return found
+
+
+def _appended_ms(sent: RecordMetadata) -> int | None:
+    return sent.timestamp if sent.timestamp_type == _LOG_APPEND_TIME else None
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
