@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stream_dp.runtime.host import Host
-from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import COUNTS
-from stream_dp.windows.keys import decode
 
 
 async def ingest(stream: Any, host: Host) -> None:
@@ -18,7 +16,7 @@ async def ingest(stream: Any, host: Host) -> None:
             step = reader.chunk(chunk.records, chunk.now_ms)
             await host.carry_out(step, table, chunk.partition, threaded=reader.takes_long)
             continue
-        ticks = [decode(Tick, value or b"") for value in chunk.values]
+        ticks = host.ticks(chunk)
         for topic, one in (await host.parts_of(chunk.partition)).items():
             if times_ms := [tick.now_ms for tick in ticks if topic in tick.ends]:
                 await host.carry_out(one.ticks(times_ms), table, chunk.partition, threaded=True)

@@ -47,6 +47,9 @@ class WorkerStatus(_Part):
     settings: int = Field(description="Number of the settings that it goes by; 0 if there are none yet.")
     waits_for: str = Field(description="What it waits for; nothing if it is ready.")
     refusal: str = Field("", description="Why it cannot take newer settings up; nothing if all are in effect there.")
+    clock_ahead_ms: int = Field(
+        0, description="How far its clock is ahead of the broker's (below 0: behind), if that is too far; else 0."
+    )
     partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
 
 
