@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stream_dp.runtime.host import Host
-from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.topics import COUNTS
-from stream_dp.windows.keys import decode
 
 
 async def ingest(stream: Any, host: Host) -> None:
@@ -18,7 +16,7 @@ async def ingest(stream: Any, host: Host) -> None:
             step = reader.chunk(chunk.records, chunk.now_ms, begins)
             await host.carry_out(step, table, chunk.partition, threaded=reader.takes_long)
             continue
-        ticks = [decode(Tick, value or b"") for value in chunk.values]
+        ticks = host.ticks(chunk)
         ends = {topic: end for tick in ticks for topic, end in tick.ends.items()}  # the last tick's
         parts, begins_at = await host.parts_at(chunk.partition, ends)
         for topic, one in parts.items():

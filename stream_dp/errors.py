@@ -49,6 +49,10 @@ class OutageError(BrokerError):
     """The broker does not answer; asking it again later may help."""
 
 
+class ClockError(StreamDPError):
+    """The clocks of this machine and of the broker do not agree; starting again helps when they do."""
+
+
 class AccessError(StreamDPError):
     """The cluster refuses what an account asks of it; asking again helps only once it was given the right."""
 

@@ -61,6 +61,9 @@ class WorkerStatus(_Part):
     topics: Sequence[str] = Field(
         default_factory=list, description="What somebody has to put right of the topics, in words."
     )
+    clock_ahead_ms: int = Field(
+        0, description="How far its clock is ahead of the broker's (below 0: behind), if that is too far; else 0."
+    )
     partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
 
 

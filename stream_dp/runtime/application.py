@@ -15,6 +15,7 @@ from faust.transport.drivers import TRANSPORTS
 from stream_dp.config.access import Broker
 from stream_dp.config.plan import Plan
 from stream_dp.runtime import kafka, memory, storage
+from stream_dp.runtime.clock import CLOCK_BOUND_MS
 from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.coalescing import ChunkSchema
 from stream_dp.runtime.fence import Claim
@@ -39,12 +40,14 @@ H = TypeVar("H")
 class App(faust.App):
     """A Faust application whose consumer hands out chunks for the topics in `coalesced`.
 
-    Those of `sources` and `ticks` come in one order. Only workers with the same `protocol` share partitions.
+    Those of `sources` and `ticks` come in one order; a tick that is ahead of its append time by more than
+    `clock_bound_ms` says nothing. Only workers with the same `protocol` share partitions.
     """
 
     sources: frozenset[str] = frozenset()
     coalesced: frozenset[str] = frozenset()
     ticks: str = ""
+    clock_bound_ms: int | None = CLOCK_BOUND_MS
     memory_log: memory.MemoryLog | None = None
     cluster: Cluster | None = None
     claim: Claim

@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from stream_dp.config.backlog import backlog_faults
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.control.settings import first_record, plan_holding
-from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.client import Client
-from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.errors import ClockError, ConfigError, Fault
+from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.clock import Clock, apart, wall_clock_ms
 from stream_dp.runtime.lists import Lists, read_lists
+from stream_dp.runtime.ordering import Tick
 from stream_dp.runtime.owners import Life, create_owned
 from stream_dp.runtime.settings import SettingsLog, post
 from stream_dp.runtime.topic_settings import look_at_topics
-from stream_dp.runtime.topics import sources_of
+from stream_dp.runtime.topics import Topics, sources_of
+from stream_dp.windows.durations import format_duration
+from stream_dp.windows.keys import encode
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -47,6 +50,7 @@ async def prepare(
     accept_loss: bool = False,
     backfill: bool = False,
     now_ms: Callable[[], int] = wall_clock_ms,
+    clock_bound_ms: int | None = None,
 ) -> Settled:
     """Claim and create the topics of an application, read its public lists, settle which settings hold.
 
@@ -62,6 +66,7 @@ async def prepare(
             its settings, so nothing is asked about when its views began.
         backfill: begin views of the first settings whose first windows are over already.
         now_ms: the wall clock.
+        clock_bound_ms: how far it may be from the broker's at a first start; None: they are not compared.
 
     Returns:
         What a worker starts with.
@@ -70,9 +75,10 @@ async def prepare(
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
             cannot be used, views have not begun and windows of them are over, or topics belong to another application,
             were deleted, or are not what they must be; or the settings that hold cannot be planned here.
+        ClockError: at a first start, the clock of this machine does not agree with the broker's.
         BrokerError: the cluster refused something.
     """
-    settings = SettingsLog(plan, client)
+    topics, settings = Topics.of(plan), SettingsLog(plan, client)
     now = now_ms()
     first = first_record(plan, now)
     while True:
@@ -89,7 +95,27 @@ async def prepare(
         await _check_topics(holding, client)
         if known:
             return Settled(holding, lists, claim.topics, claim.uncounted)
+        await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
         await post(plan, client, first)
+
+
+async def _check_clock(ticks: str, client: Client, clock: Clock) -> None:
+    """Make sure that views begin with the windows that they are in.
+
+    Raises:
+        ClockError: the clock of this machine does not agree with the broker's.
+    """
+    if clock.bound_ms is None:
+        return
+    sent_ms = clock.steady_ms()
+    (at_ms,) = await client.publish([Outgoing(ticks, 0, None, encode(Tick(clock(), {})))])
+    clock.learn({} if at_ms is None else {0: at_ms}, sent_ms)
+    difference = clock.check()
+    if clock.is_wrong:
+        raise ClockError(
+            f"{apart(difference, ticks)}, more than {format_duration(clock.bound_ms)}: views would begin with other "
+            "windows than those of today; set the clocks and start again"
+        )
 
 
 async def _check_topics(plan: Plan, client: Client) -> None:

@@ -83,25 +83,28 @@ class Carrier:
                 case Warn(words):
                     log.warning(words)
 
-    async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> None:
+    async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> Sequence[int | None]:
         """Send messages and wait for every acknowledgement, through any outage of the broker.
 
         Args:
             messages: to send, each partition's in order.
             owner: as whom they were worked out; None: they are nobody's in particular.
 
+        Returns:
+            Of messages that are nobody's, when the broker appended them (`Client.publish`).
+
         Raises:
             PartitionLostError: a successor of the owner has sent to one of their topics.
         """
         if not messages:
-            return
+            return ()
         async with self._app.outage.waiting():
             if owner is not None:
                 await owner.publish(messages)
-            else:
-                await self._client.publish(
-                    Outgoing(m.topic, m.partition, m.key, m.value, list(m.headers.items())) for m in messages
-                )
+                return ()
+            return await self._client.publish(
+                Outgoing(m.topic, m.partition, m.key, m.value, list(m.headers.items())) for m in messages
+            )
 
     async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         """Publish records as the owner of the partition that stored them, with the time of their slot.

@@ -24,6 +24,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
+from aiokafka.structs import RecordMetadata
 from faust.types import TP
 
 from stream_dp.errors import AccessError, BrokerError
@@ -42,6 +43,8 @@ from stream_dp.runtime.requests import (
 from stream_dp.runtime.rights import Entry, Right
 from stream_dp.runtime.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
+_LOG_APPEND_TIME = 1
+"""Kafka's number for timestamps of a broker."""
 _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
@@ -117,8 +120,12 @@ class Client(Protocol):
     async def configure(self, topic: str, settings: Mapping[str, str]) -> None:
         """Give a topic settings; its others stay."""
 
-    async def publish(self, records: Iterable[Outgoing]) -> None:
-        """Publish records, each partition's in the given order, and wait for every acknowledgement."""
+    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+        """Publish records, each partition's in the given order, and wait for every acknowledgement.
+
+        Returns:
+            Of each, when the broker appended it, by its clock in ms; None where the topic keeps the times of senders.
+        """
 
     def follow(
         self,
@@ -359,8 +366,8 @@ class KafkaClient:
             if code:
                 raise self._refused(f"change the settings of topic {topic}", code)
 
-    async def publish(self, records: Iterable[Outgoing]) -> None:
-        """Publish records and wait for every acknowledgement."""
+    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+        """Publish records and wait for every acknowledgement; returns their append times."""
         with self._answering():
             async with asyncio.timeout(self._publish_seconds):
                 sent = [
@@ -369,7 +376,7 @@ class KafkaClient:
                     )
                     for record in records
                 ]
-                await asyncio.gather(*sent)
+                return [_appended_ms(one) for one in await asyncio.gather(*sent)]
 
     def _answering(self) -> AbstractContextManager[None]:
         return answering(self._address)
@@ -442,6 +449,10 @@ class KafkaClient:
                 wanted = [TopicPartition(*place) for place in places]
                 found: Mapping[TP, int] = await self._idle.beginning_offsets(wanted)
         return found
+
+
+def _appended_ms(sent: RecordMetadata) -> int | None:
+    return sent.timestamp if sent.timestamp_type == _LOG_APPEND_TIME else None
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:

@@ -54,7 +54,7 @@ class CoalescingConsumer:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._last: dict[TP, int] = {}
-        self._order = TickOrder(self.app.ticks, self.app.sources)
+        self._order = TickOrder(self.app.ticks, self.app.sources, self.app.clock_bound_ms)
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
         coalesced, order = self.app.coalesced, self._order

@@ -91,6 +91,8 @@ class Exposition:
         if worker is None:
             return
         yield _gauge("partitions_owned", "Partitions that the worker serves.", len(worker.partitions))
+        wrong = "1 if the worker's clock does not agree with the broker's, so that it makes no ticks, else 0."
+        yield _gauge("clock_wrong", wrong, bool(worker.clock_words))
         yield _gauge("recovering", "1 if the worker recovers its tables, else 0.", worker.is_recovering)
         yield _gauge("recovery_remaining_records", "Rows of the changelogs to go.", worker.rows_to_recover)
         if worker.ticked_s is not None:

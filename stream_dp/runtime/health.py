@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.starting import Start
 from stream_dp.runtime.stopping import Stop
 
@@ -41,8 +42,19 @@ class Health:
         return self.worker is not None and self.worker.app.outage.is_silent
 
     @property
+    def now_ms(self) -> int:
+        """The time: by the broker's clock, as soon as the worker knows what that shows."""
+        log_ms = None if self.worker is None else self.worker.log_ms
+        return wall_clock_ms() if log_ms is None else log_ms
+
+    @property
+    def clock_ahead_ms(self) -> int:
+        """How far the worker's clock is ahead of the broker's (below 0: behind), if that is too far; else 0."""
+        return 0 if self.worker is None else self.worker.clock_ahead_ms
+
+    @property
     def waits_for(self) -> str:
-        """What it waits for, in words; nothing if it is ready: joined, recovered, and not cut off from its broker."""
+        """What it waits for, in words; nothing if it is ready: joined, recovered, right in time and not cut off."""
         if not self.is_alive:
             return "its end, since it has crashed"
         if self._stop is not None and self._stop.given:
@@ -51,4 +63,4 @@ class Health:
             return self.start.waits_for
         if self.is_silent:
             return f"the broker at {self.worker.app.outage.address}, which does not answer"
-        return self.worker.words()
+        return self.worker.words() or self.worker.clock_words

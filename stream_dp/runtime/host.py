@@ -25,6 +25,7 @@ from stream_dp.runtime.carrying import Carrier
 from stream_dp.runtime.client import Client
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import GaveWayError, PartitionLostError, Writer
+from stream_dp.runtime.ordering import Tick, read_tick
 from stream_dp.runtime.published import read_published
 from stream_dp.runtime.registry import SourceSchemas, needed
 from stream_dp.runtime.tables import DurableTable, PartitionRows
@@ -87,7 +88,9 @@ class Host(Carrier):
         catch_up: goes by all settings that stand in the control topic, if these are newer (`adoption`); says whether
             some cannot be taken up.
         tables: the application's tables by name.
-        clock_ms: the wall clock.
+        clock_ms: the clock of the worker.
+        earliest_ms: the same, or its wall clock where that is behind (`Clock`).
+        asked: by partition, when its owner last asked others for ticks.
         rekeyed: the sources that are not keyed by user, by topic.
     """
 
@@ -102,6 +105,7 @@ class Host(Carrier):
         schemas: Mapping[str, SourceSchemas] = MappingProxyType({}),
         accept_loss: bool = False,
         clock_ms: Callable[[], int],
+        earliest_ms: Callable[[], int] | None = None,
     ) -> None:
         """Set up the host; parts are made and loaded when an agent first asks for them.
 
@@ -113,13 +117,16 @@ class Host(Carrier):
             client: a client of its broker, which reads what was published.
             schemas: of the sources in Avro, by topic.
             accept_loss: go on where state was lost (`ReleaseEngine.load`).
-            clock_ms: the wall clock.
+            clock_ms: the clock of the worker.
+            earliest_ms: what is disclosed at a time waits for this; None: for `clock_ms`.
         """
         self.plan = plan
         self.topics = Topics.of(plan)
         super().__init__(app, client, self.topics.accounts)
         self.tables = tables
         self.clock_ms = clock_ms
+        self.earliest_ms = clock_ms if earliest_ms is None else earliest_ms
+        self.asked: dict[int, int] = {}
         self.catch_up: Callable[[], Awaitable[bool]] = _nothing_newer
         self.check_whole: Callable[[], Awaitable[None]] = _nothing_deleted
         self._held: Mapping[str, int] = {}
@@ -191,6 +198,13 @@ class Host(Carrier):
             yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
             self._read[tp] = message.offset
             await stream.ack(event)
+
+    def ticks(self, chunk: Chunk) -> list[Tick]:
+        """What a chunk of the ticks topic says; who asks for ticks is noted."""
+        ticks = [read_tick(record, self._app.clock_bound_ms) for record in chunk.records]
+        for tick in ticks:
+            self.asked |= dict.fromkeys(tick.asks, tick.now_ms)
+        return ticks
 
     async def reader(self, chunk: Chunk) -> tuple[Rekeyer | PartitionCounter, int]:
         """What re-keys or counts a chunk of a source, loaded, knowing how its values are read, all by one plan.
@@ -412,7 +426,7 @@ class Host(Carrier):
 
     def tell_time(self) -> None:
         """Let the release engines that wait for a time which has come go on; nothing is waited for."""
-        now_ms = self.clock_ms()
+        now_ms = self.earliest_ms()
         for partition, engine in self._engines.items():
             due_ms = engine.due_ms
             if due_ms is not None and due_ms <= now_ms and partition not in self._told:
@@ -444,7 +458,7 @@ class Host(Carrier):
         published = await self._app.outage.patiently(
             lambda: read_published(self._client, self.topics.release, engine.views, whole=self._accept_loss)
         )
-        load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.clock_ms())
+        load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.earliest_ms())
         await self.carry_out(load, table, partition, threaded=True)
         if times == self._times_forgotten:
             tell_withheld(engine.withheld)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -65,6 +65,8 @@ class MemoryLog:
     """By topic; nothing is done about them."""
     begins: dict[TP, int] = field(default_factory=lambda: defaultdict(int))
     """The offset of the first record of a partition that was not deleted."""
+    clock_ms: Callable[[], int] = wall_clock_ms
+    """The broker's clock: the time of records for which none is given."""
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         """Create a topic; an existing one stays as it is."""
@@ -121,7 +123,7 @@ class MemoryLog:
                 raise lost(owned)
             self.written[tp, owned] = epoch
         log = self.records[tp]
-        now = wall_clock_ms() if timestamp_ms is None else timestamp_ms
+        now = self.clock_ms() if timestamp_ms is None else timestamp_ms
         offset = self.end(tp)
         log.append(LogRecord(topic, partition, offset, key, value, now, headers))
         return offset

@@ -69,12 +69,18 @@ class MemoryClient:
         """Give a topic settings; the log keeps them and does nothing about them."""
         self._log.settings[topic] = {**self._log.settings.get(topic, {}), **settings}
 
-    async def publish(self, records: Iterable[Outgoing]) -> None:
-        """Append the records."""
+    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+        """Append the records; returns their append times."""
+        appended: list[int | None] = []
         for record in records:
             if record.key is None and record.value is None:
                 raise BrokerError("a record needs a key or a value")  # as the Kafka client does
-            self._log.append(record.topic, record.partition, record.key, record.value, headers=record.headers)
+            now_ms = self._log.clock_ms()
+            self._log.append(
+                record.topic, record.partition, record.key, record.value, timestamp_ms=now_ms, headers=record.headers
+            )
+            appended.append(now_ms)
+        return appended
 
     async def follow(
         self,

@@ -3,6 +3,8 @@
 A tick says what the clock showed, and where each source ended when it was asked just after. The records before that
 end go ahead of the tick, those behind it follow. So the logs alone say which records a tick finds in time: how fast
 they are read, and how many at once, decides nothing. A record waits for the first tick behind it.
+
+Nobody believes a tick alone: the broker says when it was appended (`read_tick`).
 """
 
 from __future__ import annotations
@@ -30,19 +32,43 @@ class Tick(msgspec.Struct, array_like=True, frozen=True):
     waited for (`PartitionCounter.recall`)."""
     settings: int = 0
     """Number of the settings that whoever made it knew: all that stood in the control topic at its time."""
+    asks: tuple[int, ...] = ()
+    """Partitions whose owner makes no ticks, since its clock is wrong: others make them (`Timers`)."""
+
+
+def read_tick(record: Any, bound_ms: int | None) -> Tick:
+    """What a record of the ticks topic says, the same for everyone who reads it.
+
+    No tick is later than its append time, by the broker's clock. One that is further ahead of that than the bound was
+    made by a wrong clock: it is about no source.
+
+    Args:
+        record: as it was fetched.
+        bound_ms: the bound; None: append times are not looked at.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    tick = decode(Tick, record.value or b"")
+    if bound_ms is None or tick.now_ms <= record.timestamp:
+        return tick
+    believed = tick.now_ms <= record.timestamp + bound_ms
+    return msgspec.structs.replace(tick, now_ms=record.timestamp, ends=tick.ends if believed else {})
 
 
 class TickOrder:
     """Holds what was fetched of sources and ticks until it is due: a partition is fetched on when nothing is held."""
 
-    def __init__(self, ticks: str, sources: Collection[str]) -> None:
+    def __init__(self, ticks: str, sources: Collection[str], bound_ms: int | None = None) -> None:
         """Set up the order.
 
         Args:
             ticks: the topic of the ticks.
             sources: the topics that they are about, with as many partitions.
+            bound_ms: how far a tick may be ahead of its append time (`read_tick`).
         """
         self._topic = ticks
+        self._bound_ms = bound_ms
         self._sources = frozenset(sources)
         self._held: dict[TP, list[Any]] = {}
         self._ticks: defaultdict[int, list[Tick]] = defaultdict(list)
@@ -64,7 +90,7 @@ class TickOrder:
         """
         self._held.setdefault(tp, []).extend(records)
         if tp.topic == self._topic:
-            self._ticks[tp.partition] += [decode(Tick, record.value or b"") for record in records]
+            self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
 
     def first_held(self) -> dict[TP, int]:
         """The first offset that is held of every partition."""

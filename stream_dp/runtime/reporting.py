@@ -1,6 +1,7 @@
 """A worker says how it is: a small record every few seconds, in the topic that `stream-dp status` reads.
 
-It says so within two seconds, too, when it has begun to go by newer settings, or cannot.
+It says so within two seconds, too, when it has begun to go by newer settings, or cannot, and when its clock gets wrong
+or right again.
 
 It says so from the moment at which there are topics, so that what a start waits for is known to others, too. Who stops
 takes its record back; who is killed falls silent.
@@ -50,18 +51,19 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
     since_ms = wall_clock_ms()
 
     async def report() -> None:
-        said = plan.settings, ""
+        said: tuple[object, ...] = ()
         while True:
             due = time.monotonic() + REPORT_SECONDS
             try:
                 status = await current(plan, client, health, since_ms)
                 await client.publish([Outgoing(topic, 0, key, encode_status(status))])
-                said = status.settings, status.refusal
+                said = status.settings, status.refusal, status.clock_ahead_ms != 0
             except (StreamDPError, KafkaError) as error:
                 log.debug("the status cannot be published: %s", error)
             while True:
                 await asyncio.sleep(min(LOOK_SECONDS, REPORT_SECONDS))
-                if time.monotonic() >= due or (_goes_by(plan, health).settings, _refusal(health)) != said:
+                news = _goes_by(plan, health).settings, _refusal(health), health.clock_ahead_ms != 0
+                if time.monotonic() >= due or news != said:
                     break
 
     task = asyncio.create_task(report())
@@ -93,11 +95,12 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         code_version=__version__,
         instance=instance_id(plan),
         since_ms=since_ms,
-        at_ms=wall_clock_ms(),
+        at_ms=health.now_ms,
         settings=plan.settings,
         waits_for=health.waits_for,
         refusal=_refusal(health),
         topics=[] if worker is None else list(worker.wrong_topics),
+        clock_ahead_ms=health.clock_ahead_ms,
         partitions={
             partition: _partition(plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.read})
             for partition, standing in standings.items()

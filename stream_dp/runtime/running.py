@@ -17,7 +17,7 @@ from stream_dp.control.settings import differing
 from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.client import Client
-from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
 from stream_dp.runtime.cluster import missing
 from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
@@ -212,6 +212,7 @@ async def running(
             lambda: load_keys(plan.key_file).application,
             accept_loss=accept_loss,
             backfill=backfill,
+            clock_bound_ms=options.get("clock_bound_ms", CLOCK_BOUND_MS),
         )
     )
     keys = load_keys(plan.key_file)

@@ -21,6 +21,9 @@ SIZE = {"max.message.bytes": str(BROKER_BYTES)}
 """Of every topic that the application writes to; a cluster may have less where nothing is said."""
 AS_WRITTEN = {"compression.type": "producer"}
 """Of the topics that others read: not compressed, whatever the cluster does where nothing is said."""
+APPENDED = {"message.timestamp.type": "LogAppendTime"}
+"""Of the topics that workers alone write to: the broker says when a tick was written (`Clock`), and takes records of
+machines whose clocks are wrong."""
 EXPIRING = {"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000"}
 """Of release topics: what was taken back is gone from them a day or two later, not at some later compaction."""
 
@@ -146,6 +149,7 @@ class Topics:
             "min.cleanable.dirty.ratio": "0.01",
             "delete.retention.ms": "86400000",
             "file.delete.delay.ms": "1000",
+            **APPENDED,
         }
 
     @property
@@ -157,26 +161,26 @@ class Topics:
         """
         quarter = str(max(1000, self.erase_within_ms // 4))
         kept = {"retention.ms": "-1", "retention.bytes": "-1"}
-        return {"cleanup.policy": "delete", "segment.ms": quarter, "file.delete.delay.ms": "1000", **kept}
+        return {"cleanup.policy": "delete", "segment.ms": quarter, "file.delete.delay.ms": "1000", **kept, **APPENDED}
 
     def all(self, plan: Plan) -> list[TopicSpec]:
         """Every topic of the application except its sources, in the order in which they are created."""
         everywhere = self.partitions
-        an_hour = {"retention.ms": "3600000", "segment.ms": "600000"}
-        a_day = {"retention.ms": "86400000", "segment.ms": "3600000"}
+        an_hour = {"retention.ms": "3600000", "segment.ms": "600000", **APPENDED}
+        a_day = {"retention.ms": "86400000", "segment.ms": "3600000", **APPENDED}
         specs = [
             TopicSpec(self.ticks, everywhere, a_day),
             TopicSpec(self.partials, everywhere, self.erasing),
             TopicSpec(self.merged, everywhere, self.erasing),
             *(TopicSpec(self.rekeyed(source), everywhere, self.deleting) for source in self.rekeyed_sources),
             TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
-            TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact"}),
+            TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact", **APPENDED}),
             TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
             TopicSpec(self.status, 1, {"cleanup.policy": "compact,delete", **an_hour}),
         ]
         specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
-        specs += [TopicSpec(name, everywhere, AS_WRITTEN) for name in letters]
+        specs += [TopicSpec(name, everywhere, {**AS_WRITTEN, **APPENDED}) for name in letters]
         asked = [view for view in plan.views.values() if not view.never_holds]
         released = (self.release(view.view, audience) for view in asked for audience in view.readers)
         specs += [TopicSpec(name, 1, {**EXPIRING, **AS_WRITTEN}) for name in dict.fromkeys(released)]

@@ -17,7 +17,7 @@ from stream_dp.runtime.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.application import new_app, new_tables, register_agents
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.client import Client
-from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, wall_clock_ms
 from stream_dp.runtime.copies import discard_former_copies
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.fence import RENEWAL_SECONDS
@@ -57,6 +57,7 @@ class Worker:
         entropy: Entropy = system_entropy,
         clock_ms: Callable[[], int] = wall_clock_ms,
         tick_seconds: float = TICK_SECONDS,
+        clock_bound_ms: int | None = CLOCK_BOUND_MS,
     ) -> None:
         """Build the application; `start` runs it.
 
@@ -72,9 +73,13 @@ class Worker:
             entropy: where fresh noise comes from.
             clock_ms: the wall clock.
             tick_seconds: time between two ticks.
+            clock_bound_ms: how far the wall clock may be from the broker's; None: they are not compared, and ticks not
+                with their append times, for tests with clocks of their own.
         """
         plan = settled.plan
         self.app = new_app(plan, log, protocol(plan, settled, keys))
+        self.app.clock_bound_ms = clock_bound_ms
+        self._clock = Clock(clock_ms, clock_bound_ms)
         self._factory = partial(Factory, keys=keys, entropy=entropy, cache=self.app.block_cache)
         discard_former_copies(plan, settled, self.app.conf.tabledir)
         self._session_s = float(self.app.conf.broker_session_timeout)
@@ -87,15 +92,16 @@ class Worker:
             client=client,
             schemas=schemas,
             accept_loss=accept_loss,
-            clock_ms=clock_ms,
+            clock_ms=self._clock,
+            earliest_ms=self._clock.earliest_ms,
         )
         self._adoption = Adoption(settled, client, keys.application, self.app.outage, self._take, self.host.hold)
         self.host.catch_up = self._adoption.catch_up
-        self._timers = Timers(self.app, self.host, client, self._adoption)
+        self._timers = Timers(self.app, self.host, client, self._adoption, self._clock)
         self._watch = Watch(self.app, plan, settled, client)
         self.host.check_whole = self._watch.check_whole
         self._advice = Advice(plan, self.host.counters, self.host.balances)
-        self._lists = ListWatch(plan, settled.lists, client, clock_ms)
+        self._lists = ListWatch(plan, settled.lists, client, self._clock)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(tick_seconds)(self._timers.tick)
         self.app.timer(tick_seconds)(self._timers.tell_time)
@@ -163,6 +169,7 @@ class Worker:
 
     async def start(self) -> None:
         """Start the application, and return when it has joined and recovered, or has crashed."""
+        await self._timers.compare_clocks()
         self._starting = asyncio.ensure_future(self.app.start())
         crashed = asyncio.ensure_future(self.crashed())
         await asyncio.wait((self._starting, crashed), return_when=asyncio.FIRST_COMPLETED)
@@ -214,6 +221,21 @@ class Worker:
         """When it sent its last tick, in whole seconds since the epoch; None if it sent none."""
         ticked_ms = self._timers.ticked_ms
         return None if ticked_ms is None else ticked_ms // 1000
+
+    @property
+    def clock_words(self) -> str:
+        """Why it makes no ticks, in words; nothing if its clock agrees with the broker's."""
+        return self._timers.words
+
+    @property
+    def log_ms(self) -> int | None:
+        """The time by the broker's clock, None if that is not known."""
+        return self._clock.log_ms()
+
+    @property
+    def clock_ahead_ms(self) -> int:
+        """How far its clock is ahead of the broker's (below 0: behind), if that is too far; else 0."""
+        return self._clock.difference().ahead_ms if self._clock.is_wrong else 0
 
     @property
     def was_cut_off(self) -> bool:

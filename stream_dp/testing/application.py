@@ -24,7 +24,7 @@ from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.parts import Joiner
 from stream_dp.releases.rows import read_ledgers
 from stream_dp.runtime.client import Client
-from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.grants import write_grant
 from stream_dp.runtime.keys import load_keys
@@ -104,6 +104,7 @@ class Application:
         accept_loss: bool = False,
         backfill: bool = True,
         unchecked_data: bool = False,
+        compares_clocks: bool | None = None,
     ) -> Worker:
         """Start a worker in this process.
 
@@ -115,7 +116,9 @@ class Application:
             accept_loss: go on where state was lost.
             backfill: begin views whose first windows are over already.
             unchecked_data: begin views though most of what their sources hold would be refused.
+            compares_clocks: make no ticks while the clock is not that of the log; None: if `clock_ms` is the machine's.
         """
+        compared = clock_ms is wall_clock_ms if compares_clocks is None else compares_clocks
         context = running(
             plan or self.plan,
             self.client,
@@ -127,6 +130,7 @@ class Application:
             accept_loss=accept_loss,
             backfill=backfill,
             unchecked_data=unchecked_data,
+            clock_bound_ms=CLOCK_BOUND_MS if compared else None,
         )
         self.worker = await self._life.enter_async_context(context)
         return self.worker

@@ -3,7 +3,7 @@
     python -m tests.broker.worker_process CONFIG --broker HOST:PORT --data-dir DIR --status FILE
         [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
         [--die-before WHAT:N [--by-filling FOLDER | --by-locking FOLDER]] [--hang WHERE] [--trap FILE]
-        [--through HOST:PORT,...] [--http PORT] [--log-format FORM]
+        [--through HOST:PORT,...] [--http PORT] [--log-format FORM] [--clock FILE]
 
 It logs what `stream-dp worker --verbose` does, with `--terse` what that does otherwise. It writes its counters to the
 status file ten times a second.
@@ -16,7 +16,8 @@ the file of `--trap` stands there and says
 of such an end; the last one is still in their buffers.
 "TOPIC/KEY N ..." counts those alone that have a key whose beginning the regular expression matches.
 With `--through` every connection to a broker goes to another address: that of its proxy, in the order of `--broker`.
-On SIGUSR1 it prints where all its tasks wait.
+With `--clock` its wall clock is wrong by as many seconds as the file says. On SIGUSR1 it prints where all its tasks
+wait.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -71,12 +73,15 @@ def main() -> None:
     parser.add_argument("--hang", default="")
     parser.add_argument("--trap", type=Path)
     parser.add_argument("--through", default="")
+    parser.add_argument("--clock", type=Path)
     parser.add_argument("--terse", action="store_true")
     parser.add_argument("--http", type=int)
     parser.add_argument("--log-format", default="text")
     parser.add_argument("--start-within", type=float, default=START_SECONDS)
     parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
     given = parser.parse_args()
+    if given.clock:
+        set_clock(given.clock)
     speak(given.log_format, verbose=not given.terse)
     application.SESSION_SECONDS = given.session_seconds
     if given.die_before:
@@ -152,12 +157,12 @@ def hurt_before(what: str, number: int, hurt: Callable[[], None]) -> None:
         about_to(f"erase {self.name} {partition}")
         erase(self, partition, ranges)
 
-    async def dying_send(self: Host, messages: Sequence[Message], owner: Writer | None = None) -> None:
+    async def dying_send(self: Host, messages: Sequence[Message], owner: Writer | None = None) -> Sequence[int | None]:
         for topic in dict.fromkeys(message.topic for message in messages):
             kind = topic.removeprefix(f"{self.plan.name}-")
             if kind not in ("partials", "merged") or any(m.value is not None for m in messages if m.topic == topic):
                 about_to(f"send {kind}")
-        await send(self, messages, owner)
+        return await send(self, messages, owner)
 
     async def dying_publish(self: Host, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):
@@ -238,6 +243,13 @@ def stop_in(trap: Path) -> None:
     BatchBuilder.append = noted_append
     AIOKafkaProducer.send = trapped_send
     AIOKafkaProducer.send_batch = trapped_send_batch
+
+
+def set_clock(file: Path) -> None:
+    """Let all of this process have a wall clock that is wrong by what a file says; no other clock of it is."""
+    seconds, nanoseconds = time.time, time.time_ns
+    time.time = lambda: seconds() + int(file.read_text())
+    time.time_ns = lambda: nanoseconds() + int(file.read_text()) * 10**9
 
 
 def go_through(brokers: str, proxies: str) -> None:

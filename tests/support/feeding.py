@@ -8,10 +8,10 @@ from typing import Any
 
 from faust.types import TP
 
-from stream_dp.runtime.ordering import Tick, TickOrder
+from stream_dp.runtime.ordering import Tick, TickOrder, read_tick
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Step
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.keys import encode
 from tests.support.counting import Entry
 from tests.support.machine import CutError, Machine
 
@@ -38,14 +38,19 @@ class Feed:
     cuts: Iterable[int] = ()
     back: tuple[int, int] = (0, 0)
     """How many counted records, and ticks, are read again after a cut."""
+    said: Sequence[Entry] | None = None
+    """The log of the ticks as it was written, in place of `ticks`."""
+    bound_ms: int | None = None
+    """How far a tick may be ahead of its append time."""
 
     def __post_init__(self) -> None:
         self._left = iter(self.cuts)
         self.machine.cut_after = next(self._left, None)
-        self._logs = {SOURCE: self.entries, TICKS: [tick(at, now, end) for at, (now, end) in enumerate(self.ticks)]}
+        ticks = self.said or [tick(at, now, end) for at, (now, end) in enumerate(self.ticks)]
+        self._logs = {SOURCE: self.entries, TICKS: ticks}
         self._fetched = dict.fromkeys(self._logs, 0)
         self._counted = dict.fromkeys(self._logs, 0)
-        self._order = TickOrder(TICKS.topic, [SOURCE.topic])
+        self._order = TickOrder(TICKS.topic, [SOURCE.topic], self.bound_ms)
         self._counter: PartitionCounter | None = None
 
     def fetch(self, tp: TP, count: int) -> None:
@@ -59,7 +64,7 @@ class Feed:
         """Count what is due; False if nothing is."""
         due = self._order.due(self._logs.keys(), self._read_to)
         for tp, (records, now_ms, _) in self._order.take(due).items():
-            if not self._attempt(_step(tp, records, now_ms)):
+            if not self._attempt(self._step(tp, records, now_ms)):
                 break
             self._counted[tp] += len(records)
         return bool(due)
@@ -93,8 +98,8 @@ class Feed:
             return False
         return True
 
-
-def _step(tp: TP, records: Sequence[Any], now_ms: int) -> Callable[[PartitionCounter], Step]:
-    if tp == SOURCE:
-        return lambda counter: counter.chunk(records, now_ms)
-    return lambda counter: counter.ticks([decode(Tick, record.value).now_ms for record in records])
+    def _step(self, tp: TP, records: Sequence[Any], now_ms: int) -> Callable[[PartitionCounter], Step]:
+        if tp == SOURCE:
+            return lambda counter: counter.chunk(records, now_ms)
+        ticks = [read_tick(record, self.bound_ms) for record in records]
+        return lambda counter: counter.ticks([tick.now_ms for tick in ticks if SOURCE.topic in tick.ends])

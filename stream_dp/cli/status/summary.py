@@ -164,6 +164,7 @@ class Summary:
                     "silent": reports.is_silent(one),
                     "waits_for": one.waits_for,
                     "refusal": one.refusal,
+                    "clock_ahead_ms": one.clock_ahead_ms,
                 }
                 for one in reports.workers
             ],
@@ -284,22 +285,9 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
             "nothing of it is counted: wait for workers that start or recover, or start more"
         )
     for worker in reports.workers:
-        if reports.is_silent(worker):
-            silent = _ago(reports.now_ms - worker.at_ms)
-            yield f"worker {worker.instance} has said nothing for {silent}: see whether it runs, and its log"
-        elif worker.waits_for:
-            yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
-        newest = reports.settings[-1] if reports.settings else None
-        if worker.refusal:
-            yield (
-                f"worker {worker.instance} cannot take newer settings up and goes on with settings {worker.settings}: "
-                f"{worker.refusal}"
-            )
-        elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
-            yield (
-                f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
-                f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
-            )
+        yield from _of_worker(worker, reports)
+    if running and all(worker.clock_ahead_ms for worker in running):
+        yield "no worker's clock agrees with the broker's, so no window is closed: see whether the broker's is wrong"
     yield from dict.fromkeys(words for worker in running for words in worker.topics)
     yield from _missing(reports)
     if running and members > len(running):
@@ -330,8 +318,33 @@ def _missing(reports: Reports) -> Iterator[str]:
                 )
 
 
+def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[str]:
+    if reports.is_silent(worker):
+        silent = _ago(reports.now_ms - worker.at_ms)
+        yield f"worker {worker.instance} has said nothing for {silent}: see whether it runs, and its log"
+    elif worker.clock_ahead_ms:
+        yield f"worker {worker.instance} makes no ticks: its clock is {_apart(worker)} the broker's; set it right"
+    elif worker.waits_for:
+        yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
+    newest = reports.settings[-1] if reports.settings else None
+    if worker.refusal:
+        yield (
+            f"worker {worker.instance} cannot take newer settings up and goes on with settings {worker.settings}: "
+            f"{worker.refusal}"
+        )
+    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
+        yield (
+            f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
+            f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
+        )
+
+
 def _ago(duration_ms: int) -> str:
     return format_duration(duration_ms // 1000 * 1000)
+
+
+def _apart(worker: WorkerStatus) -> str:
+    return f"{_ago(abs(worker.clock_ahead_ms) + 500)} {'ahead of' if worker.clock_ahead_ms > 0 else 'behind'}"
 
 
 def _view(

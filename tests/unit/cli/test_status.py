@@ -138,6 +138,21 @@ def test_records_that_were_deleted_before_they_were_counted_are_told_of_for_a_da
     assert shown(visits, found).splitlines()[0].endswith("needs attention")
 
 
+def test_a_worker_whose_clock_is_wrong_is_named_and_the_broker_where_all_say_so(visits: Plan) -> None:
+    fast = ONE.model_copy(update={"clock_ahead_ms": 3_599_800, "waits_for": "clocks that agree: ..."})
+    found = of(visits, fast, TWO)
+    says = "worker one makes no ticks: its clock is 1h ahead of the broker's; set it right"
+    assert found.faults == [says]
+    assert [one["clock_ahead_ms"] for one in found.as_json()["workers"]] == [3_599_800, 0]
+
+    slow = TWO.model_copy(update={"clock_ahead_ms": -60_000})
+    assert of(visits, fast, slow).faults == [
+        says,
+        "worker two makes no ticks: its clock is 1m behind the broker's; set it right",
+        "no worker's clock agrees with the broker's, so no window is closed: see whether the broker's is wrong",
+    ]
+
+
 SILENT = worker("two", TWO.partitions, NOW - SILENT_MS - 1000)
 BEHIND = worker("one", {0: part(released=19 * DAY)})
 

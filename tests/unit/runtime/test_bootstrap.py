@@ -10,13 +10,16 @@ import pytest
 
 from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import ClockError, ConfigError, Fault
 from stream_dp.runtime.bootstrap import Settled, prepare
 from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.clock import CLOCK_BOUND_MS
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.settings import read_history
 from stream_dp.runtime.topics import Topics
 from stream_dp.testing import plan_from
+from tests.support.clocks import WrongClock
 
 KEY_ID = "0" * 16
 START = ", start: 2024-01-01T00:00:00Z"
@@ -93,11 +96,11 @@ async def test_of_two_workers_that_start_at_once_the_first_in_the_log_settles_it
     """Each finds no settings, then both post their file: another worker's record gets in before the slower one's."""
 
     class Racing(MemoryClient):
-        async def publish(self, records: Iterable[Outgoing]) -> None:
+        async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
             listed = list(records)
             if not raced and any(record.topic == Topics.of(plan).control for record in listed):
                 raced.append(await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_700_000_123_456))
-            await super().publish(listed)
+            return await super().publish(listed)
 
     raced: list[Any] = []
     settled = await prepare(plan, Racing(log), lambda: KEY_ID, now_ms=lambda: 1_700_009_999_999)
@@ -166,3 +169,17 @@ async def test_the_first_start_of_a_view_in_its_first_window_asks_nothing(
     starts = starts_of(await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: START_MS + 69_999))
 
     assert starts == {view.name: START_MS}
+
+
+@pytest.mark.parametrize(("off_ms", "words"), [(3_600_000, "1h ahead of"), (-300_000, "5m behind")])
+async def test_a_first_start_by_a_wrong_clock_settles_nothing(
+    plan: Plan, log: MemoryLog, off_ms: int, words: str
+) -> None:
+    client, ahead = MemoryClient(log), WrongClock(off_ms)
+    with pytest.raises(ClockError, match=f"the clock of this machine is {words} .*; set the clocks and start again"):
+        await prepare(plan, client, lambda: KEY_ID, now_ms=ahead, clock_bound_ms=CLOCK_BOUND_MS)
+    assert await read_history(plan, client) == []
+
+    await prepare(plan, client, lambda: KEY_ID, clock_bound_ms=CLOCK_BOUND_MS)
+    assert len(await read_history(plan, client)) == 1
+    await prepare(plan, client, lambda: KEY_ID, now_ms=ahead, clock_bound_ms=CLOCK_BOUND_MS)  # it has begun

@@ -60,7 +60,13 @@ def tick(offset: int, now_ms: int, end: int) -> LogRecord:
 
 @pytest.fixture
 def consumer() -> Consumer:
-    app = SimpleNamespace(rebalancing=False, ticks="ticks", sources={"visits"}, coalesced={"ticks", "visits", "orders"})
+    app = SimpleNamespace(
+        rebalancing=False,
+        ticks="ticks",
+        sources={"visits"},
+        coalesced={"ticks", "visits", "orders"},
+        clock_bound_ms=None,
+    )
     return Consumer(app)
 
 

@@ -238,10 +238,12 @@ class SteppingClient(MemoryClient):
             await _Turn()
             await super().create([topic])
 
-    async def publish(self, records: Iterable[Outgoing]) -> None:
+    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+        appended: list[int | None] = []
         for record in records:
             await _Turn()
-            await super().publish([record])
+            appended += await super().publish([record])
+        return appended
 
     async def follow(self, topics: Sequence[str], **options: Any) -> AsyncIterator[Any]:
         await _Turn()

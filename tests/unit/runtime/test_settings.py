@@ -45,9 +45,9 @@ async def test_of_two_posted_at_once_the_first_in_the_log_holds_and_the_other_is
     mine, theirs = (next_record([first], plan, {}, {}, 9, note) for note in ("mine", "theirs"))
 
     class Racing(MemoryClient):
-        async def publish(self, records: Iterable[Outgoing]) -> None:
+        async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
             log.append(Topics.of(plan).control, 0, SETTINGS + b"2/theirs", encode_posted(theirs))
-            await super().publish(records)
+            return await super().publish(records)
 
     await post(plan, MemoryClient(log), first)
     assert not await post(plan, Racing(log), mine)

@@ -13,11 +13,12 @@ from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime import outage
 from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.clock import Clock, wall_clock_ms
 from stream_dp.runtime.fence import PartitionLostError
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.ordering import Tick
-from stream_dp.runtime.timers import HEARTBEAT, Timers, beat_seconds
+from stream_dp.runtime.timers import ASK_EVERY, ASKED_MS, HEARTBEAT, Timers, beat_seconds
 from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES
 from stream_dp.runtime.worker import Worker
 from stream_dp.windows.keys import decode
@@ -37,10 +38,10 @@ def sent_to(worker: Worker, topic: str) -> Callable[[], list[int]]:
     return lambda: [log.end(TP(topic, partition)) - before[partition] for partition in EVERY]
 
 
-def timers_of(worker: Worker, client: MemoryClient | None = None) -> Timers:
+def timers_of(worker: Worker, client: MemoryClient | None = None, clock: Clock | None = None) -> Timers:
     reads = client or MemoryClient(log_of(worker))
     adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None, lambda _: None)
-    return Timers(worker.app, worker.host, reads, adoption)
+    return Timers(worker.app, worker.host, reads, adoption, clock or Clock())
 
 
 async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worker: Worker) -> None:
@@ -204,3 +205,59 @@ async def test_beat_reaches_every_compacted_topic_that_holds_counts_but_has_no_t
 @pytest.mark.parametrize(("erase_within_ms", "seconds"), [(20_000, 1.25), (900_000, 56.25), (10_000, 1.0)])
 def test_four_beats_fall_into_a_segment(erase_within_ms: int, seconds: float) -> None:
     assert beat_seconds(erase_within_ms) == seconds
+
+
+class Wrong(Clock):
+    """A clock that is wrong as long as a test says so."""
+
+    off_ms = 3_600_000
+
+    def __init__(self) -> None:
+        super().__init__(lambda: wall_clock_ms() + self.off_ms)
+
+
+async def test_a_worker_whose_clock_is_wrong_asks_for_ticks_instead_of_making_them_and_greets_all_the_same(
+    worker: Worker,
+) -> None:
+    clock, topics = Wrong(), worker.host.topics
+    timers = timers_of(worker, clock=clock)
+    await timers.compare_clocks()
+    ticks, partials = sent_to(worker, topics.ticks), sent_to(worker, topics.partials)
+
+    for _ in range(ASK_EVERY):
+        await timers.tick()
+
+    assert timers.ticked_ms is None
+    assert partials() == [1, 1, 1]
+    compared, asked = log_of(worker).records[TP(topics.ticks, 1)][-2:]
+    assert ticks() == [2, 2, 2]
+    assert [said.ends for said in map(said_in, (compared, asked))] == [{}, {}]
+    assert [said.asks for said in map(said_in, (compared, asked))] == [(), (0, 1, 2)]
+    assert abs(said_in(asked).now_ms - wall_clock_ms()) < 60_000
+    assert timers.words.startswith("clocks that agree: the clock of this machine is 1h ahead of that of the broker ")
+
+    clock.off_ms = 0
+    await timers.tick()
+    assert ticks() == [3, 3, 3]
+    assert said_in(log_of(worker).records[TP(topics.ticks, 1)][-1]).ends == {source_of(worker): 0}
+    assert timers.words == ""
+
+
+def said_in(record: Any) -> Tick:
+    return decode(Tick, record.value or b"")
+
+
+async def test_who_is_asked_for_ticks_makes_them_for_half_a_minute(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a partition that it does not have; one that there is not is passed over."""
+    now_ms = wall_clock_ms()
+    ticks = sent_to(worker, worker.host.topics.ticks)
+    here = {TP(worker.host.topics.ticks, 2)}
+    monkeypatch.setattr(worker.app.consumer, "assignment", lambda: here)
+    monkeypatch.setattr(worker.host, "clock_ms", lambda: now_ms)
+    monkeypatch.setattr(worker.host, "asked", {0: now_ms - ASKED_MS, 1: now_ms - ASKED_MS + 1, 7: now_ms})
+
+    await timers_of(worker).tick()
+
+    assert ticks() == [0, 1, 1]

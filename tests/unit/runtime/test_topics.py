@@ -60,6 +60,15 @@ def test_topics_with_counts_are_erased_and_others_keep_what_they_hold(plan: Plan
         assert "retention.ms" not in spec.config or spec.name in (topics.ticks, topics.status)
 
 
+def test_the_broker_tells_the_time_of_what_workers_alone_write(plan: Plan) -> None:
+    """Records of other topics bear the time of their slot, or of whoever asks for something."""
+    topics = Topics.of(plan)
+    others = {topics.control, topics.accounts}
+    for spec in topics.all(plan):
+        slotted = spec.name in others or spec.name.startswith("app.releases.")
+        assert spec.config.get("message.timestamp.type") == (None if slotted else "LogAppendTime"), spec.name
+
+
 @pytest.mark.parametrize(("within", "quarter"), [("10s", 2500), ("20s", 5000), ("15m", 225_000)])
 def test_segment_and_cleaning_take_half_of_the_stated_time(
     visits: Callable[..., str], tmp_path: Path, within: str, quarter: int
