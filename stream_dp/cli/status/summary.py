@@ -164,6 +164,7 @@ class Summary:
                     "silent": reports.is_silent(one),
                     "waits_for": one.waits_for,
                     "refusal": one.refusal,
+                    "topics": list(one.topics),
                     "clock_ahead_ms": one.clock_ahead_ms,
                 }
                 for one in reports.workers

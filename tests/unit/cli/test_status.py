@@ -153,6 +153,14 @@ def test_a_worker_whose_clock_is_wrong_is_named_and_the_broker_where_all_say_so(
     ]
 
 
+def test_what_is_wrong_with_the_topics_is_said_once_though_every_worker_finds_it(visits: Plan) -> None:
+    words = ["topic visits-ticks: max.message.bytes is 3000, not 1048588, and this account may not change it: `...`"]
+    both = [one.model_copy(update={"topics": words}) for one in (ONE, TWO)]
+    assert [decode_status(encode_status(one)) for one in both] == both
+    assert of(visits, *both).faults == words
+    assert [one["topics"] for one in of(visits, *both).as_json()["workers"]] == [words, words]
+
+
 SILENT = worker("two", TWO.partitions, NOW - SILENT_MS - 1000)
 BEHIND = worker("one", {0: part(released=19 * DAY)})
 
