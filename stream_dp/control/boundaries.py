@@ -81,7 +81,8 @@ def boundary(
     start_ms = None if is_taken_out else latter.window.first_ms
     if not asked and start_ms is not None and (backfill or start_ms > situation.now_ms):
         return start_ms
-    from_ms = max(_earliest(latter, asked, situation, from_ms), start_ms or 0)
+    ended = [] if situation.is_counted(latter.view) else [one.until_ms for one in asked if one.until_ms is not None]
+    from_ms = max(_earliest(latter, asked, situation, from_ms), start_ms or 0, *ended)  # clocks may be told late
     moves = {one.begins_ms for one in asked} | {one.until_ms + 1 for one in asked if one.until_ms is not None}
     moves = {at_ms for at_ms in moves if at_ms > from_ms}
     for at_ms, until_ms in pairwise([from_ms, *sorted(moves), None]):

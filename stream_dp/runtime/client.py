@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +18,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupIdNotFound,
+    KafkaError,
     SecurityDisabled,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
@@ -293,11 +294,21 @@ class KafkaClient:
                 reason = detail[0] if detail and detail[0] else for_code(code).__name__
                 raise BrokerError(f"the cluster at {self._address} did not create topic {name}: {reason}")
         until = time.monotonic() + _VISIBLE_SECONDS
-        for topic in wanted:  # the broker learns of topics a moment after the controller has made them
-            while await self.partitions(topic.name) is None:
-                if time.monotonic() > until:
-                    raise BrokerError(f"topic {topic.name} was created, but the cluster does not show it")
-                await asyncio.sleep(0.05)
+        while (hidden := await self._hidden([topic.name for topic in wanted])) is not None:
+            if time.monotonic() > until:
+                raise BrokerError(f"topic {hidden} was created, but the cluster does not show it")
+            await asyncio.sleep(0.05)
+
+    async def _hidden(self, topics: Sequence[str]) -> str | None:
+        """A topic that some broker does not show; each learns of topics a moment after the controller has made them."""
+        for broker in self._admin._client.cluster.brokers():
+            with suppress(KafkaError):  # one that is gone shows it when it is back
+                answer = await self._admin._send_request(TopicsRequest(topics), broker.nodeId)
+                for code, name, *_ in answer.topics:
+                    self._check_right(code, name)
+                    if code:
+                        return str(name)
+        return None
 
     async def allow(self, rights: Sequence[Right]) -> None:
         """Give accounts rights; those that they have stay.

@@ -21,7 +21,9 @@ from aiokafka.protocol.metadata import MetadataRequest
 CONNECT_SECONDS = 4.0
 """How long a broker may take to let a connection in, login included."""
 AGAIN_SECONDS = 5.0
-"""How long one that did not is left alone; then it has a second."""
+"""How long one that did not is left alone."""
+RETRY_SECONDS = 1.0, 2.0, 4.0, 8.0
+"""How long it has the next times: others wait behind it, and it may only be slow."""
 PATIENCE_SECONDS = 2.0
 """How long an answer may be away until the broker is looked at: whether it lets another connection in."""
 
@@ -34,6 +36,8 @@ class _Broker:
     answered: float = -math.inf
     silent: float = -math.inf
     """When it was last found to let nobody in; later than that it did."""
+    failures: int = 0
+    """How often in a row it let nobody in."""
 
 
 _BROKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], _Broker]] = WeakKeyDictionary()
@@ -50,6 +54,9 @@ class Connection(conn.AIOKafkaConnection):
     after the goodbye. Nothing is lost: whoever closes has had the answers that matter.
     """
 
+    _is_in = False
+    """Whether the broker has let it in; before, there is only the time that a connection may take."""
+
     async def connect(self) -> Any:
         """See `AIOKafkaConnection`.
 
@@ -59,20 +66,21 @@ class Connection(conn.AIOKafkaConnection):
         broker, now = self._broker, time.monotonic()
         if now - broker.silent < AGAIN_SECONDS:
             raise TimeoutError(f"{self.host}:{self.port} does not answer")
-        within_s = CONNECT_SECONDS if broker.silent == -math.inf else 1.0
+        within_s = (CONNECT_SECONDS, *RETRY_SECONDS)[min(broker.failures, len(RETRY_SECONDS))]
         try:
             async with asyncio.timeout(min(self._request_timeout, within_s)):
                 streams = await super().connect()
         except TimeoutError:
-            broker.silent = time.monotonic()
+            broker.silent, broker.failures = time.monotonic(), broker.failures + 1
             raise
-        broker.answered, broker.silent = time.monotonic(), -math.inf
+        self._is_in = True
+        broker.answered, broker.silent, broker.failures = time.monotonic(), -math.inf, 0
         return streams
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
         """See `AIOKafkaConnection`; returns what gives the answer."""
         answer = super().send(request, expect_response)
-        return self._answered(answer) if expect_response else answer
+        return self._answered(answer) if expect_response and self._is_in else answer
 
     async def _answered(self, answer: Coroutine[Any, Any, Any]) -> Any:
         waiting = asyncio.ensure_future(answer)

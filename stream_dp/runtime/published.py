@@ -42,10 +42,16 @@ async def read_published(
     """
     asked: dict[str, list[ViewPlan]] = {}
     for one in views:
-        if one.never_holds:
-            continue
         asked.setdefault(one.view, []).append(one)
-    readers = ((name, audience) for name, some in asked.items() for view in some for audience in view.readers)
+    # One that is never to hold may have released windows before that was known; it has no topics of its own.
+    asked = {name: some for name, some in asked.items() if not all(one.never_holds for one in some)}
+    readers = (
+        (name, audience)
+        for name, some in asked.items()
+        for view in some
+        if not view.never_holds
+        for audience in view.readers
+    )
     places = {topic(*reader): reader for reader in readers}
     found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
     ends = await client.ends([TP(place, 0) for place in places]) if places else {}

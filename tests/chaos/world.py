@@ -248,7 +248,7 @@ async def world(folder: Path, workers: int, brokers: int = 1) -> AsyncIterator[W
             members = [Member(process, proxy) for process, proxy in zip(processes, proxies, strict=True)]
             async with Crew(members) as crew:
                 stream = Stream(app, visits=40)
-                stream.late = {f"{app.plan.name}-late"}
+                stream.late, stream.lowers = {f"{app.plan.name}-late"}, True
                 settings = Settings(changes=copies)
                 yield World(app, cluster, crew, stream, Watch(app), len(mounted) == workers, settings=settings)
     finally:

@@ -151,6 +151,8 @@ class Stream:
         """Settings that were posted, in order: what is to hold, and by view that it changes from which start on."""
         self.late: set[str] = set()
         """Views that came and went while the workers ran, exact ones, beside those of the application's file."""
+        self.lowers = False
+        """Whether grants may lower what an audience has."""
         self._visits = visits
         self._script: list[Event | Watermark] = []
 
@@ -226,6 +228,7 @@ class Stream:
             self.forgone,
             {view.name: {start: self.edition(view.name, start)[0] for start in starts} for view in self.changed},
             frozenset(view.view for view in late),
+            self.lowers,
         )
 
     @property

@@ -148,6 +148,17 @@ def test_a_view_that_nobody_counts_begins_behind_all_that_may_have_been_read(pla
     assert desk.asks(plan, clocks=shown | {"pages": 9 * DAY - LEAD_MS}).begins == {"searches": 10 * DAY}
 
 
+def test_a_view_that_is_put_back_begins_behind_its_former_end_though_clocks_are_told_late(planner: Planner) -> None:
+    """Workers release up to the end, and may not have said yet that they came so far."""
+    plan, without = planner(EVENT), planner(WITHOUT, EVENT)
+    desk = Desk(plan, now_ms=3 * DAY)
+    desk.now_ms = NOW
+    shown = {"pages": 5 * DAY, "searches": 5 * DAY}
+    desk.known.append(next_record(desk.known, without, {}, {"searches": 90 * DAY}, NOW))
+    assert desk.asks(plan, clocks=shown).begins == {"searches": 90 * DAY}
+    assert desk.asks(plan, clocks=shown | {"pages": 95 * DAY}).begins == {"searches": 97 * DAY}
+
+
 def test_a_change_may_come_before_one_that_was_decided_and_takes_its_place(planner: Planner) -> None:
     desk = Desk(planner())
     desk.posts(planner(("k: 3", "k: 4")), from_ms=TODAY + 7 * DAY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from aiokafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
@@ -88,31 +88,43 @@ async def test_settings_of_topics_are_read_and_a_cluster_that_does_not_tell_is_n
         await asked.settings(["first", "second"])
 
 
+class Brokers:
+    """Two brokers, of which the second learns of a topic when it was asked for it a few times."""
+
+    def __init__(self) -> None:
+        self.there = {"first"}
+        self.created = list[str]()
+        self.asked = 0
+        self._client = SimpleNamespace(cluster=SimpleNamespace(brokers=lambda: [Node(1), Node(2)]))
+
+    async def _send_request(self, request: TopicsRequest, node: int | None = None) -> Any:
+        asked = [name for _, _, name, _ in request.build(request._CLASSES[0]).topics]
+        self.asked += node == 2
+        late = self.created if node == 2 and self.asked < 4 else ()
+        place: tuple[Any, ...] = (0, 0, 1, 5, [1], [1], [])
+        known = {name: name in self.there and name not in late for name in asked}
+        return SimpleNamespace(topics=[(0 if known[name] else 3, name, 1, 2, False, [place], 0) for name in asked])
+
+    async def create_topics(self, topics: list[Any]) -> Any:
+        self.created += [topic.name for topic in topics]
+        self.there.update(self.created)
+        return SimpleNamespace(topic_errors=[(topic.name, 0) for topic in topics])
+
+
+class Node(NamedTuple):
+    nodeId: int  # noqa: N815 (as aiokafka has it)
+
+
 async def test_only_topics_that_are_missing_are_created_so_that_nobody_needs_the_right_to_who_has_them_all() -> None:
-    there, created = {"first"}, list[str]()
-
-    class Admin:
-        async def _send_request(self, request: TopicsRequest) -> Any:
-            asked = [name for _, _, name, _ in request.build(request._CLASSES[0]).topics]
-            place: tuple[Any, ...] = (0, 0, 1, 5, [1], [1], [])
-            found = [(0 if name in there else 3, name, 1, 2, False, [place], 0) for name in asked]
-            return SimpleNamespace(topics=found)
-
-        async def describe_topics(self, topics: list[str]) -> list[Any]:
-            return [{"error_code": 0, "partitions": [0]} for _ in topics]
-
-        async def create_topics(self, topics: list[Any]) -> Any:
-            created.extend(topic.name for topic in topics)
-            return SimpleNamespace(topic_errors=[(topic.name, 0) for topic in topics])
-
+    """And every broker shows them then."""
     none: Any = None
-    admin: Any = Admin()
-    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none)
+    brokers: Any = Brokers()
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, brokers, none)
     await asked.create([TopicSpec("first", 1), TopicSpec("second", 1)])
-    assert created == ["second"]
-    there.add("second")
+    assert brokers.created == ["second"]
+    assert brokers.asked == 4
     await asked.create([TopicSpec("first", 1), TopicSpec("second", 1)])
-    assert created == ["second"]
+    assert brokers.created == ["second"]
 
 
 @pytest.mark.parametrize(

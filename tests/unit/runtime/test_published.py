@@ -11,6 +11,7 @@ from stream_dp.releases.losses import Shown
 from stream_dp.runtime.memory import MemoryLog
 from stream_dp.runtime.memory_client import MemoryClient
 from stream_dp.runtime.published import NEWEST, read_published
+from tests.support.editions import holding
 from tests.support.releasing import ONLY_PAGES, Desk, plan, release_topic
 
 POOR = plan(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "5"'))
@@ -86,3 +87,16 @@ async def test_a_record_of_somebody_else_is_an_error_that_names_its_place(desk: 
     log.append(release_topic("pages", "staff"), 0, b"key", b"{}")
     with pytest.raises(StateError, match=r"topic shop\.releases\.pages\.staff, offset 5: not a release record"):
         await read_published(MemoryClient(log), release_topic, [PAGES], whole=False)
+
+
+async def test_a_record_of_an_edition_that_another_took_the_place_of_is_no_record_of_that_one() -> None:
+    """It had released a window before it was decided that it never holds: nothing of the other one was lost."""
+    bound = ("items_per_user: 1", "items_per_user: 2")
+    desk = Desk(holding((0, plan(ONLY_PAGES)), (1, plan(ONLY_PAGES, bound))))
+    desk.give("pages", 0, {"home": 40})
+    desk.give("pages@2", 1000, {"home": 40})
+    views = [*holding((0, plan(ONLY_PAGES)), (1, plan(ONLY_PAGES, bound)), (1, plan(ONLY_PAGES))).views.values()]
+    assert [one.never_holds for one in views] == [False, True, False]
+    found = await read_published(MemoryClient(log_of(desk)), release_topic, views, whole=True)
+    starts = {name: {one.start_ms for one in shown} for name, shown in found.items()}
+    assert starts == {"pages": {0}, "pages@2": {1000}, "pages@3": set()}
