@@ -76,6 +76,7 @@ async def run(
         endless = [here.watch.run(), here.feed_without_end(chance), _tell(here, began, say)]
         tasks = [asyncio.create_task(one) for one in endless]
         try:
+            await here.begin()
             start = time.monotonic()
             for number, planned in enumerate(schedule(kinds, seed, workers)):
                 if number and time.monotonic() + ROUND_S > start + minutes * 60:

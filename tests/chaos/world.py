@@ -164,6 +164,12 @@ class World:
                 await self.feed(chance.randrange(1, 5))
             await asyncio.sleep(chance.uniform(0.5, 2))
 
+    async def begin(self) -> None:
+        """Let a first worker post the settings, before it can meet records that are no events: it would not start."""
+        self.crew.members[0].start()
+        while not await read_history(self.app.plan, self.app.client):
+            await asyncio.sleep(0.2)
+
     async def apply(self, ahead: int, **changed: bool) -> None:
         """Let other settings hold, for windows that begin so many minutes behind what was fed."""
         while not await read_history(self.app.plan, self.app.client):  # the first worker posts those of its file
