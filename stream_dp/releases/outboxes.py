@@ -14,7 +14,7 @@ from stream_dp.releases.pieces import Change, forgotten_records, waiting_records
 from stream_dp.releases.rows import VIEW, WINDOW, Departure, WindowRow, stored_window
 from stream_dp.releases.totals import LATE, Counted, counted
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
-from stream_dp.windows.keys import after, decode, encode, text, window_key
+from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.views import view_of
 
 PUBLISHED_AT_ONCE = 500
@@ -41,6 +41,10 @@ class Outboxes:
         """By view and window: the number of the last departure that was published and still stands in its row."""
         self._held: list[tuple[int, int, str]] = []
         """As `_waiting`: tombstones of a window that readers know no later one than. They wait until one has left."""
+        self._waited: set[tuple[str, int]] = set()
+        """The windows of these, and of those that were: nobody is late with them."""
+        self._known: dict[str, int] = {}
+        """By view: start of a window that readers know."""
         self._late: set[tuple[str, int]] = set()
         """Those of them that left at a later slot than their own."""
 
@@ -84,9 +88,9 @@ class Outboxes:
                 batch.append(message)
                 size += len(message.value or b"")
             last[view, start] = departure.number
-            if departure.slot_ms < slot_ms:
+            if departure.slot_ms < slot_ms and (view, start) not in self._waited:
                 self._late.add((view, start))
-            late[view] += departure.slot_ms < slot_ms
+                late[view] += 1
         yield from self._publish(batch, slot_ms, last)
         for view, missed in sorted(late.items()):
             yield Increment(LATE, missed, (("view", view_of(view)),))
@@ -103,10 +107,22 @@ class Outboxes:
         leaving = due.pop(0) if due and not behind else None
         if due:
             heappush(self._waiting, (due[0].slot_ms, start, view))
-        if leaving is not None and row is not None and row.takes_back(leaving) and not _knows_later(view, start, rows):
+        if leaving is not None and row is not None and row.takes_back(leaving) and not self._knows(view, start, rows):
             self._held.append((leaving.slot_ms, start, view))
+            self._waited.add((view, start))
             return None
         return leaving
+
+    def _knows(self, view: str, start: int, rows: Rows) -> bool:
+        """Whether readers know a later window of a view than one, whatever it asked of that.
+
+        Once they do, they always do: the records of that one are taken back only when a later one has left.
+        """
+        name = view_of(view)
+        if self._known.get(name, start) <= start:
+            found = _later(view, start, rows)
+            self._known |= {} if found is None else {name: found}
+        return self._known.get(name, start) > start
 
     def _publish(self, batch: list[Message], slot_ms: int, last: dict[tuple[str, int], int]) -> Iterator[Publish]:
         """Publish some records, and note the departures that are whole with them."""
@@ -151,13 +167,16 @@ class Outboxes:
             if self._published[window] == number:
                 del self._published[window]
                 self._late.discard(window)
+                self._waited.discard(window)
         while settled and self._held:
             heappush(self._waiting, self._held.pop())
 
 
-def _knows_later(view: str, start: int, rows: Rows) -> bool:
-    """Whether a later window of a view has left, whatever it asked of that."""
+def _later(view: str, start: int, rows: Rows) -> int | None:
+    """Start of a window of a view that has left, later than one; None if none has."""
     asked = (key[len(VIEW + text("")) :].decode() for key, _ in rows.scan(VIEW, after(VIEW)))
-    alike = [name for name in asked if view_of(name) == view_of(view)]
-    later = (rows.scan(window_key(WINDOW, name, start + 1), after(WINDOW + text(name))) for name in alike)
-    return any(decode(WindowRow, value).has_left for found in later for _, value in found)
+    for name in (one for one in asked if view_of(one) == view_of(view)):
+        for key, value in rows.scan(window_key(WINDOW, name, start + 1), after(WINDOW + text(name))):
+            if decode(WindowRow, value).has_left:
+                return window_start(WINDOW, name, key)
+    return None

@@ -49,8 +49,8 @@ _LOG_APPEND_TIME = 1
 _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
-ENDS_SECONDS = 15.0
-"""How long it may take to learn where partitions end: a leader that is gone is replaced by then."""
+ENDS_SECONDS = 8.0
+"""How long it may take to learn where partitions end: who leads one and is frozen is given up by then."""
 PUBLISH_SECONDS = 60.0
 """How long an impatient client waits for what it publishes to be acknowledged."""
 

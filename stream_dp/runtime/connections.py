@@ -85,8 +85,10 @@ class Connection(conn.AIOKafkaConnection):
     async def _answered(self, answer: Coroutine[Any, Any, Any]) -> Any:
         waiting = asyncio.ensure_future(answer)
         try:
-            while not (await asyncio.wait([waiting], timeout=PATIENCE_SECONDS))[0]:
+            within_s = PATIENCE_SECONDS
+            while not (await asyncio.wait([waiting], timeout=within_s))[0]:
                 await self._look()
+                within_s = 2 * PATIENCE_SECONDS
             return waiting.result()
         except TimeoutError as error:  # aiokafka would look for the connection, which may have a successor by now
             self.close(conn.CloseReason.CONNECTION_TIMEOUT)
@@ -95,10 +97,10 @@ class Connection(conn.AIOKafkaConnection):
             waiting.cancel()
 
     async def _look(self) -> None:
-        """Look whether the broker lets somebody in; for all who wait for it at once.
+        """Look whether the broker lives; for all who wait for it at once. Who refuses a login, or hangs up, does.
 
         Raises:
-            TimeoutError: it does not.
+            TimeoutError: it says nothing, or nobody is there.
         """
         broker = self._broker
         async with broker.looking:
@@ -117,7 +119,9 @@ class Connection(conn.AIOKafkaConnection):
             )
             try:
                 await other.connect()
-            except (OSError, KafkaError) as error:
+            except (ConnectionResetError, KafkaError):
+                broker.answered = time.monotonic()
+            except OSError as error:  # TimeoutError is one
                 raise TimeoutError(f"{self.host}:{self.port} does not answer") from error
             finally:
                 other.close()

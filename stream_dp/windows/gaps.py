@@ -84,8 +84,13 @@ def begin_in_gap(view: CountedView, clock: ViewMark | LaneClock, opens_ms: int, 
 
 def is_lost(mark: ViewMark, start_ms: int) -> bool:
     """Whether a window may lack records that were deleted."""
+    return any(first <= start_ms < until for first, until in [*mark.lost, *open_gaps(mark)])
+
+
+def open_gaps(mark: ViewMark) -> list[Interval]:
+    """The intervals of a view that the next watermark makes shorter."""
     gaps = [mark.gap, *(lane.gap for lane in mark.lanes.values())]
-    return any(first <= start_ms < until for first, until in [*mark.lost, *(gap for gap in gaps if gap is not None)])
+    return [gap for gap in gaps if gap is not None]
 
 
 def joined(intervals: Iterable[Interval]) -> list[Interval]:

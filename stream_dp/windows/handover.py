@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stream_dp.windows.count_rows import JOURNAL, REPEATS, JournalRow, LaneClock, Marker, ViewMark
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send
-from stream_dp.windows.gaps import begin_in_gap, joined
+from stream_dp.windows.gaps import begin_in_gap, joined, open_gaps
 from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.merge_rows import LOST, Partial
 from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
@@ -99,13 +99,22 @@ class Handover:
         told = next(heard, begun)
         begun.clock_ms, begun.heard_ms = told.clock_ms, told.heard_ms
         begun.lanes = {lane: LaneClock(clock.clock_ms, clock.heard_ms) for lane, clock in told.lanes.items()}
-        self._begin_in_gaps(view, begun, [mark for _, mark in earlier])
+        self._begin_in_gaps(view, begun, earlier)
         return begun
 
-    def _begin_in_gaps(self, view: CountedView, begun: ViewMark, earlier: Sequence[ViewMark]) -> None:
-        """Refuse the windows that may lack records which were deleted before they were counted (`gaps`)."""
+    def _begin_in_gaps(
+        self, view: CountedView, begun: ViewMark, earlier: Sequence[tuple[CountedView, ViewMark]]
+    ) -> None:
+        """Refuse the windows that may lack records which were deleted before they were counted (`gaps`).
+
+        A gap that is still open reaches as far as the question that counted then took events, whatever this one does.
+        """
         opens = begun.open_from_ms
-        begun.lost = joined((max(opens, first), until) for mark in earlier for first, until in mark.lost)
+        lost = [interval for _, mark in earlier for interval in mark.lost]
+        for one, mark in earlier:
+            if view.clock == "wall" or one.max_ahead_ms > view.max_ahead_ms:
+                lost += open_gaps(mark)
+        begun.lost = joined((max(opens, first), until) for first, until in lost)
         begin_in_gap(view, begun, opens, self._marker.gap_ms)
         for number, lane in self._marker.lanes.items():
             if lane.gap_ms is not None:

@@ -275,7 +275,7 @@ def takes_back_at_once(patch: pytest.MonkeyPatch) -> None:
     """Tombstones leave in front of the release that lets the window expire."""
     real = expiry.Retention.expire
     patch.setattr(expiry.Retention, "expire", lambda self, view, slot_ms, rows: real(self, view, slot_ms - 3001, rows))
-    patch.setattr(outboxes, "_knows_later", lambda *_: True)
+    patch.setattr(outboxes.Outboxes, "_knows", lambda *_: True)
 
 
 def forgets_refusals(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ that `stream_dp.windows.gaps` gives, worked out one missing record at a time.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -15,7 +16,7 @@ from stream_dp.windows import counting, gaps, handover
 from stream_dp.windows.count_rows import MARKER, LaneClock, Marker, Missing, ViewMark
 from stream_dp.windows.events import WATERMARK_HEADER
 from stream_dp.windows.keys import decode, text
-from stream_dp.windows.views import CountedView
+from stream_dp.windows.views import CountedView, state_name
 from tests.support.counting import counter, event, handed_on, loaded, partials, totals, view, watermark
 from tests.support.late import AHEAD, Story, made
 from tests.support.machine import Machine
@@ -215,3 +216,41 @@ def test_a_gap_is_no_loss_for_a_view_that_begins_behind_it() -> None:
     machine.carry_out(running.chunk([watermark(5, 9), event(6, "u", "a", 104), watermark(7, 130)], 1001, 5))
     assert handed_on(machine.sent) == {"pages": {100: {"a": 1}, 110: {}}}
     assert counter(late).next_offset == 0
+
+
+# -- a later question ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clock", "ahead", "start", "at"),
+    [("wall", 100, 60, 64), ("event", 2, 100, 134), ("event", 100, 60, 64)],
+    ids=["by the wall clock", "with a smaller max_ahead", "the same"],
+)
+def test_a_question_that_takes_over_in_an_open_gap_loses_what_the_former_one_may_have_accepted(
+    clock: str, ahead: int, start: int, at: int
+) -> None:
+    """The missing event was in time by the settings that held then, for a window of the later question."""
+    asked = view(clock="event", max_ahead_ms=100, idle_ms=1 << 40, grace_ms=0)
+    former = dataclasses.replace(asked, until_ms=start)
+    later = view(clock=clock, max_ahead_ms=ahead, idle_ms=1 << 40, grace_ms=0)
+    name = state_name("pages", 2)
+    later = dataclasses.replace(later, name=name, fingerprint=b"pages002", first_ms=start, origin_ms=0)
+
+    def run(begins: int) -> Machine:
+        machine = Machine()
+        one = loaded(machine, asked)
+        machine.carry_out(one.chunk([watermark(0, 3), event(1, "w", "a", 4)], 50))
+        machine.carry_out(one.ticks([50], [2], 0))
+        if not begins:
+            machine.carry_out(one.chunk([event(2, "u", "x", at)], 51, 0))
+        machine.carry_out(one.ticks([51], [3], begins))
+        both = loaded(machine, former, later)
+        machine.carry_out(both.chunk([watermark(3, 60), event(4, "v", "y", at), watermark(5, 1000)], 1000, begins))
+        for tick in range(1001, 1004):
+            machine.carry_out(both.ticks([tick], [6], begins))
+        return machine
+
+    window = at // 10 * 10
+    whole, gap = run(0), run(3)
+    assert handed_on(whole.sent)[name][window] == {"x": 1, "y": 1}
+    assert {one.start_ms for one in partials(gap.sent) if one.view == name and one.lost} >= {window}
