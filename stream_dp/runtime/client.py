@@ -199,7 +199,7 @@ class KafkaClient:
         for code, name, high, low, _, partitions, *_ in answer.topics:
             self._check_right(code, name)
             if not code:
-                copies = min(len(place[4]) for place in partitions)
+                copies = min((len(place[4]) for place in partitions), default=0)
                 found[name] = TopicState(f"{high & _WORD:016x}{low & _WORD:016x}", len(partitions), copies)
             elif for_code(code) is not UnknownTopicOrPartitionError:
                 raise BrokerError(f"the cluster at {self._address} does not describe {name}: {for_code(code).__name__}")
