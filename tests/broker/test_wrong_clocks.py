@@ -52,7 +52,10 @@ async def test_partners_make_the_ticks_of_a_worker_whose_clock_is_wrong(
         await both_own(app, right, wrong)
         await crowd.come(8)
 
-        assert 0 <= wall_clock_ms() - await newest_end(app) <= 2 * SIZE + SECOND
+        async def keeps_up() -> bool:
+            return 0 <= wall_clock_ms() - await newest_end(app) <= 2 * SIZE + SECOND
+
+        await app.eventually(keeps_up)  # a loaded machine may be behind for a moment
         assert wrong.clock_words
         assert not right.clock_words
         assert await crowd.assert_counted() >= 4
