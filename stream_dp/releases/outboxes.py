@@ -39,14 +39,14 @@ class Outboxes:
         """A heap of (slot, start of the window, question): those of former questions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
+        self._late: set[tuple[str, int]] = set()
+        """Those of them that left at a later slot than their own."""
         self._held: list[tuple[int, int, str]] = []
         """As `_waiting`: tombstones of a window that readers know no later one than. They wait until one has left."""
         self._waited: set[tuple[str, int]] = set()
         """The windows of these, and of those that were: nobody is late with them."""
         self._known: dict[str, int] = {}
         """By view: start of a window that readers know."""
-        self._late: set[tuple[str, int]] = set()
-        """Those of them that left at a later slot than their own."""
 
     def add(self, leave: Leave) -> None:
         """Carry out a `Leave`."""

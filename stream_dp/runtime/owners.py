@@ -32,11 +32,9 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.deletions import Deleted, deleted, lost_topics
 from stream_dp.runtime.fence import CLAIM
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+from stream_dp.runtime.topics import COUNTS, Topics, sources_of
 from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.sizes import MESSAGE_BYTES
-
-_TABLES = (COUNTS, MERGES, RELEASES)
 
 
 class Owner(NamedTuple):
@@ -217,7 +215,7 @@ async def _check_unclaimed(plan: Plan, client: Client) -> None:
         ConfigError: one of these wrote them.
     """
     topics = Topics.of(plan)
-    present = dict(await client.describe([topics.owners.name, *(topics.changelog(table) for table in _TABLES)]))
+    present = dict(await client.describe([topics.owners.name, *topics.changelogs]))
     held: Mapping[str, Placed] = {}
     if present.pop(topics.owners.name, None) is not None:
         held = _holders((await _read(topics.owners.name, client))[0])

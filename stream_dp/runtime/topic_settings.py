@@ -19,7 +19,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import AccessError, BrokerError, Fault, OutageError
 from stream_dp.runtime.client import Client, TopicState
 from stream_dp.runtime.deletions import lost_with
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, TopicSpec, sources_of
+from stream_dp.runtime.topics import Topics, TopicSpec, sources_of
 
 AT_LEAST = frozenset({"max.message.bytes", "min.insync.replicas", "delete.retention.ms"})
 """Settings of which more does no harm."""
@@ -131,8 +131,7 @@ def _too_few_copies(specs: Iterable[TopicSpec], states: Mapping[str, TopicState]
 def _read_in_full(plan: Plan) -> frozenset[str]:
     """The topics of which a partition more would not be read: all that are not for readers alone."""
     topics = Topics.of(plan)
-    changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
-    return frozenset([*topics.internal, *changelogs, topics.owners.name, topics.accounts, topics.status])
+    return frozenset([*topics.internal, *topics.changelogs, topics.owners.name, topics.accounts, topics.status])
 
 
 def _other_partitions(must: Mapping[str, int], states: Mapping[str, TopicState]) -> Iterator[Fault]:
@@ -149,8 +148,7 @@ def _other_partitions(must: Mapping[str, int], states: Mapping[str, TopicState])
 def _kept(plan: Plan) -> Collection[str]:
     """The topics of which a record stays until a later one of its key is there."""
     topics = Topics.of(plan)
-    changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
-    return [topics.partials, topics.merged, topics.control, topics.orders, *changelogs]
+    return [topics.partials, topics.merged, topics.control, topics.orders, *topics.changelogs]
 
 
 async def _begins(plan: Plan, states: Mapping[str, TopicState], client: Client) -> Mapping[TP, int]:

@@ -126,6 +126,11 @@ class Topics:
         """The changelog of a table, named as Faust names it."""
         return f"{self.app}-{table}-changelog"
 
+    @property
+    def changelogs(self) -> list[str]:
+        """The changelogs of all tables."""
+        return [self.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+
     def partial_partition(self, view: str, start_ms: int, bucket: int) -> int:
         """Where the partials of a bucket meet."""
         return crc32(text(view) + moment(start_ms) + bucket.to_bytes(2)) % self.partitions
@@ -178,7 +183,7 @@ class Topics:
             TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
             TopicSpec(self.status, 1, {"cleanup.policy": "compact,delete", **an_hour}),
         ]
-        specs += [TopicSpec(self.changelog(table), everywhere, self.erasing) for table in (COUNTS, MERGES, RELEASES)]
+        specs += [TopicSpec(name, everywhere, self.erasing) for name in self.changelogs]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
         specs += [TopicSpec(name, everywhere, {**AS_WRITTEN, **APPENDED}) for name in letters]
         asked = [view for view in plan.views.values() if not view.never_holds]
@@ -198,8 +203,7 @@ class Topics:
 def read_by_workers(plan: Plan) -> frozenset[str]:
     """The topics whose partitions the workers of an application share: what agents read, and the changelogs."""
     topics = Topics.of(plan)
-    changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
-    return frozenset([*sources_of(plan), *topics.internal, *changelogs])
+    return frozenset([*sources_of(plan), *topics.internal, *topics.changelogs])
 
 
 def sources_of(plan: Plan) -> dict[str, SourcePlan]:
