@@ -31,7 +31,8 @@ from tests.support.visits import MINUTE, PAGES
 READ_WITHIN_S = 40.0
 MOST_AHEAD_S = 4
 """How long a grant waits for its time."""
-NOTICED_WITHIN_S = 10.0
+NOTICED_WITHIN_S = 60.0
+"""Workers look every few seconds, and believe it the second time; the machine may be slow."""
 ITEMS_OF_A_BOMB = 12_000
 TRAPS = ["counts-changelog", "merges-changelog", "releases-changelog", "releases-changelog/r"]
 TRAPS += ["releases-changelog/t", "-partials", "-merged", "-pages.public", "-top.partner", "-orders"]
@@ -193,9 +194,11 @@ async def delete_topic(world: World, act: Act) -> None:
         for member in members:
             member.wanted = False
         await delete(world.app, topic)
-        await asyncio.sleep(NOTICED_WITHIN_S)
+        deadline = time.monotonic() + NOTICED_WITHIN_S
         for member in members:
-            if member.worker.ended() is None:
+            while (code := member.worker.ended()) is None and time.monotonic() < deadline:
+                await asyncio.sleep(0.2)
+            if code is None:
                 world.faults.append(("unnoticed", f"{member.worker.name} goes on without {topic}"))
                 await member.kill()
         first, *others = members
