@@ -12,7 +12,7 @@ from stream_dp.agents.ingest import ingest
 from stream_dp.agents.merge import merge
 from stream_dp.agents.release import release
 from stream_dp.agents.sharpen import sharpen
-from stream_dp.runtime.host import Agent
+from stream_dp.runtime.faust.host import Agent
 
 AGENTS: Mapping[str, Agent] = {
     "ingest": ingest,

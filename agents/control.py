@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stream_dp.control.grants import encode_order, grant_key
-from stream_dp.runtime.host import Host
-from stream_dp.runtime.topics import RELEASES
+from stream_dp.runtime.faust.host import Host
+from stream_dp.runtime.kafka.topics import RELEASES
 from stream_dp.windows.effects import Increment
 
 

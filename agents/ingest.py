@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.runtime.host import Host
-from stream_dp.runtime.topics import COUNTS
+from stream_dp.runtime.faust.host import Host
+from stream_dp.runtime.kafka.topics import COUNTS
 
 
 async def ingest(stream: Any, host: Host) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_dp.runtime.host import Host
+from stream_dp.runtime.faust.host import Host
 
 
 async def release(stream: Any, host: Host) -> None:

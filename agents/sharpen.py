@@ -7,7 +7,7 @@ from typing import Any
 
 from stream_dp.control.grants import decode_order
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.runtime.host import Host
+from stream_dp.runtime.faust.host import Host
 
 
 async def sharpen(stream: Any, host: Host) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from stream_dp.errors import ConfigError, ParameterError, StreamDPError, exit_code
-from stream_dp.runtime.logs import last_line
+from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
 
 _COMMANDS = (

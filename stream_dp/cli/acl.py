@@ -16,9 +16,9 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.client import KafkaClient
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.rights import Right, commands, reader_groups, rights_of
+from stream_dp.runtime.kafka.client import KafkaClient
+from stream_dp.runtime.kafka.rights import Right, commands, reader_groups, rights_of
 
 WIDE = 400
 """Columns of a table that goes into a pipe: no name is broken."""

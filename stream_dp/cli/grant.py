@@ -17,15 +17,14 @@ from stream_dp.cli.moments import MOMENT
 from stream_dp.config.models import NO_LEVEL
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
-from stream_dp.control.changes import Change, changes_of
-from stream_dp.control.grants import Grant, Scope
+from stream_dp.control.grants import Change, Grant, Scope, changes_of
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.runtime.client import Client
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.grants import known_grants, write_grant
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import known_grants, write_grant
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import format_duration, format_time
 
 DIGITS = 6

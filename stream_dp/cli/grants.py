@@ -18,7 +18,7 @@ from stream_dp.control.grants import Order
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.grants import known_grants, withdraw_grant
+from stream_dp.runtime.kafka.control_topic import known_grants, withdraw_grant
 from stream_dp.windows.durations import format_time
 
 

@@ -7,10 +7,10 @@ import asyncio
 import click
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.settings import differing, presented
+from stream_dp.control.editions import differing, presented
 from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.settings import holding
+from stream_dp.runtime.kafka.control_topic import holding
 
 
 def held(plan: Plan) -> Plan:

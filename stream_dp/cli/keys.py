@@ -9,7 +9,7 @@ import click
 
 from stream_dp.cli.command_line import short_path
 from stream_dp.config.planning import load_plan
-from stream_dp.runtime import keys as key_files
+from stream_dp.runtime import key_file as key_files
 
 
 class _Keys(click.Group):

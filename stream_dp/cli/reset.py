@@ -16,12 +16,12 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.records.statement import Statement, read_statements
-from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.keys import read_keys
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.key_file import read_keys
 from stream_dp.runtime.reset import Holdings, holdings
 from stream_dp.runtime.reset import reset as forget
-from stream_dp.runtime.topics import Topics
 
 DIGITS = 4
 

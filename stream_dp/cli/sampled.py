@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.settings import differing
+from stream_dp.control.editions import differing
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.bootstrap import wrong_sources
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.settings import read_history
-from stream_dp.runtime.survey import SourceSurvey, survey
+from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.sources.survey import SourceSurvey, survey
 
 
 async def sampled(plan: Plan, records: int) -> list[SourceSurvey]:

@@ -19,13 +19,11 @@ from stream_dp.config.differences import Setting, differences
 from stream_dp.config.models import ENTRIES
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.config.substitution import escape
-from stream_dp.config.yaml_data import Data, parse_yaml, write_yaml
-from stream_dp.control.editions import Held, editions
-from stream_dp.control.settings import Posted
+from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
+from stream_dp.control.editions import Held, Posted, editions
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.settings import read_history
+from stream_dp.runtime.kafka.control_topic import read_history
 
 SHOWN = 3
 """Changes of one record that are named in the table."""

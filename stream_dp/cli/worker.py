@@ -11,9 +11,9 @@ import uvloop
 from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.logs import FORMATS, speak
-from stream_dp.runtime.running import run_worker
-from stream_dp.runtime.serving import LOOPBACK, Address
+from stream_dp.runtime.worker.health import LOOPBACK, Address
+from stream_dp.runtime.worker.logs import FORMATS, speak
+from stream_dp.runtime.worker.process import run_worker
 from stream_dp.windows.durations import parse_duration
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, PlainValidator
 
 from stream_dp.errors import Fault
-from stream_dp.kinds.settings import Section, Text
+from stream_dp.kinds.fields import Section, Text
 
 MEMORY = "memory://"
 _URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")

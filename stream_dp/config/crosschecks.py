@@ -15,8 +15,8 @@ from stream_dp.config.shapes import window_faults
 from stream_dp.config.unlocks import unlock_faults
 from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
-from stream_dp.kinds.settings import check_topic
-from stream_dp.windows.paths import clash
+from stream_dp.kinds.fields import check_topic
+from stream_dp.windows.events import clash
 
 PUBLIC, DEAD_LETTERS = "releases", "dead-letters"
 """What stands behind the application's id in the names of the topics that others read."""

@@ -16,16 +16,19 @@ from stream_dp.config.descriptions import (
     PlanDescription,
     ShareDescription,
     ViewDescription,
+    hops_words,
+    modes,
+    unit,
+    when_words,
 )
-from stream_dp.config.hopping import hops_words, modes, unit, when_words
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
 from stream_dp.config.unlocks import sharpening_words, unlocked_words
 from stream_dp.exact.rationals import decimal_up, exact_text
 from stream_dp.records.models import Amount, Price
 from stream_dp.windows.durations import format_duration, format_time
-from stream_dp.windows.paths import path_of
-from stream_dp.windows.sizes import WRITE_BUFFERS_BYTES, format_size
+from stream_dp.windows.encoding import WRITE_BUFFERS_BYTES, format_size
+from stream_dp.windows.events import path_of
 
 DISPLAY_DIGITS = 3
 

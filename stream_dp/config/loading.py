@@ -25,8 +25,7 @@ from stream_dp.config.models import (
     ViewConfig,
 )
 from stream_dp.config.plan import application_id
-from stream_dp.config.substitution import substitute
-from stream_dp.config.yaml_data import Data, join, parse_yaml, unwritable
+from stream_dp.config.yaml_data import Data, join, parse_yaml, substitute, unwritable
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import Inexact
 

@@ -25,12 +25,11 @@ from stream_dp.config.access import (
 )
 from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds.base import Kind
+from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic
 from stream_dp.kinds.registry import KINDS
-from stream_dp.kinds.settings import Delta, Epsilon, Exact, Section, Text, Topic
 from stream_dp.windows.durations import format_duration, format_time, parse_duration, parse_time
-from stream_dp.windows.events import TimeUnit, ValueFormat
-from stream_dp.windows.paths import names_of
-from stream_dp.windows.sizes import parse_size
+from stream_dp.windows.encoding import parse_size
+from stream_dp.windows.events import TimeUnit, ValueFormat, names_of
 from stream_dp.windows.views import Clock
 
 NAME_LENGTH = 63

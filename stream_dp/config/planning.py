@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ from stream_dp.accounting.composition import rho_within, squares_within
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.config.access import plan_broker, plan_registry
 from stream_dp.config.crosschecks import cross_check, dead_letter_topic, given_shares, list_topic_faults, readers
-from stream_dp.config.identity import fingerprint
 from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
 from stream_dp.config.models import (
     LedgerConfig,
@@ -25,16 +26,60 @@ from stream_dp.config.models import (
     ViewConfig,
     WindowConfig,
 )
-from stream_dp.config.plan import LedgerPlan, PartPlan, Plan, SourcePlan, TopicsPlan, ViewPlan
+from stream_dp.config.plan import (
+    FINGERPRINT_BYTES,
+    LedgerPlan,
+    PartPlan,
+    Plan,
+    SourcePlan,
+    TopicsPlan,
+    ViewPlan,
+    WindowPlan,
+)
 from stream_dp.config.shapes import pane_faults, running_of, shape_of, windows_of_panes
 from stream_dp.config.unlocks import planned_sharpening, planned_unlocks, unlock_faults
-from stream_dp.config.window_plan import WindowPlan
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
 from stream_dp.kinds.registry import KINDS
-from stream_dp.windows.shape import Tiling
-from stream_dp.windows.slots import Slots
+from stream_dp.windows.durations import Slots
+from stream_dp.windows.shape import Hopping, Tiling
+
+
+def fingerprint(view: ViewPlan, application: str) -> bytes:
+    """Identity of a view: `FINGERPRINT_BYTES` bytes of BLAKE2b over everything that may not change under its state.
+
+    The id of its application is in: of two that have one key file and ask the same, each draws noise of its own.
+
+    What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
+    clearances, unlocks and audiences, what is done with what is left, grace, clock, how far ahead, idle time,
+    retention, the ledger's name, its periods, its budget, how that is parted and how it is shared. Which parts a ledger
+    has decides how a window is charged, so it is in. `view.fingerprint` itself is not looked at.
+    """
+    source, ledger = view.source, view.ledger
+    identity = [
+        application,
+        view.kind.name,
+        [source.topic, source.partitions, source.format, source.user_field, source.time_field, source.time_unit],
+        source.partitioner,
+        *([] if source.key_field is None else [["key", source.key_field]]),
+        [view.item_field] if view.has_lists else view.item_field,
+        [*_lengths(view.window), view.window.first_ms],
+        [view.items_per_user, view.buckets],
+        [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
+        [ledger.fingerprint.hex(), *sorted(ledger.parts)],
+        list(view.kind.identity),
+    ]
+    text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()
+
+
+def _lengths(window: WindowPlan) -> Sequence[int]:
+    """What of the lengths of a view's windows may not change: each that decides what is counted, noised or charged."""
+    shape, running = window.shape, window.running
+    step = [shape.step_ms] if isinstance(shape, Hopping) else []
+    return [shape.length_ms, *step, *([running.windows.length_ms] if running is not None else [])]
+
 
 _DAY_MS = 86_400_000
 

@@ -1,11 +1,300 @@
-"""The editions of the views of an application: which settings hold for which of their windows."""
+"""The settings that hold: every version of them stands in the control topic, and which plan they come to is worked out.
+
+A record has a number and whole sections of a configuration file, and says from which window on it holds for the views
+that it changes. Nothing of it is ever deleted. Of several records with one number the first in the log holds, so
+whoever reads the topic up to the same place goes by the same plan.
+
+A view's settings from one such window to the next are an edition of it. Where an edition asks another question (a
+change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
+it does not, it goes on with those of the edition before. Of two editions that both begin before a window, the one that
+was decided last holds for it. What is disclosed of the windows of all editions is as the newest settings say
+(`stream_dp.control.disclosure`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, takewhile
+from typing import Any
 
-from stream_dp.control.settings import Posted
+import msgspec
+
+from stream_dp.config.differences import differences
+from stream_dp.config.models import ENTRIES
+from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
+from stream_dp.config.planning import build_plan
+from stream_dp.config.yaml_data import join
+from stream_dp.control.disclosure import disclosed
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.windows.events import clash
+from stream_dp.windows.views import state_name
+
+SETTINGS = b"settings/"
+"""Control records under such a key are settings. Each has a key of its own, so that compaction leaves the first."""
+
+
+class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
+    """Settings as they stand in the control topic.
+
+    Attributes:
+        number: 1 for those that the application was first started with; each number follows on the one before.
+        sections: the data of the sections `sources`, `ledgers`, `ladders`, `audiences` and `views` of a valid file.
+        begins: by view that is new or changed, the start of the first window for which that holds, in ms.
+        ends: by view that is removed, the start of the first window that is not made any more.
+        fingerprints: of all its views, in hexadecimal: files that they name are not in the record.
+        at_ms: when it was written.
+        note: why, in the words of whoever wrote it.
+    """
+
+    number: int
+    sections: dict[str, Any]
+    begins: dict[str, int]
+    ends: dict[str, int]
+    fingerprints: dict[str, str]
+    at_ms: int
+    note: str = ""
+
+
+def encode_posted(posted: Posted) -> bytes:
+    """Settings as the value of a control record."""
+    return msgspec.json.encode(posted)
+
+
+def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:
+    """The settings that a control record holds, None if it holds something else."""
+    if key is None or value is None or not key.startswith(SETTINGS):
+        return None
+    try:
+        return msgspec.json.decode(value, type=Posted)
+    except msgspec.DecodeError:
+        return None
+
+
+def history(records: Iterable[Posted]) -> list[Posted]:
+    """The records that hold, by number from 1 on.
+
+    Args:
+        records: in the order of the log.
+    """
+    first: dict[int, Posted] = {}
+    for record in records:
+        first.setdefault(record.number, record)
+    return [first[number] for number in takewhile(first.__contains__, count(1))]
+
+
+def first_record(plan: Plan, now_ms: int) -> Posted:
+    """The settings of a first start.
+
+    Args:
+        plan: of the file that it is started with.
+        now_ms: the wall clock; a view without a configured start begins with the window that it is in.
+    """
+    starts = {
+        name: view.window.charged(now_ms).start_ms if view.window.first_ms is None else view.window.first_ms
+        for name, view in plan.views.items()
+    }
+    return next_record((), plan, starts, {}, now_ms, "the first start")
+
+
+def next_record(
+    known: Sequence[Posted], plan: Plan, begins: Mapping[str, int], ends: Mapping[str, int], at_ms: int, note: str = ""
+) -> Posted:
+    """The record that makes a plan hold.
+
+    Args:
+        known: the settings so far, from `history`.
+        plan: what is wanted; of a file, or made from the sections of a record.
+        begins: by view that is new or changed, the start of the first window for which that holds, in ms.
+        ends: by view that is removed, the start of the first window that is not made any more.
+        at_ms: the wall clock.
+        note: why.
+    """
+    sections = {name: plan.raw[name] for name in ENTRIES}
+    prints = {view.view: view.fingerprint.hex() for view in plan.newest.values()}
+    return Posted(len(known) + 1, sections, dict(begins), dict(ends), prints, at_ms, note)
+
+
+def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> Plan:
+    """The plan of the sections of a record, as that of a file with them.
+
+    Args:
+        posted: the record.
+        local: of a file of the application; what is not in the sections is as it says.
+        only: the views that are planned; None: all.
+
+    Raises:
+        ConfigError: the views cannot be planned here, or a file that they name is not the one that it was.
+    """
+    views = posted.sections["views"]
+    chosen = views if only is None else {name: view for name, view in views.items() if name in set(only)}
+    try:
+        plan = build_plan({**local.raw, **posted.sections, "views": chosen}, local.folder)
+    except ConfigError as error:
+        raise ConfigError([Fault(_path(posted, fault.path), fault.message) for fault in error.faults]) from None
+    changed = [name for name, view in plan.views.items() if view.fingerprint.hex() != posted.fingerprints.get(name)]
+    if changed:
+        raise ConfigError(
+            [
+                Fault(
+                    _path(posted, join("views", name)),
+                    "a file that it names, its list of keys, was changed since these settings were posted, or another "
+                    "version of stream-dp posted them; put the former content back, and give a new list a file of its "
+                    "own name",
+                )
+                for name in changed
+            ]
+        )
+    return plan
+
+
+def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
+    """The plan that settings come to: every question of every view, each with its editions.
+
+    Args:
+        known: the settings, from `history`; without any the file's own plan holds.
+        local: of a file of the application, which says what is peculiar to a machine: the broker, folders and files,
+            when releases leave, how topics are made.
+
+    Raises:
+        ConfigError: as `plan_of`; a view was changed that the record does not say so of; or a source has the name of
+            another one.
+    """
+    if not known:
+        return local
+    questions: dict[str, list[ViewPlan]] = {}
+    numbers: dict[str, int] = {}
+    for record in known[:-1]:
+        changed = plan_of(record, local, record.begins).views if record.begins else {}
+        _follow(questions, numbers, record, changed)
+    last = known[-1]
+    newest = plan_of(last, local)
+    _follow(questions, numbers, last, newest.views)
+    _check_sources(questions)
+    order = dict.fromkeys([*newest.views, *questions])
+    every = [one for name in order for one in disclosed(questions[name], newest.views.get(name), newest.audiences)]
+    return replace(
+        local,
+        views={one.name: _paid_by(newest.ledgers, one) for one in every},
+        ledgers=newest.ledgers,
+        audiences=newest.audiences,
+        partitions=newest.partitions,
+        raw={**local.raw, **last.sections},
+        settings=last.number,
+    )
+
+
+def presented(plan: Plan) -> Plan:
+    """A plan as operators see it: of every view that was not removed its newest question, under the view's name."""
+    return replace(plan, views={name: replace(view, name=name) for name, view in plan.newest.items()})
+
+
+def differing(file: Plan, number: int, sections: Mapping[str, Any], consequence: str) -> str | None:
+    """What to say where a file's settings are not those that hold; None if it means the same.
+
+    Args:
+        file: of the file.
+        number: of the settings that hold.
+        sections: their data.
+        consequence: what is done about it.
+    """
+    paths = [setting.path for setting in differences(sections, file.raw)]
+    if not paths:
+        return None
+    return (
+        f"settings {number} hold, and the file says otherwise about {', '.join(paths)}: {consequence}; "
+        "`stream-dp apply FILE` makes the file hold"
+    )
+
+
+def beginnings(known: Iterable[Posted]) -> Mapping[str, int]:
+    """Where each view began that there is, by its name; one that was taken out and came again, where it came again."""
+    found: dict[str, int] = {}
+    for record in known:
+        found = {**record.begins, **{name: at_ms for name, at_ms in found.items() if name not in record.ends}}
+    return found
+
+
+def _follow(
+    questions: dict[str, list[ViewPlan]], numbers: dict[str, int], record: Posted, views: Mapping[str, ViewPlan]
+) -> None:
+    """Go on with the questions of every view by one record, which plans some of them."""
+    for name, until_ms in record.ends.items():
+        questions[name] = [_ended(one, until_ms) for one in questions.get(name, ())]
+    for name, view in views.items():
+        asked = questions.setdefault(name, [])
+        last = asked[-1] if asked and asked[-1].until_ms is None else None
+        goes_on = last is not None and is_same_question(last, view)
+        if name not in record.begins:
+            if last is None or not goes_on:
+                raise ConfigError([Fault(_path(record, join("views", name)), "it is changed, and does not say when")])
+            asked[-1] = replace(view, name=last.name, editions=last.editions)
+            continue
+        numbers[name] = number = numbers.get(name, 0) + 1
+        first_ms = record.begins[name]
+        if last is not None and goes_on and first_ms >= last.begins_ms:
+            edition = view.as_edition(number, first_ms)
+            asked[-1] = replace(view, name=last.name, editions=(*last.editions, edition))
+        else:
+            asked[:] = [_ended(one, first_ms) for one in asked]
+            asked.append(replace(view, name=state_name(name, number)).begun(first_ms, number))
+
+
+def _ended(view: ViewPlan, until_ms: int) -> ViewPlan:
+    """A question that is not asked from a time on; no window of it is cut."""
+    until_ms = max(view.begins_ms, view.window.whole.first_open(until_ms))
+    return view if view.until_ms is not None and view.until_ms <= until_ms else replace(view, until_ms=until_ms)
+
+
+def _paid_by(ledgers: Mapping[str, LedgerPlan], view: ViewPlan) -> ViewPlan:
+    """A question under the budget that its ledger has now, which periods begin with; its periods fit its windows."""
+    for ledger in ledgers.values():
+        if ledger.fingerprint == view.ledger.fingerprint and ledger.parts.keys() == view.ledger.parts.keys():
+            return replace(view, ledger=replace(ledger, periods=view.ledger.periods))
+    return view
+
+
+def is_same_question(view: ViewPlan, other: ViewPlan) -> bool:
+    """Whether nothing is different of what is counted, when windows close, and what is noised."""
+    return _question(view) == _question(other)
+
+
+def _question(view: ViewPlan) -> tuple[object, ...]:
+    window = view.window
+    return view.fingerprint, window.grace_ms, window.clock, window.max_ahead_ms, window.idle_ms
+
+
+def _check_sources(questions: Mapping[str, Sequence[ViewPlan]]) -> None:
+    """How far a source is counted is kept under its name."""
+    sources = [one.source for asked in questions.values() for one in asked]
+    topics: dict[str, str] = {}
+    for source in sources:
+        if topics.setdefault(source.name, source.topic) != source.topic:
+            raise ConfigError(
+                [
+                    Fault(
+                        f"sources.{source.name}",
+                        f"it was topic {topics[source.name]}, and what is counted of that is kept under its name; give "
+                        "a source with another topic a name of its own",
+                    )
+                ]
+            )
+    for name in topics:
+        on_it = [one for asked in questions.values() for one in asked if one.source.name == name]
+        if both := clash((one.item_field, one.has_lists) for one in on_it):
+            raise ConfigError(
+                [
+                    Fault(
+                        f"sources.{name}",
+                        f"no event can have both of the fields {both[0]!r} and {both[1]!r}, and windows of all "
+                        "settings are read from it; read the other field from a source of another topic and name",
+                    )
+                ]
+            )
+
+
+def _path(posted: Posted, path: str) -> str:
+    return f"settings {posted.number}: {path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +327,7 @@ def editions(known: Sequence[Posted]) -> list[Held]:
     Of those that begin before a window the one that was decided last holds for it.
 
     Args:
-        known: the settings so far (`stream_dp.control.settings.history`).
+        known: the settings so far (`stream_dp.control.editions.history`).
     """
     views = dict.fromkeys(view for record in known for view in record.begins)
     return [held for view in views for held in _of(view, known)]

@@ -6,22 +6,261 @@ time. Nothing is asked and nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
 from stream_dp.accounting import Cost
-from stream_dp.config.backlog import backlog_faults
 from stream_dp.config.crosschecks import readers
-from stream_dp.config.differences import Setting, differences, sections_of
+from stream_dp.config.differences import Setting, concerning, differences, sections_of
 from stream_dp.config.explanation import describe
+from stream_dp.config.forecast import backlog_faults, forecast
 from stream_dp.config.loading import Sections
-from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.plan import Edition, LedgerPlan, Plan, ViewPlan
+from stream_dp.config.shares import Shares, asked, lasts_ms
 from stream_dp.control.boundaries import Situation, boundary
-from stream_dp.control.former import FormerEdition
-from stream_dp.control.outlook import LedgerChange, day, ledger_changes, starved
-from stream_dp.control.settings import is_same_question
+from stream_dp.control.editions import is_same_question
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.windows.durations import format_duration
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """How long a ledger pays for all its views.
+
+    Attributes:
+        for_ms: from now on, or, where the running period was not charged yet, from the beginning of a period on.
+        until_ms: until when that is; None where the running period was not charged yet.
+        is_whole: whether that is to the end of the period.
+    """
+
+    for_ms: int
+    until_ms: int | None
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerChange:
+    """What becomes of a ledger.
+
+    Attributes:
+        ledger: its name.
+        settings: what of it differs.
+        day_before: what a day of all its views costs one user at worst; None for a new ledger.
+        day_after: the same; None for one that is taken out.
+        lasts_before: how long it pays for all its views; None for a new ledger.
+        lasts_after: the same; None for one that is taken out.
+    """
+
+    ledger: str
+    settings: tuple[Setting, ...]
+    day_before: Cost | None
+    day_after: Cost | None
+    lasts_before: Lasting | None
+    lasts_after: Lasting | None
+
+
+def day(views: Sequence[ViewPlan]) -> Cost:
+    """What a day of some views costs one user at worst, on their schedule.
+
+    It is the mean over the days of a period, so a view of weekly windows has its part of a week.
+    """
+    costs = (
+        asked(view, length) * Fraction(DAY_MS, length) for view in views for length in [view.ledger.periods.length_ms]
+    )
+    return sum(costs, Cost.ZERO)
+
+
+def ledger_changes(
+    before: Plan, after: Plan, settings: Sequence[Setting], begins: Mapping[str, int], situation: Situation
+) -> Iterator[LedgerChange]:
+    """The ledgers that something becomes of.
+
+    Args:
+        before: what holds, as the plan of a file.
+        after: what is to hold.
+        settings: everything that differs.
+        begins: by view that is new, the start of its first window.
+        situation: what is known of the application.
+    """
+    for name in dict.fromkeys([*after.ledgers, *before.ledgers]):
+        former, latter = before.ledgers.get(name), after.ledgers.get(name)
+        found = LedgerChange(
+            ledger=name,
+            settings=tuple(concerning(settings, "ledgers", {name})),
+            day_before=None if former is None else day(_charged_to(name, before)),
+            day_after=None if latter is None else day(_charged_to(name, after)),
+            lasts_before=None if former is None else _lasting(before, former, situation, {}),
+            lasts_after=None if latter is None else _lasting(after, latter, situation, begins),
+        )
+        if found.settings or (found.day_before, found.lasts_before) != (found.day_after, found.lasts_after):
+            yield found
+
+
+def starved(before: Plan, after: Plan) -> Iterator[Fault]:
+    """Views whose new price would be paid by other views of their ledger, in a period that begins under it.
+
+    A view with a `share` takes nothing from others but by it, so it is no fault whatever it costs. Nor is it one to
+    take what others do not have today, as a view does that takes the place of another one.
+
+    Args:
+        before: what holds, as the plan of a file.
+        after: what is to hold.
+    """
+    for ledger in after.ledgers.values():
+        views, length = _charged_to(ledger.name, after), ledger.periods.length_ms
+        former = {view.name: replace(view, ledger=ledger) for view in _charged_to(ledger.name, before)}
+        dearer = [view for view in views if view.share is None and _is_dearer(view, former.get(view.name))]
+        others = [view for view in views if view not in dearer]
+        cheaper = [former[view.name] for view in dearer if view.name in former]
+        with_them = Shares.of(ledger.budget, length, views)
+        without = Shares.of(ledger.budget, length, [*others, *cheaper])
+        had = _lasting_before(ledger, before)
+        paid = {
+            view.name: (
+                _windows(view, lasts_ms(with_them, length, view)),
+                _windows(view, min(lasts_ms(without, length, view), had.get(view.name, length))),
+            )
+            for view in others
+        }
+        victims = ", ".join(f"{now - then} of {now} of {name}" for name, (then, now) in paid.items() if then < now)
+        if victims:
+            for view in dearer:
+                yield Fault(
+                    f"views.{view.name}",
+                    f"it would take windows from other views of ledger {ledger.name} in every new period: {victims}; "
+                    "lower its price, raise the ledger's budget, or give it a `share` of the budget",
+                )
+
+
+def _is_dearer(view: ViewPlan, former: ViewPlan | None) -> bool:
+    """Whether a view may take more of a period than before: all in all, or early, in fewer windows that cost more."""
+    if former is None or former.share is not None:
+        return True
+    length = view.ledger.periods.length_ms
+    costs_no_more = view.cost(view.planned_level) <= former.cost(former.planned_level)
+    return not (costs_no_more and asked(view, length) <= asked(former, length))
+
+
+def _lasting_before(ledger: LedgerPlan, before: Plan) -> dict[str, int]:
+    """How far into a period each view of a ledger is paid for today; nothing where its periods are others."""
+    views, was = _charged_to(ledger.name, before), before.ledgers.get(ledger.name)
+    if was is None or was.periods.length_ms != ledger.periods.length_ms:
+        return {}
+    length = was.periods.length_ms
+    shares = Shares.of(was.budget, length, views)
+    return {view.name: lasts_ms(shares, length, view) for view in views}
+
+
+def _windows(view: ViewPlan, time_ms: int) -> int:
+    """How many windows of a view begin before a time of a period."""
+    return view.charged.shape.whole_in(view.ledger.periods.length_ms, time_ms)
+
+
+def _charged_to(ledger: str, plan: Plan) -> list[ViewPlan]:
+    return [view for view in plan.views.values() if view.ledger.name == ledger]
+
+
+def _lasting(plan: Plan, ledger: LedgerPlan, situation: Situation, begins: Mapping[str, int]) -> Lasting:
+    """How long a ledger pays for all its views: what its period has left, or a whole period where none is charged."""
+    views, length = _charged_to(ledger.name, plan), ledger.periods.length_ms
+    for statement in situation.statements:
+        account, reached = statement.account, statement.reached_ms
+        clocks = [clock for view in views if (clock := situation.clock(view)) is not None]
+        now_ms = max([reached, *clocks])
+        if (account.name, account.population) == (ledger.name, ledger.population) and now_ms < account.period.end_ms:
+            until = forecast(plan, statement, begins)[1]
+            return Lasting(max(0, until - now_ms), until, until == account.period.end_ms)
+    shares = Shares.of(ledger.budget, length, views)
+    reach = min((lasts_ms(shares, length, view) for view in views), default=length)
+    return Lasting(reach, None, reach == length)
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosed:
+    """What is disclosed differently.
+
+    Attributes:
+        what: `audience NAME`, `sharpen` or `retention`.
+        before: as it is now; None: nothing.
+        after: as it becomes; None: nothing.
+    """
+
+    what: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FormerEdition:
+    """An edition that there is already, of which something is disclosed differently.
+
+    Attributes:
+        view: the view's name.
+        edition: its number.
+        from_ms: start of its first window.
+        until_ms: the start of the first window that is not of it; None: there is none.
+        changes: what is different.
+    """
+
+    view: str
+    edition: int
+    from_ms: int
+    until_ms: int | None
+    changes: tuple[Disclosed, ...]
+
+
+def former_editions(situation: Situation, after: Plan) -> Iterator[FormerEdition]:
+    """The editions whose windows may be retained, or are still to be released, and are disclosed differently.
+
+    Args:
+        situation: what is known of the application before the change.
+        after: the plan that holds behind it.
+    """
+    for was in situation.holding.views.values():
+        becomes = after.views.get(was.name)
+        before, latter = _disclosure(was), {} if becomes is None else _disclosure(becomes)
+        changes = tuple(
+            Disclosed(what, before.get(what), latter.get(what))
+            for what in dict.fromkeys([*before, *latter])
+            if before.get(what) != latter.get(what)
+        )
+        clock_ms = situation.clock(was)
+        for edition in (was if becomes is None else becomes).editions if changes else ():
+            until_ms = _until(was if becomes is None else becomes, edition)
+            over = None if until_ms is None else was.window.whole.end(until_ms) + was.window.kept_ms
+            is_gone = over is not None and clock_ms is not None and over <= clock_ms
+            never = until_ms is not None and until_ms <= edition.first_ms
+            if edition.number in {one.number for one in was.editions} and not (is_gone or never):
+                yield FormerEdition(was.view, edition.number, edition.first_ms, until_ms, changes)
+
+
+def _until(view: ViewPlan, edition: Edition) -> int | None:
+    """The start of the first window that an edition does not hold for."""
+    later = [one.first_ms for one in view.editions if one.number > edition.number]
+    return min([*later, *([] if view.until_ms is None else [view.until_ms])], default=None)
+
+
+def _disclosure(view: ViewPlan) -> dict[str, str]:
+    """What is disclosed of the windows of a question, in words."""
+    found = {f"audience {name}": _rising(view, name, level) for name, level in view.audiences.items()}
+    if view.sharpen is not None:
+        level, every = view.levels[view.sharpen.level].name, format_duration(view.sharpen.every_ms)
+        found["sharpen"] = f"{view.sharpen.audience} to {level} every {every}"
+    found["retention"] = format_duration(view.window.retention_ms)
+    return found
+
+
+def _rising(view: ViewPlan, audience: str, level: int) -> str:
+    steps = [
+        f"{view.levels[step.level].name} after {format_duration(step.after_ms)}"
+        for step in view.unlocks.get(audience, ())
+    ]
+    return ", ".join([view.levels[level].name, *steps])
+
 
 BACKFILL = "apply it with --backfill; windows of what workers have read of the topic already are refused as lost"
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.choice import choose
+from stream_dp.exact.comparison import choose
 from stream_dp.exact.reals import log
 
 _START_PRECISION = 128

@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field, SerializeAsAny
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
+from stream_dp.kinds.fields import Section
 from stream_dp.kinds.lists import KeyList, PublicKeys
 from stream_dp.kinds.noise import Ladder, NoiseLevel
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise
-from stream_dp.kinds.settings import Section
 from stream_dp.records.models import Release
 
 Counts = Mapping[str, int]

@@ -16,11 +16,11 @@ from pydantic import Field
 
 from stream_dp.accounting import Cost
 from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
+from stream_dp.kinds.fields import Section
 from stream_dp.kinds.listing import LEFT_OUT, ListedIn, ListedPlan, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
-from stream_dp.kinds.settings import Section
 from stream_dp.records.models import ItemCount, Release
 
 

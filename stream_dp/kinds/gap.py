@@ -21,11 +21,11 @@ from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.exact.reals import log
 from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
+from stream_dp.kinds.fields import Epsilon, Section
 from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, decimal, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
-from stream_dp.kinds.settings import Epsilon, Section
 from stream_dp.records.models import Amount, ItemCount, Release, absent
 from stream_dp.select.gap import (
     GapParameters,
@@ -37,7 +37,7 @@ from stream_dp.select.gap import (
     wrong_chance,
 )
 from stream_dp.select.neighbours import Neighbours
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.encoding import decode, encode
 
 MOST_NUMBERS = 10**9
 """Keys of a range of numbers."""

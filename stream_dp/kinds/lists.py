@@ -15,7 +15,7 @@ from typing import Annotated, Self
 from pydantic import PlainValidator
 
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.kinds.settings import Section, Text, Topic, check_topic
+from stream_dp.kinds.fields import Section, Text, Topic, check_topic
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_KEYS = 1_000_000

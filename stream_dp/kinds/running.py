@@ -18,10 +18,10 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.base import Explanation, Kind, ViewBasis
 from stream_dp.kinds.catalogue import CataloguePlan
+from stream_dp.kinds.fields import Section
 from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedIn, placed
 from stream_dp.kinds.lists import ListField
 from stream_dp.kinds.noise import noise_levels
-from stream_dp.kinds.settings import Section
 from stream_dp.records.models import ItemCount, Release
 from stream_dp.windows.blocks import height, most_blocks
 

@@ -21,11 +21,11 @@ from stream_dp.exact.bits import BitSource
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.exact.reals import log
 from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
+from stream_dp.kinds.fields import Epsilon, Exact, Section
 from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
-from stream_dp.kinds.settings import Epsilon, Exact, Section
 from stream_dp.records.models import Amount, ItemCount, Release
 from stream_dp.select.gap import one_shot_top_k
 from stream_dp.select.neighbours import Neighbours
@@ -38,7 +38,7 @@ from stream_dp.select.subset import (
     worst_miss,
 )
 from stream_dp.select.subset.planning import MARGIN
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.encoding import decode, encode
 
 MOST_NUMBERS = 10**12
 """Keys of a range of numbers."""

@@ -21,13 +21,13 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds import selection
 from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
+from stream_dp.kinds.fields import DiscoveryDelta, Epsilon, Section
 from stream_dp.kinds.lists import KeyList, ListField, ListSettings, PublicKeys, TopicSettings, load_list
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
 from stream_dp.kinds.selection import Expectation, Mechanism, Selection
-from stream_dp.kinds.settings import DiscoveryDelta, Epsilon, Section
 from stream_dp.records.models import Amount, ItemCount, Release, absent
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.merging import largest
 
 DISPLAY_DIGITS = 3

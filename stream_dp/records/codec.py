@@ -18,9 +18,8 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
 from stream_dp.kinds.registry import KINDS
-from stream_dp.records.entries import Entry
-from stream_dp.records.models import SCHEMA_VERSION, Interval, Part, Refusal, Release
-from stream_dp.windows.sizes import cut
+from stream_dp.records.models import SCHEMA_VERSION, Entry, Interval, Part, Refusal, Release
+from stream_dp.windows.encoding import cut
 
 T = TypeVar("T")
 

@@ -13,13 +13,15 @@ depends on what the selections of all views have cost, so that stands in the ope
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.accounting import Cost
+from stream_dp.errors import StateError
 from stream_dp.exact.rationals import decimal_down, decimal_up, exact_text
 from stream_dp.windows.durations import format_time
 
@@ -287,3 +289,122 @@ class Refusal(Publication):
         description="What the ledger does not cover: of a window what it costs at worst, released to all its "
         "audiences; of a sharper revision what its counts cost beyond those that this audience has."
     )
+
+
+class Reader(PublicRecord):
+    """An audience that a call is for."""
+
+    audience: str = Field(description="The audience.")
+    revision: int = Field(ge=1, description="Revision of the record that the audience got.")
+    level: str = Field(description="Name of the level that it is about.")
+    charged: Price = Field(
+        description="What the ledger paid for it: what it tells beyond the finest release that anyone had of the "
+        "window, the audiences before it in this entry included. Zero of a refusal."
+    )
+    told: Price = Field(
+        description="What it tells the audience, alone, beyond what it had of the window. Zero of a refusal."
+    )
+
+
+class Kept(PublicRecord):
+    """What a period keeps for a view."""
+
+    view: str = Field(description="The view.")
+    price: Price = Field(description="What no other view may take, in the entries of the caps.")
+
+
+class Entry(PublicRecord):
+    """A call of a ledger: a window, or a sharper revision of it for one audience, that was charged or refused."""
+
+    schema_version: Literal[1] = Field(description="Version of this form.")
+    code_version: str = Field(description="Version of the stream-dp that made the entry.")
+    type: Literal["charge", "refusal"] = Field(description="charge: it was paid and released; refusal: it was not.")
+    ledger: Account = Field(description="The account.")
+    view: str = Field(description="The view.")
+    edition: int = Field(ge=1, description="Number of the settings of the view that the window was made with.")
+    window: Interval = Field(description="The window.")
+    asked: Price = Field(description="What the call asked the ledger for: its cost at worst.")
+    left: Price = Field(description="What the ledger had left behind the call, in the entries of the caps.")
+    left_for_view: Price = Field(
+        description="What of that the view may take: the rest is kept for other views of the ledger. A call that asks "
+        "for more is refused."
+    )
+    kept: tuple[Kept, ...] = Field(
+        description="What the period keeps for each view. It is fixed when a period begins: a view that is not named "
+        "came later and may take what nobody holds."
+    )
+    readers: tuple[Reader, ...] = Field(
+        min_length=1, description="The audiences that the call is for, coarsest level first."
+    )
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class ViewStatus(_Part):
+    """How far one partition has counted a view."""
+
+    clock_ms: int = Field(description="What the view's clock shows: everything before it has been seen.")
+    open_from_ms: int = Field(description="Start of the first window that is open.")
+
+
+class GapStatus(_Part):
+    """Records of a source that were deleted before they were counted, side by side in one partition."""
+
+    first: int = Field(description="Offset of the first.")
+    last: int = Field(description="Offset of the last.")
+    at_ms: int = Field(description="The time of the first tick behind them.")
+
+
+class PartitionStatus(_Part):
+    """How far one partition is, by what is stored of it."""
+
+    lag: Mapping[str, int] = Field(description="By source: records that stand in it and are not counted.")
+    views: Mapping[str, ViewStatus] = Field(description="By view; none that was never counted.")
+    released: Mapping[str, int] = Field(
+        description="Start of the first window that is not released or refused, of the views whose ledger lives here."
+    )
+    totals: Mapping[str, int] = Field(description="Counters since the first record, those that are not zero.")
+    missing: Mapping[str, tuple[GapStatus, ...]] = Field(
+        {}, description="By source: which records were deleted before they were counted, the newest last."
+    )
+
+
+class WorkerStatus(_Part):
+    """How a worker is."""
+
+    schema_version: Literal[1] = Field(description="Version of this form.")
+    code_version: str = Field(description="Version of the stream-dp that runs.")
+    instance: str = Field(description="Name of the worker: its application, its machine, and a hash of its folder.")
+    since_ms: int = Field(description="When its process began.")
+    at_ms: int = Field(description="When it said so.")
+    settings: int = Field(description="Number of the settings that it goes by; 0 if there are none yet.")
+    waits_for: str = Field(description="What it waits for; nothing if it is ready.")
+    refusal: str = Field("", description="Why it cannot take newer settings up; nothing if all are in effect there.")
+    topics: Sequence[str] = Field(
+        default_factory=list, description="What somebody has to put right of the topics, in words."
+    )
+    clock_ahead_ms: int = Field(
+        0, description="How far its clock is ahead of the broker's (below 0: behind), if that is too far; else 0."
+    )
+    partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
+
+
+def encode_status(status: WorkerStatus) -> bytes:
+    """The bytes of a record."""
+    return status.model_dump_json().encode()
+
+
+def decode_status(data: bytes) -> WorkerStatus:
+    """The inverse; fields that it does not know are left out.
+
+    Raises:
+        StateError: it is no such record.
+    """
+    try:
+        return WorkerStatus.model_validate_json(data)
+    except ValidationError:
+        raise StateError(
+            "a record of the status topic cannot be read: use the stream-dp that the workers run, or a later one"
+        ) from None

@@ -10,8 +10,7 @@ from typing import NamedTuple, Self
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.records.codec import entry_key
-from stream_dp.records.entries import Entry, Kept
-from stream_dp.records.models import Account, AccountPart, AccountParts
+from stream_dp.records.models import Account, AccountPart, AccountParts, Entry, Kept
 
 
 @dataclass(slots=True)

@@ -36,12 +36,13 @@ from functools import reduce
 from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
 from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.config.shares import Shares, most_of
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases.pieces import stored_table
-from stream_dp.releases.pricing import price
 from stream_dp.releases.rows import (
     LEDGER,
     RESERVATION,
     Call,
+    WindowRow,
     charged_rows,
     ledger_key,
     period_of,
@@ -57,9 +58,30 @@ from stream_dp.releases.rows import (
     stored_window,
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
-from stream_dp.windows.keys import after
+from stream_dp.windows.encoding import after
 from stream_dp.windows.shape import Stretch
 from stream_dp.windows.views import view_of
+
+
+def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
+    """What a level costs beyond the finest that was given before, -1 for none (lossless 3.2)."""
+    cost = view.spent(table, level)
+    return cost if before < 0 else cost - view.spent(table, before)
+
+
+def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
+    """What a stored call costs all readers together, and what each reader it served alone."""
+    if call.audience:
+        others = max([row.drawn, *(given.level for name, given in row.given.items() if name != call.audience)])
+        finest = max(others, call.before)
+        return (
+            difference(view, table, finest, max(finest, call.level)),
+            {call.audience: difference(view, table, call.before, max(call.before, call.level))},
+        )
+    return (
+        view.spent(table, row.finest),
+        {name: view.spent(table, given.level) for name, given in row.given.items()},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,140 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from stream_dp.config.models import NO_LEVEL
 from stream_dp.config.plan import ViewPlan
-from stream_dp.control.grants import Order
-from stream_dp.releases.clearance_rows import ClearanceRow, GrantRow, clearance_audience
-from stream_dp.releases.errands import Errand
+from stream_dp.control.grants import Order, Scope
+from stream_dp.errors import StateError
 from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import CLEARANCE, NOTHING, WINDOW, ViewRow, WindowRow, stored_window
+from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Rows
-from stream_dp.windows.keys import after, decode, encode, text, window_start
-from stream_dp.windows.slots import Slots
+from stream_dp.windows.encoding import after, decode, encode, text, window_start
+
+_NEVER = -(1 << 62)
+"""Before every window."""
+
+
+class GrantRow(msgspec.Struct, array_like=True):
+    """A grant that was taken: one that waits for its time, or one that was carried out or is about to be."""
+
+    number: int
+    """`Order.number`."""
+    id: str
+    """`Order.id`."""
+    level: str
+    scope: Scope
+    time_ms: int
+    """Its time. Those that are carried out at once are no older than what was carried out before, so that a clock that
+    goes wrong does not let a later one decide nothing."""
+    slot_ms: int | None = None
+    """When the sharper revisions leave; later, if they miss it. None: it waits for its time."""
+    open: bool = False
+    """Whether retained windows may still have to be sharpened."""
+    turns: dict[str, int] = msgspec.field(default_factory=dict)
+    """By view of this partition, where the scope asks for it: start of the first window that was to come when the grant
+    was carried out."""
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The newest one decides."""
+        return self.time_ms, self.number
+
+    def starts(self, view: str) -> tuple[int | None, int | None]:
+        """The first start in its scope, and the first behind it; None where there is no such bound."""
+        turn = self.turns.get(view)
+        if self.scope.windows == "retained":
+            return None, _NEVER if turn is None else turn  # a view that came later had no window then
+        if self.scope.windows == "future":
+            return turn, None
+        return self.scope.from_ms, self.scope.until_ms
+
+
+class ClearanceRow(msgspec.Struct, array_like=True):
+    """The grants of an audience."""
+
+    number: int
+    """Of the last order that was taken: one that is read again is known by it."""
+    grants: list[GrantRow]
+    """Those that wait, and those that decide what may be seen of a window that is retained or to come; oldest first."""
+
+
+class UnlockRow(msgspec.Struct, array_like=True):
+    """How far the windows of a view were unlocked."""
+
+    marks: dict[str, int]
+    """By audience, time and level of an unlock: start of the first window that is still to be looked at."""
+
+
+class LeftoverRow(msgspec.Struct, array_like=True):
+    """How far what a ledger has left was spent on sharper releases of a view."""
+
+    done_ms: int
+    """The last time of the grid that is carried out."""
+    at_ms: int | None = None
+    """The one that is being carried out."""
+    before_ms: int = 0
+    """Of that: windows that start before this are still to be looked at."""
+
+
+def clearance_audience(key: bytes) -> str:
+    """The audience of a clearance row."""
+    if len(key) != 2 + key[1]:
+        raise StateError("a stored clearance has a damaged key")
+    return key[2:].decode()
+
+
+LOOKED_AT_ONCE = 500
+"""Windows that one step looks at: between two steps the runtime looks whether the partition is still its own."""
+
+
+class Errand(NamedTuple):
+    """One window of one audience that is to become finer."""
+
+    view: ViewPlan
+    start_ms: int
+    audience: str
+    level: int
+    """Index of the level, finer than what the audience has."""
+    slot_ms: int
+    """When the revision leaves; later, if it misses that."""
+    grant: int | None = None
+    """The number of the grant that asks."""
+    follows: bool = False
+    """Whether the audience has the level of the pane already, and only the window with it is to follow."""
+
+    def is_refused(self, row: WindowRow) -> bool:
+        """Whether a ledger could not pay for it, by the row of the window, or of a pane of it."""
+        if self.follows:
+            return False
+        if self.grant is not None:
+            return row.turned_down.get(self.audience) == self.grant
+        return self.level in row.declined.get(self.audience, ())
+
+    def refuse(self, row: WindowRow) -> None:
+        """Note that."""
+        if self.grant is not None:
+            row.turned_down[self.audience] = self.grant
+        else:
+            row.declined[self.audience] = sorted({*row.declined.get(self.audience, ()), self.level})
+
+
+class Errands(Protocol):
+    """Who asks."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether there may be an errand, or progress to store."""
+
+    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
+        """Errands, each with the row of its window as it is stored; as many of them as are taken are run at once."""
+
+    def progress(self) -> list[Change]:
+        """The rows to store behind the errands that were taken."""
 
 
 class _Place(NamedTuple):

@@ -26,10 +26,7 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.ages import Ages
-from stream_dp.releases.arrivals import Arrivals
-from stream_dp.releases.clearances import Clearances
-from stream_dp.releases.errands import Errands
+from stream_dp.releases.clearances import Clearances, Errands
 from stream_dp.releases.expiry import Retention
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.leftover import Leftover
@@ -40,17 +37,16 @@ from stream_dp.releases.losses import (
     expired_windows,
     lost_state,
     lost_windows,
+    write_off,
 )
-from stream_dp.releases.outboxes import BYTES_AT_ONCE
-from stream_dp.releases.panes import Sums
+from stream_dp.releases.outboxes import BYTES_AT_ONCE, revoked
+from stream_dp.releases.panes import Sums, leftover_blocks, used_range
 from stream_dp.releases.pieces import (
     Change,
     leftovers,
 )
 from stream_dp.releases.publication import Publisher
-from stream_dp.releases.questions import Questions
-from stream_dp.releases.releasing import Releasing
-from stream_dp.releases.revoking import revoked
+from stream_dp.releases.releasing import Arrivals, Releasing
 from stream_dp.releases.rows import (
     BLOCK,
     BUCKET,
@@ -64,16 +60,14 @@ from stream_dp.releases.rows import (
     sealing_keys,
     stored_view,
 )
-from stream_dp.releases.running import leftover_blocks, used_range
 from stream_dp.releases.sharpening import Sharpening
 from stream_dp.releases.totals import Counted, counted, taken_back
-from stream_dp.releases.unlocks import Unlocks
-from stream_dp.releases.writing_off import write_off
+from stream_dp.releases.unlocks import Ages, Unlocks
+from stream_dp.releases.view_editions import Questions
+from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Ahead, Commit, Effect, Erase, Leave, Message, Rows, Send, Step
-from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import MergedBucket
-from stream_dp.windows.merging import drop_except
-from stream_dp.windows.slots import Slots
+from stream_dp.windows.encoding import after, decode, encode, text, window_key, window_start
+from stream_dp.windows.merging import MergedBucket, drop_except
 
 RELEASED_AT_ONCE = 8
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""

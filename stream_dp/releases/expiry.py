@@ -42,7 +42,7 @@ from stream_dp.releases.pieces import Change, Removal, forgotten_table, leave
 from stream_dp.releases.publication import extent_of
 from stream_dp.releases.rows import TABLE, WINDOW, Given, ViewRow, WindowRow
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Step
-from stream_dp.windows.keys import after, decode, encode, window_key, window_start
+from stream_dp.windows.encoding import after, decode, encode, window_key, window_start
 
 EXPIRED_AT_ONCE = 8
 """Windows that one step marks, in one commit."""

@@ -26,15 +26,13 @@ from dataclasses import dataclass
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import SharpenPlan, ViewPlan
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.ages import Ages
-from stream_dp.releases.clearance_rows import LeftoverRow
-from stream_dp.releases.clearances import Clearances
-from stream_dp.releases.errands import LOOKED_AT_ONCE, Errand
+from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, Errand, LeftoverRow
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.questions import Questions
 from stream_dp.releases.rows import LEFTOVER, NOTHING, WINDOW, WindowRow, period_of, stored_window
+from stream_dp.releases.unlocks import Ages
+from stream_dp.releases.view_editions import Questions
 from stream_dp.windows.effects import Rows
-from stream_dp.windows.keys import decode, encode, text, window_key, window_start
+from stream_dp.windows.encoding import decode, encode, text, window_key, window_start
 from stream_dp.windows.shape import Stretch
 
 

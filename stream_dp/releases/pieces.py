@@ -18,9 +18,8 @@ from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, WINDOW, Departure, WindowRow
 from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.keys import after, bucket_number, decode, encode, text, window_key
-from stream_dp.windows.merge_rows import MergedBucket
-from stream_dp.windows.sizes import MESSAGE_BYTES, cut
+from stream_dp.windows.encoding import MESSAGE_BYTES, after, bucket_number, cut, decode, encode, text, window_key
+from stream_dp.windows.merging import MergedBucket
 
 ROW_OVERHEAD = 2048
 """Bytes of a row around what it is there for: keys, the name of a topic, a digest, numbers."""

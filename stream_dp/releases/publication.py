@@ -11,7 +11,6 @@ from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.kinds.registry import KINDS
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, entry_key
-from stream_dp.records.entries import Entry, Kept, Reader
 from stream_dp.records.models import (
     NEIGHBOURS,
     SCHEMA_VERSION,
@@ -19,16 +18,18 @@ from stream_dp.records.models import (
     AccountPart,
     AccountParts,
     Amount,
+    Entry,
     Interval,
+    Kept,
     Level,
     Price,
+    Reader,
     Reason,
     Refusal,
     Release,
 )
-from stream_dp.releases.accounts import Balance
+from stream_dp.releases.accounts import Balance, difference
 from stream_dp.releases.pieces import RECORD_BYTES, Addressed
-from stream_dp.releases.pricing import difference
 from stream_dp.releases.rows import Given
 from stream_dp.version import __version__
 from stream_dp.windows.shape import Stretch

@@ -5,28 +5,67 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from stream_dp.accounting import Cost, Overdraft, commit, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, own_secret
 from stream_dp.records.models import Reason
-from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.arrivals import Arrivals
+from stream_dp.releases.accounts import Accounts, price
 from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.releases.panes import Pane, Sums
+from stream_dp.releases.panes import Begun, Pane, Sums, begun, block_rows, inner_counts, is_passed_over, used_blocks
 from stream_dp.releases.pieces import Addressed, Change, leave, stored_buckets, table_rows
-from stream_dp.releases.pricing import price
 from stream_dp.releases.publication import Booking, Publisher
-from stream_dp.releases.questions import Questions
 from stream_dp.releases.rows import BUCKET, WINDOW, Call, Given, WindowRow, charged_rows
-from stream_dp.releases.running import Begun, begun, block_rows, inner_counts, is_passed_over, used_blocks
 from stream_dp.releases.totals import Counted, counted
+from stream_dp.releases.view_editions import Questions
+from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Commit, Effect, Leave, Rows
-from stream_dp.windows.keys import after, encode, window_key
-from stream_dp.windows.merging import outside, summed
-from stream_dp.windows.slots import Slots
+from stream_dp.windows.encoding import after, encode, window_key
+from stream_dp.windows.merging import Come, MergedBucket, outside, summed
+
+
+class Arrivals:
+    """Which parts have come. Memory holds numbers; the counts are in the table.
+
+    That a bucket is lost counts where it is not whole, and no more when all its parts come after all.
+    """
+
+    def __init__(self) -> None:
+        self._windows: dict[tuple[str, int], dict[int, Come]] = {}
+
+    def take(self, bucket: MergedBucket) -> Sequence[MergedBucket]:
+        """Note a part; it takes the place of the one that came under its key.
+
+        Returns:
+            The parts, without counts, that are void because the bucket was cut otherwise for them: an item could be in
+            one of them and in one of the new parts.
+        """
+        come = self._windows.setdefault((bucket.view, bucket.start_ms), {}).setdefault(bucket.bucket, Come())
+        if bucket.lost:
+            come.lost = True
+            return ()
+        void: list[MergedBucket] = []
+        if come.parts != bucket.parts:
+            void = [msgspec.structs.replace(bucket, part=part, counts={}) for part in sorted(come.numbers)]
+            come.parts, come.numbers = bucket.parts, set()
+        come.numbers.add(bucket.part)
+        return void
+
+    def complete(self, view: str, start_ms: int) -> int:
+        """How many buckets of a window have all their parts, or are lost."""
+        return sum(come.settled for come in self._windows.get((view, start_ms), {}).values())
+
+    def is_lost(self, view: str, start_ms: int) -> bool:
+        """Whether a bucket of a complete window is lost."""
+        return not all(come.whole for come in self._windows.get((view, start_ms), {}).values())
+
+    def forget(self, view: str, start_ms: int) -> None:
+        """A window has had its turn."""
+        self._windows.pop((view, start_ms), None)
 
 
 class _Arrived(NamedTuple):

@@ -39,8 +39,18 @@ from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewP
 from stream_dp.config.shares import Shares
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.windows.effects import Rows
-from stream_dp.windows.keys import after, bucket_key, bucket_number, decode, encode, moment, moment_at, text, window_key
-from stream_dp.windows.merge_rows import MergedBucket
+from stream_dp.windows.encoding import (
+    after,
+    bucket_key,
+    bucket_number,
+    decode,
+    encode,
+    moment,
+    moment_at,
+    text,
+    window_key,
+)
+from stream_dp.windows.merging import MergedBucket
 from stream_dp.windows.shape import Stretch, Tiling
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stream_dp.accounting import Cost, Overdraft, commit, reserve
-from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.errands import Errand
-from stream_dp.releases.panes import Sums
+from stream_dp.releases.accounts import Accounts, difference
+from stream_dp.releases.clearances import Errand
+from stream_dp.releases.panes import Sums, earlier_blocks, first_row
 from stream_dp.releases.pieces import Addressed, Change, leave, noise_of, stored_table
-from stream_dp.releases.pricing import difference
 from stream_dp.releases.publication import Booking, Publisher
 from stream_dp.releases.rows import NOTHING, WINDOW, Call, Given, WindowRow, charged_rows
-from stream_dp.releases.running import earlier_blocks, first_row
 from stream_dp.windows.effects import Rows
-from stream_dp.windows.keys import encode, window_key
+from stream_dp.windows.encoding import encode, window_key
 
 
 class Sharpening:

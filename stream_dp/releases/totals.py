@@ -14,7 +14,7 @@ import msgspec
 from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import TOTALS, stored_view, stored_window
 from stream_dp.windows.effects import Increment, Rows
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.views import view_of
 
 LATE = "releases_late"

@@ -14,20 +14,73 @@ lowered does not come back by itself. One that gives more leaves the schedule as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.releases.ages import Ages
-from stream_dp.releases.clearance_rows import UnlockRow
-from stream_dp.releases.clearances import Clearances
-from stream_dp.releases.errands import LOOKED_AT_ONCE, Errand
+from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, Errand, UnlockRow
 from stream_dp.releases.pieces import Change
-from stream_dp.releases.questions import Questions
 from stream_dp.releases.rows import UNLOCK, WINDOW, WindowRow
+from stream_dp.releases.view_editions import Questions
+from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Rows
-from stream_dp.windows.keys import decode, encode, text, window_key, window_start
+from stream_dp.windows.encoding import decode, encode, text, window_key, window_start
+
+
+class Ages:
+    """The times of the views of one partition."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        slots: Slots,
+        last_slot: Callable[[ViewPlan], int],
+    ) -> None:
+        """Set up.
+
+        Args:
+            questions: how far the releases of the views have come.
+            slots: when records leave.
+            last_slot: the slot of the last window of a view that has one.
+        """
+        self._questions = questions
+        self._slots = slots
+        self._last_slot = last_slot
+        self._wall_ms = 0
+
+    def tell(self, wall_ms: int) -> None:
+        """Take note of the wall time."""
+        self._wall_ms = max(self._wall_ms, wall_ms)
+
+    @staticmethod
+    def goes_by_the_wall(view: ViewPlan) -> bool:
+        """Whether the time of a view goes on though no window is released."""
+        return view.window.clock == "wall"
+
+    def now_ms(self, view: ViewPlan) -> int:
+        """The time of a view."""
+        return self._wall_ms if self.goes_by_the_wall(view) else self._questions.stream_ms(view)
+
+    def without_view_ms(self, view: ViewPlan) -> int:
+        """The time by which windows of a view get older that was taken out.
+
+        By the event clock it is that of the views here that are still counted of its source; the wall clock's, where
+        there is none.
+        """
+        if self.goes_by_the_wall(view):
+            return self._wall_ms
+        alike = (one for one in self._questions.views.values() if one.source.name == view.source.name)
+        return max(
+            (self.now_ms(one) for one in alike if not (one.is_removed or self.goes_by_the_wall(one))),
+            default=self._wall_ms,
+        )
+
+    def slot(self, view: ViewPlan, due_ms: int) -> int:
+        """The slot of what was due at a time of a view, with a window that it has; by the stream with its newest."""
+        if self.goes_by_the_wall(view):
+            return max(self._slots.after(due_ms), self._slots.first(self._wall_ms))
+        return self._last_slot(view)
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""The Faust adapter: application factory, transports, tables, topics, clients and the local Kafka."""
+"""The runtime: the Faust adapter, the Kafka client, the worker, its sources, and a local Kafka."""

@@ -7,20 +7,20 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from stream_dp.config.backlog import backlog_faults
+from stream_dp.config.forecast import backlog_faults
 from stream_dp.config.plan import Plan, SourcePlan
-from stream_dp.control.settings import first_record, plan_holding
+from stream_dp.control.editions import first_record, plan_holding
 from stream_dp.errors import ClockError, ConfigError, Fault
-from stream_dp.runtime.client import Client, Outgoing
 from stream_dp.runtime.clock import Clock, apart, wall_clock_ms
-from stream_dp.runtime.lists import Lists, read_lists
-from stream_dp.runtime.ordering import Tick
-from stream_dp.runtime.owners import Life, create_owned
-from stream_dp.runtime.settings import SettingsLog, post
-from stream_dp.runtime.topic_settings import look_at_topics
-from stream_dp.runtime.topics import Topics, sources_of
+from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post
+from stream_dp.runtime.kafka.lists import Lists, read_lists
+from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.kafka.ownership import Life, create_owned
+from stream_dp.runtime.kafka.topic_settings import look_at_topics
+from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.keys import encode
+from stream_dp.windows.encoding import encode
 
 log = logging.getLogger("stream_dp.worker")
 

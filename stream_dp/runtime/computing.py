@@ -16,11 +16,11 @@ from stream_dp.kinds.lists import KeyList
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.lists import Lists
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.lists import Lists
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.effects import Commit, Message, Send, Step
-from stream_dp.windows.keys import bucket_of, encode
-from stream_dp.windows.merge_rows import Partial
+from stream_dp.windows.encoding import bucket_of, encode
+from stream_dp.windows.merging import Partial
 from stream_dp.windows.shape import Paned
 
 SHARE = 2

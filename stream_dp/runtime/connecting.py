@@ -12,13 +12,12 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.config.access import Broker
 from stream_dp.errors import BrokerError, OutageError
-from stream_dp.runtime.client import PUBLISH_SECONDS, Client, KafkaClient
-from stream_dp.runtime.cluster import Cluster
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.producers import PatientProducer
-from stream_dp.runtime.refusals import diagnose, not_allowed
-from stream_dp.windows.sizes import BATCH_BYTES
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import PUBLISH_SECONDS, Client, KafkaClient
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.outages import diagnose, not_allowed
+from stream_dp.runtime.kafka.transactions import PatientProducer
+from stream_dp.windows.encoding import BATCH_BYTES
 
 CONNECT_SECONDS = 10.0
 """How long an impatient client waits for a broker that takes its connection and says nothing."""

@@ -19,8 +19,8 @@ from pydantic import BaseModel, Field
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.releases.engine import RELEASED_AT_ONCE
 from stream_dp.runtime.computing import Computing
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.storage import Database
-from stream_dp.runtime.topics import Topics
 
 SHARE = 2
 """A plan that asks for more than one part in so many of what the machine does is warned of."""

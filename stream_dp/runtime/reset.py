@@ -10,11 +10,11 @@ from typing import NamedTuple
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.runtime.client import Client
-from stream_dp.runtime.fence import claims_group
-from stream_dp.runtime.membership import EMPTY
-from stream_dp.runtime.owners import Owner, claimed, disclaim
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.faust.membership import EMPTY
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.ownership import Owner, claimed, disclaim
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.kafka.transactions import claims_group
 
 
 class Holdings(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from stream_dp.config.plan import SourcePlan
-from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.factory import partitioner
+from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.windows.events import WATERMARK_HEADER
 
 

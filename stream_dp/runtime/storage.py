@@ -7,17 +7,23 @@ next start reads from it what the local rows lack.
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
+import shutil
+import stat
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, mkdtemp
 from typing import Any, TypeVar
 
 import rocksdict
 from faust.stores import rocksdb
 
-from stream_dp.errors import StorageError
-from stream_dp.windows.sizes import WRITE_BUFFER_BYTES, WRITE_BUFFERS
+from stream_dp.errors import StateError, StorageError
+from stream_dp.windows.encoding import CHUNK_BYTES, WRITE_BUFFER_BYTES, WRITE_BUFFERS, cut, row_size
 
 SCHEME = "stream-dp-rocksdb"
 COMPACTED_AT_ONCE = 4 << 20
@@ -217,3 +223,141 @@ def _reason(text: str) -> str:
         found = text.partition(" (os error")[0]
         return next((reason for reason in _REMEDIES if reason in found), found.rsplit(": ", 1)[-1])
     return f"{_REPORTED} {text.partition(':')[0].strip().lower()}"
+
+
+log = logging.getLogger("stream_dp.worker")
+
+LOCK = "lock"
+SHELVES = "shelves"
+OTHERS = 0o077
+"""Of a file's mode: what accounts but the owner may do."""
+_FILES = ("changelogs.json", "changelogs.new", "counters.json", "counters.json.new")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a data folder, made if it is missing; the lock ends with the process, however that ends.
+
+    It is open to this account alone.
+
+    Raises:
+        StateError: another worker holds it.
+        StorageError: it cannot be written.
+    """
+    make_folder(folder)
+    try:
+        file = (folder / LOCK).open("ab")
+    except OSError as error:
+        raise unusable(folder / LOCK, error) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StateError(
+                f"another worker runs on the data folder {folder}; stop it first, or give this one a folder of its own "
+                "with --data-dir"
+            ) from None
+        except OSError as error:
+            raise unusable(folder, error) from None
+        _close(folder)
+        _check(folder)
+        yield
+
+
+def _close(folder: Path) -> None:
+    """Let nobody but this account into the folder: it holds exact counts."""
+    if stat.S_IMODE(folder.stat().st_mode) & OTHERS == 0:
+        return
+    try:
+        folder.chmod(0o700)
+    except OSError:  # it is another account's, as the root of a volume may be; what is made in it is closed
+        log.warning("others can look into the data folder %s, which holds exact counts: `chmod 700` it", folder)
+    else:
+        log.warning("others could look into the data folder %s, which holds exact counts; its mode is 0700 now", folder)
+
+
+def _check(folder: Path) -> None:
+    """Make sure that the files of a former worker can be used, before the broker and the group hear of this one.
+
+    Raises:
+        StorageError: one cannot.
+    """
+    version, shelves = folder / "v1", folder / SHELVES
+    tables = version / "tables"
+    files = {file for name in _FILES if (file := folder / name).exists()}
+    for place in sorted({*files, *_below(version), *_below(shelves)}):
+        is_folder = place in (version, tables, shelves) or place.parent in (tables, shelves)
+        if is_folder and not place.is_dir():
+            raise unusable(place, _of_system(errno.ENOTDIR))
+        if not is_folder and place.is_dir():
+            raise unusable(place, _of_system(errno.EISDIR))
+        if not os.access(place, os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)):
+            raise unusable(place, _of_system(errno.EACCES))
+
+
+def _below(place: Path) -> list[Path]:
+    return [place, *place.rglob("*")] if place.exists() else []
+
+
+def _of_system(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+class Shelves:
+    """Makes shelves in a folder; what stands there already is deleted."""
+
+    def __init__(self, folder: Path, cache: rocksdict.Cache) -> None:
+        """Clear the folder.
+
+        Args:
+            folder: below the data folder, and used by this process alone.
+            cache: of the tables of the process.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        self._folder = folder
+        self._cache = cache
+
+    def __call__(self) -> DiskShelf:
+        """A new shelf."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return DiskShelf(Path(mkdtemp(dir=self._folder)), self._cache)
+        except Exception as error:  # rocksdict has no class of its own
+            raise unusable(self._folder, error) from None
+
+
+class DiskShelf:
+    """A database in a folder of its own, without a log; both vanish with the object at the latest."""
+
+    def __init__(self, folder: Path, cache: rocksdict.Cache) -> None:
+        rocks = rocksdict.Rdict(str(folder), table_options(cache))
+        unlogged = rocksdict.WriteOptions()
+        unlogged.disable_wal = True
+        rocks.set_write_options(unlogged)
+        self._folder = folder
+        self._database = Database(rocks, folder)
+        self._vanish = weakref.finalize(self, _vanish, rocks, folder)
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """See `Shelf`."""
+        return self._database.get_all(keys)
+
+    def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """See `Shelf`."""
+        for some in cut(entries, row_size, CHUNK_BYTES):
+            batch = rocksdict.WriteBatch(raw_mode=True)
+            for key, value in some:
+                batch.put(key, value)
+            self._database.write(batch)
+
+    def drop(self) -> None:
+        """See `Shelf`."""
+        try:
+            self._vanish()
+        except OSError as error:
+            raise unusable(self._folder, error) from None
+
+
+def _vanish(database: rocksdict.Rdict, folder: Path) -> None:
+    database.close()
+    shutil.rmtree(folder)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.choice import choose
+from stream_dp.exact.comparison import choose
 from stream_dp.exact.reals import exp_neg
 from stream_dp.select.candidates import Row
 from stream_dp.select.limited_domain import TopK, checked, limited_domain_top_k

@@ -14,10 +14,10 @@ from functools import cmp_to_key, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.comparison import START_PRECISION, Real, exceeds
 from stream_dp.exact.reals import log
-from stream_dp.exact.words import UniformWords
 from stream_dp.select.candidates import MOST_USERS, Item, Row
 from stream_dp.select.limited_domain import checked
 from stream_dp.select.parameters import (

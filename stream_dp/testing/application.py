@@ -16,23 +16,22 @@ from stream_dp.agents import AGENTS
 from stream_dp.config.access import MEMORY
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
+from stream_dp.control.editions import next_record
 from stream_dp.control.grants import Grant
-from stream_dp.control.settings import next_record
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode
-from stream_dp.records.parts import Joiner
+from stream_dp.records.history import Joiner
 from stream_dp.releases.rows import read_ledgers
-from stream_dp.runtime.client import Client
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.grants import write_grant
-from stream_dp.runtime.keys import load_keys
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.running import running
-from stream_dp.runtime.settings import post, read_history
-from stream_dp.runtime.topics import RELEASES, Topics, TopicSpec, sources_of
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import post, read_history, write_grant
+from stream_dp.runtime.kafka.topics import RELEASES, Topics, TopicSpec, sources_of
+from stream_dp.runtime.key_file import load_keys
+from stream_dp.runtime.worker.process import running
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
 

@@ -20,7 +20,7 @@ from stream_dp.lossless.factorization import cover
 from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
-from stream_dp.windows.keys import bucket_of
+from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.merging import summed
 
 

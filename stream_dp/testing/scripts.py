@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.source_records import SourceRecords
-from stream_dp.windows.paths import names_of, put
+from stream_dp.windows.events import names_of, put
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,294 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from importlib import import_module
+from io import BytesIO
 from typing import Any
 
 import msgspec
 
-from stream_dp.windows.events import EventDecoder, EventFormat, Record, RefusedError, Schemas
-from stream_dp.windows.paths import names_of, path_of
-from stream_dp.windows.schemas import HEADER_BYTES, TIME, Reading, unknown_schema
+from stream_dp.windows.events import (
+    EventDecoder,
+    EventFormat,
+    Names,
+    Record,
+    RefusedError,
+    Schemas,
+    TimeUnit,
+    find,
+    iso_ms,
+    names_of,
+    path_of,
+)
+
+HEADER_BYTES = 5
+"""In front of a value: a zero, and the number of its schema in a registry."""
+MAX_SCHEMA_BYTES = 256 << 10
+"""Of a schema's text, with those that it refers to."""
+MAX_DEPTH = 64
+"""Types inside one another."""
+MAX_NODES = 10_000
+"""Types in a schema, each counted wherever it is used."""
+TIME = "the time"
+"""Where a reading puts the time of an event, in ms, beside its field. It is no name that a field may have in Avro."""
+
+Kept = Set[tuple[str, str]] | None
+"""Fields, each behind the name of its record; None stands for all."""
+
+_NAMED = ("record", "error", "enum", "fixed")
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_PER_MS = {"millis": 1, "micros": 1000, "nanos": 1_000_000}
+_INSTANTS = {f"{kind}-{unit}": per_ms for kind in ("timestamp", "local-timestamp") for unit, per_ms in _PER_MS.items()}
+_ALIKE = ({"int", "long", "float", "double"}, {"string", "bytes"})
+"""Types that Avro lets one be read as another."""
+_FAULTY = (ArithmeticError, EOFError, LookupError, TypeError, ValueError)
+"""What fastavro raises on bytes that are no value of a schema."""
+
+
+class UnusableSchemaError(ValueError):
+    """No event is read by a schema: why, in words without anything of it."""
+
+
+def unknown_schema(_value: bytes) -> Mapping[str, Any]:
+    """How values are read whose schema the registry does not have."""
+    raise RefusedError("unknown_schema")
+
+
+def unusable_schema(_value: bytes) -> Mapping[str, Any]:
+    """How values are read whose schema is not one of events."""
+    raise RefusedError("unusable_schema")
+
+
+class Reading:
+    """How the values of one schema are read; called with a value it gives the fields that a source needs, or more."""
+
+    def __init__(self, text: str, references: Sequence[str], form: EventFormat) -> None:
+        """Work it out.
+
+        Args:
+            text: the schema, JSON.
+            references: the schemas that it refers to, each behind those that it refers to itself.
+            form: what the source needs.
+
+        Raises:
+            UnusableSchemaError: it is none of records, or one whose values could be deep or large for few bytes.
+        """
+        fastavro = import_module("fastavro")
+        self._fastavro_read = fastavro.schemaless_reader
+        types = _Types(fastavro, text, references)
+        kept: set[tuple[str, str]] = set()
+        found = {field: list(types.find(names_of(field), kept)) for field in form.fields}
+        self._writer = types.plain(None)
+        self._reader = None
+        if types.repeats(kept) < types.repeats(None) and not types.are_mixed(kept):
+            self._reader = types.plain(kept)
+        self._time: Names = ()
+        if form.time is not None:
+            self._time = names_of(form.time)
+            self._in_ms = _in_ms(form.unit, _logical(found[form.time]))
+
+    def __call__(self, value: bytes) -> Mapping[str, Any]:
+        """See `events.Read`."""
+        event = self._read(value, self._reader)
+        if self._time:
+            *outer, name = self._time
+            around = find(event, outer)
+            if isinstance(around, dict):
+                around.pop(TIME, None)
+                if name in around:
+                    around[TIME] = self._in_ms(around[name])
+        return event
+
+    def whole(self, value: bytes) -> Mapping[str, Any]:
+        """Every field of a value, as it stands there; see `events.Read`."""
+        return self._read(value, None)
+
+    def _read(self, value: bytes, reader: Any) -> dict[str, Any]:  # noqa: ANN401
+        stream = BytesIO(value)
+        stream.seek(HEADER_BYTES)
+        try:
+            event: dict[str, Any] = self._fastavro_read(stream, self._writer, reader)
+        except _FAULTY:
+            raise RefusedError("malformed_avro") from None
+        if stream.tell() != len(value):
+            raise RefusedError("malformed_avro")
+        return event
+
+
+class _Types:
+    """The types of a schema, checked."""
+
+    def __init__(self, fastavro: Any, text: str, references: Sequence[str]) -> None:  # noqa: ANN401
+        if sum(map(len, (text, *references))) > MAX_SCHEMA_BYTES:
+            raise UnusableSchemaError("it is too long")
+        self._fastavro = fastavro
+        self._named: dict[str, Any] = {}
+        self._aliases: dict[str, str] = {}
+        self._nodes = 0
+        try:
+            for reference in references:
+                fastavro.parse_schema(msgspec.json.decode(reference), self._named)
+            self._top = fastavro.parse_schema(msgspec.json.decode(text), self._named)
+            self._check(self._top, (), repeated=False)
+        except UnusableSchemaError:
+            raise
+        except MemoryError:
+            raise
+        except Exception:  # a schema is whatever a producer has made of it
+            raise UnusableSchemaError("it is no schema of Avro, or refers to what is not there") from None
+        if not _is(self._top, "record"):
+            raise UnusableSchemaError("it is not one of a record")
+
+    def find(self, names: Names, passed: set[tuple[str, str]]) -> Iterator[Any]:
+        """The types, no unions, of what may stand at a place.
+
+        Args:
+            names: the place.
+            passed: gets the fields on the way, each behind the name of its record.
+        """
+        return self._find(self._top, names, passed)
+
+    def _find(self, kind: Any, names: Names, passed: set[tuple[str, str]]) -> Iterator[Any]:  # noqa: ANN401
+        kind = self._resolved(kind)
+        if isinstance(kind, list):
+            for branch in kind:
+                yield from self._find(branch, names, passed)
+        elif not names:
+            yield kind
+        elif _is(kind, "map"):
+            yield from self._find(kind["values"], names[1:], passed)
+        else:
+            for field in kind.get("fields", ()):
+                if field["name"] == names[0]:
+                    passed.add((kind["name"], names[0]))
+                    yield from self._find(field["type"], names[1:], passed)
+
+    def repeats(self, kept: Kept) -> int:
+        """How many lists and maps stand in the schema with some of its fields."""
+        return sum(_is(kind, "array", "map") for kind in self._walk(self._top, kept))
+
+    def are_mixed(self, kept: Kept) -> bool:
+        """Whether a union is among them that fastavro, with a schema to read into, takes one type of for another."""
+        unions = (kind for kind in self._walk(self._top, kept) if isinstance(kind, list))
+        return any(sum(_is(self._resolved(one), *group) for one in union) > 1 for union in unions for group in _ALIKE)
+
+    def _walk(self, kind: Any, kept: Kept) -> Iterator[Any]:  # noqa: ANN401
+        """A type and the types in it."""
+        kind = self._resolved(kind)
+        yield kind
+        for part in _parts(kind, kept):
+            yield from self._walk(part, kept)
+
+    def plain(self, kept: Kept) -> Any:  # noqa: ANN401
+        """The schema with some of its fields, without logical types, and with every type that it uses."""
+        return self._fastavro.parse_schema(self._plain(self._top, set(), kept))
+
+    def _plain(self, kind: Any, defined: set[str], kept: Kept) -> Any:  # noqa: ANN401
+        kind = self._resolved(kind)
+        if isinstance(kind, list):
+            return [self._plain(branch, defined, kept) for branch in kind]
+        plain = {"type": "record" if _is(kind, "error") else kind["type"]}
+        if _is(kind, *_NAMED):
+            alias = self._aliases.setdefault(kind["name"], f"type{len(self._aliases)}")
+            if alias in defined:
+                return alias
+            defined.add(alias)
+            plain["name"] = alias
+        for part in ("items", "values"):
+            if part in kind:
+                plain[part] = self._plain(kind[part], defined, kept)
+        if "fields" in kind:
+            fields = _fields(kind, kept)
+            plain["fields"] = [{"name": f["name"], "type": self._plain(f["type"], defined, kept)} for f in fields]
+        return plain | {name: kind[name] for name in ("symbols", "size") if name in kind}
+
+    def _resolved(self, kind: Any) -> Any:  # noqa: ANN401
+        if isinstance(kind, str):
+            return {"type": kind} if kind in _PRIMITIVES else self._named[kind]
+        return kind
+
+    def _check(self, kind: Any, inside: tuple[str, ...], *, repeated: bool) -> int:  # noqa: ANN401
+        """How few bytes a value of a type takes.
+
+        Args:
+            kind: the type.
+            inside: what it stands in, outermost first.
+            repeated: whether a list or a map is among these.
+
+        Raises:
+            UnusableSchemaError: values of it may be large or deep for few bytes.
+        """
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise UnusableSchemaError(f"it has more than {MAX_NODES:,} types")
+        kind = self._resolved(kind)
+        name = "" if isinstance(kind, list) else str(kind.get("name", ""))
+        if name and name in inside:
+            raise UnusableSchemaError("it refers to itself")
+        if len(inside) >= MAX_DEPTH:
+            raise UnusableSchemaError(f"more than {MAX_DEPTH} of its types stand inside one another")
+        repeated = repeated or _is(kind, "array", "map")
+        least = [self._check(part, (*inside, name), repeated=repeated) for part in _parts(kind)]
+        if isinstance(kind, list):
+            return 1
+        if repeated and 0 in least:
+            raise UnusableSchemaError("a list or a map in it may hold what takes no byte")
+        if _is(kind, "record", "error"):
+            return sum(least)
+        return max(0, int(kind["size"])) if _is(kind, "fixed") else int(not _is(kind, "null"))
+
+
+def _is(kind: Any, *names: str) -> bool:  # noqa: ANN401
+    return isinstance(kind, dict) and kind["type"] in names
+
+
+def _fields(kind: Any, kept: Kept) -> list[Any]:  # noqa: ANN401
+    """Those fields of a type that are kept; none where it is no record."""
+    return [field for field in kind.get("fields", ()) if kept is None or (kind["name"], field["name"]) in kept]
+
+
+def _parts(kind: Any, kept: Kept = None) -> Iterable[Any]:  # noqa: ANN401
+    """The types that a type is made of."""
+    if isinstance(kind, list):
+        return kind
+    if _is(kind, "array"):
+        return [kind["items"]]
+    if _is(kind, "map"):
+        return [kind["values"]]
+    return [field["type"] for field in _fields(kind, kept)]
+
+
+def _logical(kinds: Iterable[Any]) -> str:
+    """The logical type of the whole numbers among the types of a time; nothing where it has none.
+
+    Raises:
+        UnusableSchemaError: they have several.
+    """
+    found = {str(kind.get("logicalType", "")) for kind in kinds if _is(kind, "int", "long")}
+    if len(found) > 1:
+        raise UnusableSchemaError("the time of an event has several units in it")
+    return next(iter(found), "")
+
+
+def _in_ms(unit: TimeUnit, logical: str) -> Callable[[Any], int | None]:
+    """How a time is read: as its schema says, else in the unit of the source; None is of the wrong type."""
+    per_ms = _INSTANTS.get(logical)
+
+    def read(value: Any) -> int | None:  # noqa: ANN401
+        if value.__class__ is int and per_ms is not None:
+            return int(value // per_ms)
+        if isinstance(value, str) and unit == "iso":
+            try:
+                return iso_ms(value)
+            except RefusedError:
+                return None
+        if logical or unit == "iso" or value.__class__ is not int:
+            return None
+        return int(value) * (1000 if unit == "s" else 1)
+
+    return read
 
 
 class AvroValues:

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from stream_dp.windows.effects import Increment
-from stream_dp.windows.keys import encode, text, window_key
-from stream_dp.windows.sizes import ENTRIES_BYTES, cut
+from stream_dp.windows.encoding import ENTRIES_BYTES, cut, encode, text, window_key
 from stream_dp.windows.views import view_of
 
 MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"

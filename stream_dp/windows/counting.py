@@ -30,15 +30,24 @@ from stream_dp.windows.count_rows import (
     noted,
 )
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step, Warn
+from stream_dp.windows.encoding import (
+    CHUNK_BYTES,
+    MESSAGE_BYTES,
+    after,
+    bucket_of,
+    cut,
+    decode,
+    encode,
+    row_size,
+    text,
+    window_key,
+    window_start,
+)
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, stand_ins
-from stream_dp.windows.keys import after, bucket_of, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import Partial, parts_of
-from stream_dp.windows.merging import drop_except, outside
-from stream_dp.windows.open_windows import OpenWindow, Shelves, tables_of
-from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES, cut, row_size
-from stream_dp.windows.view_states import ViewState, pass_time
+from stream_dp.windows.merging import Partial, drop_except, outside, parts_of
+from stream_dp.windows.open_windows import OpenWindow, Shelves, ViewState, pass_time, tables_of
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
 
 Outlet = Callable[[Partial], Message]

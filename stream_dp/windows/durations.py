@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -68,3 +69,30 @@ def format_time(time_ms: int) -> str:
     except OverflowError:
         raise ValueError(f"{time_ms} ms is outside the years 1 to 9999") from None
     return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Moments at multiples of one length, and how long after its close a window takes the first of them.
+
+    Nothing here looks at counts: the slot of a window follows from the time of its close. All times in ms.
+
+    Attributes:
+        every_ms: time from one slot to the next, above 0; slots are its multiples since 1970.
+        offset_ms: time from the close of a window to the earliest slot of its release, 0 or more.
+    """
+
+    every_ms: int
+    offset_ms: int
+
+    def first(self, time_ms: int) -> int:
+        """The first slot at a time or after it."""
+        return time_ms - time_ms % -self.every_ms
+
+    def after(self, closed_ms: int) -> int:
+        """The slot of what was closed, or ordered, at a time."""
+        return self.first(closed_ms + self.offset_ms)
+
+    def missed(self, slot_ms: int, now_ms: int) -> bool:
+        """Whether it is too late for a slot: by more than a quarter of the length, which is left for waking up."""
+        return now_ms > slot_ms + self.every_ms // 4

@@ -25,10 +25,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stream_dp.windows.count_rows import JOURNAL, REPEATS, JournalRow, LaneClock, Marker, ViewMark
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send
+from stream_dp.windows.encoding import CHUNK_BYTES, after, cut, decode, encode, row_size, text, window_key, window_start
 from stream_dp.windows.gaps import begin_in_gap, joined, open_gaps
-from stream_dp.windows.keys import after, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import LOST, Partial
-from stream_dp.windows.sizes import CHUNK_BYTES, cut, row_size
+from stream_dp.windows.merging import LOST, Partial
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 CHANGED = "changed"

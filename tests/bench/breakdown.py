@@ -23,8 +23,8 @@ from typing import Any
 
 import uvloop
 
-from stream_dp.runtime import application, tables
-from stream_dp.runtime.fence import Row, Writer
+from stream_dp.runtime.faust import application, tables
+from stream_dp.runtime.kafka.transactions import Row, Writer
 from stream_dp.windows import counting
 from stream_dp.windows.events import EventDecoder
 from tests.bench.events import PARTITIONS, WINDOWS

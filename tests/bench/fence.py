@@ -22,11 +22,11 @@ from faust.types import TP
 from rich.table import Table
 
 from stream_dp.config.access import Broker
-from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.fence import Row
-from stream_dp.runtime.kafka import KafkaWriter
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.faust.transport import KafkaWriter
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.topics import TopicSpec
+from stream_dp.runtime.kafka.transactions import Row
 from tests.bench.figures import show
 from tests.bench.throughput import broker
 

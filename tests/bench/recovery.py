@@ -34,7 +34,7 @@ from aiokafka import AIOKafkaProducer
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, Event, SourceWriter, Watermark, application
 from tests.bench.throughput import broker
 from tests.support.processes import WorkerProcess

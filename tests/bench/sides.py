@@ -25,11 +25,12 @@ from faust.types import TP
 from stream_dp.agents import AGENTS
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.runtime import kafka, worker
-from stream_dp.runtime.cluster import Cluster
-from stream_dp.runtime.fence import Row
-from stream_dp.runtime.host import Chunk, Host
-from stream_dp.runtime.running import run_worker
+from stream_dp.runtime.faust import transport as kafka
+from stream_dp.runtime.faust.host import Chunk, Host
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.transactions import Row
+from stream_dp.runtime.worker import worker
+from stream_dp.runtime.worker.process import run_worker
 from stream_dp.windows.effects import Message
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.control.settings import first_record
+from stream_dp.control.editions import first_record
 from stream_dp.errors import BrokerError
-from stream_dp.runtime.membership import EMPTY
-from stream_dp.runtime.settings import post, read_history
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.faust.membership import EMPTY
+from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import application
 from stream_dp.windows.durations import format_time
 from tests.support.published import Said

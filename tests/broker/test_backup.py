@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from faust.types import TP
 
-from stream_dp.runtime.topics import RELEASES, SIZE, Topics
+from stream_dp.runtime.kafka.topics import RELEASES, SIZE, Topics
 from stream_dp.testing import Application, application
 from tests.support.losing import publish_minutes, two_released
 from tests.support.views import only_view

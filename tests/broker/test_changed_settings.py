@@ -16,7 +16,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, topic_key
 from stream_dp.records.models import Price, Release
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import (
     Application,
     Event,

@@ -13,13 +13,13 @@ from faust.types import TP
 
 from stream_dp.config.access import Broker
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.fence import PartitionLostError
-from stream_dp.runtime.kafka import KafkaWriter
+from stream_dp.runtime.faust.transport import KafkaWriter
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.topics import TopicSpec
+from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.localkafka import launch
 from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder
-from stream_dp.runtime.topics import TopicSpec
 from stream_dp.windows.effects import Message
 
 pytestmark = pytest.mark.broker

@@ -18,8 +18,8 @@ from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.runtime import localkafka
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.topic_settings import differences
-from stream_dp.runtime.topics import Topics, TopicSpec, sources_of
+from stream_dp.runtime.kafka.topic_settings import differences
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec, sources_of
 from stream_dp.testing import application, plan_from
 from tests.support.cluster import COPIES, GROUPS, TRANSACTIONS, Cluster
 from tests.support.visits import RICH, WITNESSED, Stream

@@ -9,7 +9,7 @@ from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
-from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
+from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
 from stream_dp.testing import Application
 from tests.support.reading import Launch, readable
 

@@ -24,7 +24,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.localkafka.process import carries
+from stream_dp.runtime.localkafka.state import carries
 from stream_dp.testing.application import WITHIN_SECONDS
 
 pytestmark = pytest.mark.broker

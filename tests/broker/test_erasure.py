@@ -15,9 +15,9 @@ from stream_dp.config.plan import SourcePlan
 from stream_dp.releases.pieces import TableRow, table_key
 from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application
-from stream_dp.windows.keys import decode, window_key
+from stream_dp.windows.encoding import decode, window_key
 from tests.support.losing import publish_minutes
 from tests.support.views import start_of
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from stream_dp.cli.check import check
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import application
 from tests.support.faults import FAULTS, ITEM, USER
 from tests.support.processes import WorkerProcess

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stream_dp.releases.rows import WINDOW, WindowRow
-from stream_dp.runtime.keys import load_keys, rotate
-from stream_dp.runtime.topics import RELEASES, Topics
+from stream_dp.runtime.kafka.topics import RELEASES, Topics
+from stream_dp.runtime.key_file import load_keys, rotate
 from stream_dp.testing import Application, application
-from stream_dp.windows.keys import decode
+from stream_dp.windows.encoding import decode
 from tests.support.losing import publish_minutes
 from tests.support.views import only_view
 

@@ -12,11 +12,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from stream_dp.runtime.topics import COUNTS, MERGES, Topics
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, Topics
 from stream_dp.testing import Application, Event, SourceWriter, Watermark, count_script
-from stream_dp.windows.keys import decode
-from stream_dp.windows.merge_rows import MergedBucket
-from stream_dp.windows.sizes import MESSAGE_BYTES
+from stream_dp.windows.encoding import MESSAGE_BYTES, decode
+from stream_dp.windows.merging import MergedBucket
 from tests.support.views import only_view, oracle_bytes, start_of
 
 pytestmark = pytest.mark.broker

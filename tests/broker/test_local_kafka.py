@@ -17,7 +17,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.runtime import localkafka
 from stream_dp.testing.application import WITHIN_SECONDS
-from stream_dp.windows.sizes import BROKER_BYTES
+from stream_dp.windows.encoding import BROKER_BYTES
 
 pytestmark = pytest.mark.broker
 

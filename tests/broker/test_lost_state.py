@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.runtime.topics import RELEASES, Topics
+from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.testing import application
 from tests.support.losing import empty, publish_minutes, two_released
 from tests.support.views import only_view

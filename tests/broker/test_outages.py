@@ -17,11 +17,11 @@ from faust.types import TP
 
 from stream_dp.config import access
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.cluster import Cluster
-from stream_dp.runtime.connections import AGAIN_SECONDS
-from stream_dp.runtime.fence import CLAIM
-from stream_dp.runtime.kafka import KafkaWriter
-from stream_dp.runtime.topics import COUNTS, Topics
+from stream_dp.runtime.faust.transport import KafkaWriter
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.connections import AGAIN_SECONDS
+from stream_dp.runtime.kafka.topics import COUNTS, Topics
+from stream_dp.runtime.kafka.transactions import CLAIM
 from stream_dp.testing import application
 from tests.support.brokers import Broker
 from tests.support.processes import SESSION_SECONDS, WorkerProcess

@@ -9,8 +9,8 @@ import pytest
 
 from stream_dp.config.access import Broker
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.producers import PatientProducer
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.kafka.topics import TopicSpec
+from stream_dp.runtime.kafka.transactions import PatientProducer
 from stream_dp.testing.application import WITHIN_SECONDS
 
 pytestmark = pytest.mark.broker

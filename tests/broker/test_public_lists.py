@@ -11,8 +11,8 @@ import pytest
 
 from stream_dp.kinds.lists import KeyList
 from stream_dp.records.models import Release
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import application
 from tests.support.visits import PAGES, Stream, new_name
 

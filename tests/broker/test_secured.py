@@ -18,18 +18,18 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from stream_dp.config.access import Broker, Sasl, Secret, Tls
 from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.planning import load_plan
-from stream_dp.control.settings import next_record
-from stream_dp.control.settings import plan_of as plan_from_record
+from stream_dp.control.editions import next_record
+from stream_dp.control.editions import plan_of as plan_from_record
 from stream_dp.errors import AccessError, ConfigError, OutageError, StreamDPError
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.adoption import RETRY_SECONDS
-from stream_dp.runtime.client import Client, KafkaClient, Outgoing
-from stream_dp.runtime.cluster import Cluster
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.refusals import not_allowed
-from stream_dp.runtime.rights import Right, worker_rights
-from stream_dp.runtime.settings import post, read_history
-from stream_dp.runtime.topics import COUNTS, Topics, sources_of
+from stream_dp.runtime.kafka.client import Client, KafkaClient, Outgoing
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.outages import not_allowed
+from stream_dp.runtime.kafka.rights import Right, worker_rights
+from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
+from stream_dp.runtime.worker.adoption import RETRY_SECONDS
 from stream_dp.testing import Application, Event, application
 from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.durations import format_time

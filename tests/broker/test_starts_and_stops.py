@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from stream_dp.config.access import Broker
-from stream_dp.runtime.folder import locked
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.storage import locked
 from stream_dp.testing import Application, application
 from tests.support.processes import SESSION_SECONDS
 from tests.support.visits import RICH, WITNESSED, Stream

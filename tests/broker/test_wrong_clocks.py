@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing import Application, application
 from tests.support.clocks import (
     DAY_SECONDS,

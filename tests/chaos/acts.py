@@ -13,10 +13,10 @@ from contextlib import nullcontext
 
 from aiokafka import AIOKafkaProducer
 
-from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.grants import known_grants, withdraw_grant
-from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.control_topic import known_grants, withdraw_grant
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.testing import Event, SourceWriter
 from stream_dp.windows.durations import format_time
 from tests.chaos.schedule import Act, Kind

@@ -17,12 +17,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.cli.apply.changing import Wish, proposed
-from stream_dp.control.settings import plan_of
+from stream_dp.control.editions import plan_of
 from stream_dp.errors import ConfigError
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Release
-from stream_dp.runtime.settings import post, read_history
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, application, plan_from
 from tests.chaos.settings import UNLOCKS_AFTER_MINUTES, Settings
 from tests.support.brokers import Broker

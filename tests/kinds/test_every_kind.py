@@ -21,9 +21,8 @@ from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.kinds.registry import KINDS
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts, schema
-from stream_dp.records.history import History
+from stream_dp.records.history import History, Joiner
 from stream_dp.records.models import Refusal, Release
-from stream_dp.records.parts import Joiner
 from stream_dp.releases import pieces, publication
 from stream_dp.releases.publication import account, release_record
 from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE

@@ -6,8 +6,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 from stream_dp.records.codec import AnyRecord, encode
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
 from tests.kinds.cases import Case
 from tests.support.views import only_view, released, start_of

@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.records.codec import decode, encode, encode_parts
 from stream_dp.records.history import History
-from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.testing import Application
 from tests.support.reading import Launch, readable
 

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from stream_dp.config.planning import load_plan
-from stream_dp.records.models import Release
-from stream_dp.records.status import decode_status
+from stream_dp.records.models import Release, decode_status
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.durations import format_time
 from tests.support.published import Said
@@ -58,7 +57,7 @@ async def operated(
 ) -> tuple[Application, Operator]:
     """An application, and its operator; its workers say every tenth of a second how they are."""
     app = await launch()
-    monkeypatch.setattr("stream_dp.runtime.reporting.REPORT_SECONDS", 0.1)
+    monkeypatch.setattr("stream_dp.runtime.worker.reporting.REPORT_SECONDS", 0.1)
     monkeypatch.setattr("stream_dp.cli.apply.waiting.LOOK_SECONDS", 0.1)
     monkeypatch.setenv("STREAM_DP_BROKER", app.plan.broker.url)
     for name in ("apply", "tune", "settings", "status"):
@@ -73,8 +72,8 @@ async def test_worker_says_that_it_goes_by_new_settings_before_its_next_report_i
     operated: tuple[Application, Operator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, operator = operated
-    monkeypatch.setattr("stream_dp.runtime.reporting.REPORT_SECONDS", 3600.0)
-    monkeypatch.setattr("stream_dp.runtime.reporting.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("stream_dp.runtime.worker.reporting.REPORT_SECONDS", 3600.0)
+    monkeypatch.setattr("stream_dp.runtime.worker.reporting.LOOK_SECONDS", 0.1)
     await app.start()
     view = only_view(app)
     boundary = format_time(start_of(view) + 4 * MINUTE)

@@ -16,11 +16,11 @@ import pytest
 from faust.types import TP
 
 from stream_dp.records.models import Refusal
-from stream_dp.runtime import reporting
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.health import Health
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.tables import DurableTable
+from stream_dp.runtime.faust.tables import DurableTable
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.worker import reporting
+from stream_dp.runtime.worker.health import Health
+from stream_dp.runtime.worker.lifecycle import Start
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
 from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.count_rows import Missing

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.errors import ConfigError
 from stream_dp.records.models import Refusal
-from stream_dp.runtime.topics import COUNTS, Topics
+from stream_dp.runtime.kafka.topics import COUNTS, Topics
 from stream_dp.testing import Application, Event
 from tests.support.losing import delete, publish_minutes
 from tests.support.views import only_view

@@ -15,14 +15,12 @@ from rich.console import Console
 from stream_dp.cli.status import look
 from stream_dp.cli.status.page import page
 from stream_dp.cli.status.summary import summary
-from stream_dp.runtime import advice, reporting
-from stream_dp.runtime import worker as runtime_worker
-from stream_dp.runtime.exposition import Exposition
-from stream_dp.runtime.health import Health
-from stream_dp.runtime.logs import JsonLines
-from stream_dp.runtime.serving import LOOPBACK, Address, serving
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.worker import advice, reporting
+from stream_dp.runtime.worker import worker as runtime_worker
+from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, serving
+from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.logs import JsonLines
 from stream_dp.testing import Application, Event, Raw, Watermark
 from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, released, start_of

@@ -14,9 +14,9 @@ import pytest
 from stream_dp.errors import ConfigError
 from stream_dp.records.codec import outline
 from stream_dp.releases.rows import WINDOW, WindowRow
-from stream_dp.runtime.topics import RELEASES, Topics
+from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.testing import Application
-from stream_dp.windows.keys import decode, text, window_start
+from stream_dp.windows.encoding import decode, text, window_start
 from tests.support.losing import MINUTE, empty, publish_minutes
 from tests.support.views import only_view, start_of
 

@@ -15,11 +15,12 @@ import pytest
 
 from stream_dp.config.remedies import share_words
 from stream_dp.errors import ConfigError
-from stream_dp.runtime import sampling, worker
-from stream_dp.runtime import survey as survey_module
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.survey import check_first_starts, survey
+from stream_dp.runtime.sources import sampling
+from stream_dp.runtime.sources import survey as survey_module
+from stream_dp.runtime.sources.survey import check_first_starts, survey
+from stream_dp.runtime.worker import worker
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application, plan_from
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.faults import FAULTS, ITEM, USER, visits

@@ -31,9 +31,9 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from faust.types import TP
 from mode.utils.queues import FlowControlEvent, FlowControlQueue
 
-from stream_dp.runtime import memory
-from stream_dp.runtime.application import App
-from stream_dp.runtime.kafka import _ConsumerThread
+from stream_dp.runtime.faust import embedded as memory
+from stream_dp.runtime.faust.application import App
+from stream_dp.runtime.faust.transport import _ConsumerThread
 from stream_dp.testing.application import WITHIN_SECONDS
 
 EVENTS = TP("guard-events", 0)

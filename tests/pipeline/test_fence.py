@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from faust.types import TP
 
-from stream_dp.runtime.application import claims
-from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.faust.application import claims
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row
 from stream_dp.testing import Application
 from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.effects import Message
-from stream_dp.windows.sizes import BATCH_BYTES, MESSAGE_BYTES
+from stream_dp.windows.encoding import BATCH_BYTES, MESSAGE_BYTES
 from tests.support.views import only_view
 
 Launch = Callable[..., Awaitable[Application]]

@@ -14,8 +14,8 @@ from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.errors import ConfigError
 from stream_dp.records.codec import encode
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.survey import survey
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.sources.survey import survey
 from stream_dp.testing import Application, Event, count_script, expected_records
 from tests.support.views import only_view, start_of
 

@@ -10,10 +10,10 @@ from stream_dp.errors import ConfigError
 from stream_dp.kinds.lists import MOST_KEYS, KeyList
 from stream_dp.records.codec import decode, encode
 from stream_dp.records.models import Release
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
-from stream_dp.windows.sizes import MESSAGE_BYTES
+from stream_dp.windows.encoding import MESSAGE_BYTES
 from tests.support.views import only_view, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]

@@ -10,8 +10,8 @@ import pytest
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.catalogue import CatalogueRelease
 from stream_dp.kinds.lists import KeyList, NumberRange
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark, count_script
 from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, oracle_bytes, released, start_of

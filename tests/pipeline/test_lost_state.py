@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.topics import RELEASES, Topics
+from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.testing import Application
 from tests.support.losing import MINUTE, empty, publish_minutes
 from tests.support.views import only_view, start_of

@@ -10,12 +10,10 @@ from stream_dp.cli.status import look
 from stream_dp.cli.status.summary import Summary, summary
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import read_statements
-from stream_dp.runtime import reporting
-from stream_dp.runtime.exposition import Exposition
-from stream_dp.runtime.health import Health
-from stream_dp.runtime.serving import LOOPBACK, Address, serving
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.worker import reporting
+from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, serving
+from stream_dp.runtime.worker.lifecycle import Start
 from stream_dp.testing import Application, Event, Raw, Watermark, count_script
 from stream_dp.windows.shape import Stretch
 from tests.support.probes import get, parsed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.records.codec import AnyRecord
-from stream_dp.runtime.tables import DurableTable
+from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.testing import Event, ManualClock, application
 from tests.support.views import released, start_of
 

@@ -16,9 +16,9 @@ from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.histogram import HistogramRelease
 from stream_dp.releases.rows import OUTBOX, SHARES, TABLE
-from stream_dp.runtime import memory
-from stream_dp.runtime.tables import DurableTable
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.faust import embedded as memory
+from stream_dp.runtime.faust.tables import DurableTable
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application, Event, Raw, Watermark, count_script, plan_from
 from tests.support.totals import stored_totals_of
 from tests.support.views import only_view, oracle_bytes, start_of

@@ -14,11 +14,11 @@ from stream_dp.config.planning import build_plan
 from stream_dp.errors import AccessError
 from stream_dp.kinds.histogram import HistogramRelease
 from stream_dp.records.models import Refusal
-from stream_dp.runtime.client import Client, Outgoing
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.owners import Claim, create_owned
-from stream_dp.runtime.topics import TopicSpec
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.faust.embedded import MemoryClient
+from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.kafka.ownership import Claim, create_owned
+from stream_dp.runtime.kafka.topics import TopicSpec
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing import Event, Watermark
 from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.changing import MINUTE, Changing, Make, told
@@ -158,8 +158,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
             raise AccessError("does not let this account use topic new")
         return await create_owned(plan, client, key_id)
 
-    monkeypatch.setattr("stream_dp.runtime.adoption.create_owned", create)
-    monkeypatch.setattr("stream_dp.runtime.adoption.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("stream_dp.runtime.worker.adoption.create_owned", create)
+    monkeypatch.setattr("stream_dp.runtime.worker.adoption.RETRY_SECONDS", 0.0)
     return found
 
 
@@ -261,7 +261,7 @@ async def test_settings_that_cannot_be_taken_up_are_taken_back_without_what_they
         await create(client, wanted)
 
     monkeypatch.setattr(MemoryClient, "create", lacking)
-    monkeypatch.setattr("stream_dp.runtime.adoption.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("stream_dp.runtime.worker.adoption.RETRY_SECONDS", 0.0)
     await made.app.apply(both, {more: made.at(1)})
     await refusing(made)
     await made.app.apply(made.plan(), {}, {more: made.at(1)})

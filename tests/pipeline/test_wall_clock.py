@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.ordering import Tick
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import (
     Application,
     Event,
@@ -20,7 +20,7 @@ from stream_dp.testing import (
     Watermark,
     count_script,
 )
-from stream_dp.windows.keys import encode as encode_row
+from stream_dp.windows.encoding import encode as encode_row
 from tests.support.ticks import told
 from tests.support.views import only_view, oracle_bytes, start_of
 

@@ -7,18 +7,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_dp.runtime import reporting
-from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.exposition import Exposition
-from stream_dp.runtime.health import Health
-from stream_dp.runtime.ordering import Tick
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.topics import Topics
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.worker import reporting
+from stream_dp.runtime.worker.health import Exposition, Health
+from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing import Application
 from stream_dp.windows.durations import format_time
-from stream_dp.windows.keys import encode
+from stream_dp.windows.encoding import encode
 from tests.support.clocks import HOUR, MINUTE, SECOND, Crowd, WrongClock, by_the_wall, newest_end, statuses
 from tests.support.probes import parsed
 from tests.support.views import only_view

@@ -23,14 +23,14 @@ from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.kinds.topk import TopKRelease
 from stream_dp.lossless.prf import KEY_BYTES
 from stream_dp.records.codec import AnyRecord, decode, encode, topic_key
+from stream_dp.records.history import Joiner
 from stream_dp.records.models import Release
-from stream_dp.records.parts import Joiner
 from stream_dp.releases.pieces import stored_table, table_key
 from stream_dp.releases.rows import LEDGER, RESERVATION, WINDOW, WindowRow, ledger_key, read_ledgers
-from stream_dp.runtime.topics import RELEASES, Topics
+from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.testing import Application
-from stream_dp.windows.keys import decode as decode_row
-from stream_dp.windows.keys import window_key
+from stream_dp.windows.encoding import decode as decode_row
+from stream_dp.windows.encoding import window_key
 from tests.support.machine import Machine
 from tests.support.releasing import shown_cost
 

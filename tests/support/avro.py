@@ -9,8 +9,8 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
+from stream_dp.windows.avro import Reading
 from stream_dp.windows.events import EventFormat, Read, Schemas
-from stream_dp.windows.schemas import Reading
 
 VISIT: Mapping[str, Any] = {
     "type": "record",

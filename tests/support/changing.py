@@ -15,7 +15,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
 from stream_dp.records.codec import AnyRecord, decode_entry
 from stream_dp.records.models import Refusal, Release
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import (
     Application,
     Event,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from faust.types import TP
 
-from stream_dp.records.status import WorkerStatus, decode_status
+from stream_dp.records.models import WorkerStatus, decode_status
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, Event, count_script
 from stream_dp.windows.durations import format_time
 from tests.support.views import only_view, oracle_bytes, start_of

@@ -12,13 +12,14 @@ from zlib import crc32
 
 import pytest
 
-from stream_dp.windows import count_rows, counting, merge_rows, merging
+from stream_dp.windows import count_rows, counting, merging
+from stream_dp.windows import merging as merge_rows
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
+from stream_dp.windows.encoding import decode, encode, text
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
-from stream_dp.windows.keys import decode, encode, text
-from stream_dp.windows.merge_rows import Partial
+from stream_dp.windows.merging import Partial
 from stream_dp.windows.open_windows import Shelf
 from stream_dp.windows.shape import Hopping, Tiling
 from stream_dp.windows.views import CountedView

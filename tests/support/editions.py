@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.settings import Posted, next_record, plan_holding
+from stream_dp.control.editions import Posted, next_record, plan_holding
 
 
 def holding(*begun: tuple[int, Plan]) -> Plan:

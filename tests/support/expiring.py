@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stream_dp.releases.rows import OUTBOX, TABLE, WINDOW, WindowRow
-from stream_dp.windows.keys import decode, window_start
+from stream_dp.windows.encoding import decode, window_start
 from tests.support.machine import newest
 from tests.support.releasing import Desk
 

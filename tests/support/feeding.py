@@ -8,10 +8,10 @@ from typing import Any
 
 from faust.types import TP
 
-from stream_dp.runtime.ordering import Tick, TickOrder, read_tick
+from stream_dp.runtime.kafka.ordering import Tick, TickOrder, read_tick
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Step
-from stream_dp.windows.keys import encode
+from stream_dp.windows.encoding import encode
 from tests.support.counting import Entry
 from tests.support.machine import CutError, Machine
 

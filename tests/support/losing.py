@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from stream_dp.runtime.client import Outgoing
+from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.testing import Application, Event, Watermark
 from tests.support.processes import WorkerProcess
 from tests.support.views import only_view, start_of

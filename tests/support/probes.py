@@ -7,8 +7,8 @@ import asyncio
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from stream_dp.runtime.serving import LOOPBACK
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.worker.health import LOOPBACK
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing.application import WITHIN_SECONDS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -18,7 +18,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.publication import account, refusal_record, release_record
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.faust.embedded import MemoryLog
 from tests.support.sealing import fields_of
 
 VISITS = """\

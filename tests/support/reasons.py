@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from stream_dp.windows import avro, bounding, events, schemas, views
+from stream_dp.windows import avro, bounding, events, views
+from stream_dp.windows import avro as schemas
 from stream_dp.windows.handover import CHANGED
 
 

@@ -19,9 +19,8 @@ from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.kinds.topk import TopKPlan, TopKRelease
 from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline, topic_key
 from stream_dp.records.codec import decode as decode_record
-from stream_dp.records.entries import Entry
-from stream_dp.records.models import Refusal, Release
-from stream_dp.records.parts import Joiner
+from stream_dp.records.history import Joiner
+from stream_dp.records.models import Entry, Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
@@ -42,9 +41,8 @@ from stream_dp.releases.rows import (
 )
 from stream_dp.releases.totals import stored_totals
 from stream_dp.windows.effects import Leave, Message, Rows, Step
-from stream_dp.windows.keys import bucket_of, decode, encode, window_key
-from stream_dp.windows.merge_rows import MergedBucket
-from stream_dp.windows.sizes import MESSAGE_BYTES
+from stream_dp.windows.encoding import MESSAGE_BYTES, bucket_of, decode, encode, window_key
+from stream_dp.windows.merging import MergedBucket
 from stream_dp.windows.views import view_of
 from tests.support.machine import Machine, newest
 from tests.support.topics import TopicReader

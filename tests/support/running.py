@@ -15,7 +15,7 @@ from stream_dp.kinds.sealing import Sealing, WindowNoise, own_secret, read_count
 from stream_dp.lossless.factorization import cover
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.rows import BLOCK, read_ledgers
-from stream_dp.windows.keys import window_start
+from stream_dp.windows.encoding import window_start
 from tests.support.panes import LIST
 from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
 

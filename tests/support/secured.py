@@ -20,13 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.client import Client, KafkaClient
-from stream_dp.runtime.localkafka.jars import fetch_jars
+from stream_dp.runtime.kafka.client import Client, KafkaClient
+from stream_dp.runtime.kafka.requests import OPERATIONS, RESOURCES
+from stream_dp.runtime.kafka.rights import Right
+from stream_dp.runtime.localkafka.jars import fetch_jars, java_command
 from stream_dp.runtime.localkafka.launch import free_port, listens
-from stream_dp.runtime.localkafka.prerequisites import java_command
-from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
-from stream_dp.runtime.requests import OPERATIONS, RESOURCES
-from stream_dp.runtime.rights import Right
+from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
 from stream_dp.testing.application import WITHIN_SECONDS
 
 HOST = "127.0.0.1"

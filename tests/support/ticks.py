@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stream_dp.runtime.ordering import Tick
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application
-from stream_dp.windows.keys import decode
+from stream_dp.windows.encoding import decode
 
 
 async def told(app: Application, now_ms: int) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stream_dp.releases.rows import TOTALS
 from stream_dp.releases.totals import TotalsRow
+from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.metrics import Counters
-from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
 from stream_dp.testing import Application
 from stream_dp.windows.count_rows import MARKER, REKEYED, Marker, RekeyMarker
 from stream_dp.windows.effects import Increment
-from stream_dp.windows.keys import decode
+from stream_dp.windows.encoding import decode
 
 
 async def stored_totals_of(app: Application) -> Counters:

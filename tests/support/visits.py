@@ -11,9 +11,9 @@ from dataclasses import replace
 from faust.types import TP
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.control.settings import plan_holding
-from stream_dp.runtime.settings import read_history
-from stream_dp.runtime.topics import Topics, sources_of
+from stream_dp.control.editions import plan_holding
+from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.testing import Application, Event, Watermark, count_script
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.audit import Expected, Report, audit, gather

@@ -1,4 +1,4 @@
-"""The repository keeps its shape: modules that fit in one reading, no stray files, nothing tracked that is ignored."""
+"""The repository holds no stray files and tracks nothing that is ignored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
-TOO_LONG = 500
-"""Lines at which a module is to be split."""
 
 ROOT = {
     ".ci",
@@ -40,28 +38,6 @@ def git(*words: str, given: str = "") -> list[str]:
     done = subprocess.run(["git", *words], cwd=CHECKOUT, input=given, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     return list(filter(None, done.stdout.split("\0")))
-
-
-def long_modules(folder: Path) -> dict[str, int]:
-    """The modules below a folder that are too long, with their numbers of lines, the longest first."""
-    lines = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in folder.rglob("*.py")}
-    longest_first = sorted(lines.items(), key=lambda entry: -entry[1])
-    return {file.relative_to(folder.parent).as_posix(): count for file, count in longest_first if count >= TOO_LONG}
-
-
-@pytest.mark.parametrize("folder", ["stream_dp", "agents"])
-def test_every_module_fits_in_one_reading(folder: str) -> None:
-    assert list((CHECKOUT / folder).rglob("*.py"))
-    offenders = [f"{name}: {count} lines" for name, count in long_modules(CHECKOUT / folder).items()]
-    assert not offenders, f"split by noun what has {TOO_LONG} lines or more: {', '.join(offenders)}"
-
-
-def test_a_module_of_five_hundred_lines_is_too_long_and_a_shorter_one_is_not(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    for name, count in (("long", 500), ("longer", 600), ("short", 499)):
-        (tmp_path / "package" / f"{name}.py").write_text("x = 1\n" * count)
-
-    assert list(long_modules(tmp_path / "package").items()) == [("package/longer.py", 600), ("package/long.py", 500)]
 
 
 def test_the_root_holds_what_is_listed_and_nothing_else() -> None:

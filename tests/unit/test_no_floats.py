@@ -41,7 +41,7 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "*",
         "probabilities of selections on known scores, and rivals to compare with; kept away by the same contract",
     ),
-    Allowed("kinds/settings.py", "_exact", "it refuses floats, in a file and in memory"),
+    Allowed("kinds/fields.py", "_exact", "it refuses floats, in a file and in memory"),
     Allowed("config/loading.py", "unknown", "how alike two words are, to ask which one was meant"),
 )
 
@@ -145,7 +145,7 @@ def test_an_exception_for_a_folder_covers_what_is_below_it_and_nothing_else() ->
 def test_every_layer_is_really_read() -> None:
     names = {file.relative_to(PACKAGE).as_posix() for file in checked_files()}
 
-    assert {"exact/choice.py", "lossless/sealed.py", "select/limited_domain.py", "accounting/ledger.py"} <= names
+    assert {"exact/comparison.py", "lossless/sealed.py", "select/limited_domain.py", "accounting/ledger.py"} <= names
 
 
 @pytest.mark.parametrize(

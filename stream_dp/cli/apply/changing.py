@@ -23,15 +23,14 @@ from stream_dp.cli.status.summary import SILENT_MS, Reports
 from stream_dp.config.differences import differences
 from stream_dp.config.plan import Plan
 from stream_dp.control.boundaries import Situation
-from stream_dp.control.former import former_editions
-from stream_dp.control.proposals import Proposal, propose
-from stream_dp.control.settings import Posted, next_record, plan_holding, plan_of
+from stream_dp.control.editions import Posted, next_record, plan_holding, plan_of
+from stream_dp.control.proposals import Proposal, former_editions, propose
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, StateError
-from stream_dp.runtime.client import Client
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.rights import commands, lacking, worker_rights, workers_known
-from stream_dp.runtime.settings import post, read_history
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.rights import commands, lacking, worker_rights, workers_known
+from stream_dp.runtime.kafka.topics import Topics
 
 UNHEARD = 3
 UNSEEN = "not visible"

@@ -8,9 +8,7 @@ from typing import Any
 from stream_dp.accounting import Cost
 from stream_dp.cli.numbers import moment
 from stream_dp.config.differences import Setting
-from stream_dp.control.former import FormerEdition
-from stream_dp.control.outlook import DAY_MS, Lasting, LedgerChange
-from stream_dp.control.proposals import Proposal, ViewChange
+from stream_dp.control.proposals import DAY_MS, FormerEdition, Lasting, LedgerChange, Proposal, ViewChange
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.models import Price
 from stream_dp.windows.durations import format_duration

@@ -9,7 +9,7 @@ from typing import Any
 
 from stream_dp.cli.status import look
 from stream_dp.config.plan import Plan
-from stream_dp.runtime.client import Client
+from stream_dp.runtime.kafka.client import Client
 
 LOOK_SECONDS = 1.0
 MOST_LOOKS = 60

@@ -17,7 +17,7 @@ from stream_dp.cli.demo.walkthrough import PARTNER, Outcome
 from stream_dp.cli.numbers import moment
 from stream_dp.exact.rationals import exact_text
 from stream_dp.records.models import Price
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 
 WIDTH = 10
 

@@ -19,7 +19,7 @@ import msgspec
 
 from stream_dp.config.plan import SourcePlan
 from stream_dp.errors import StreamDPError
-from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.kafka.client import Client, Outgoing
 from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.windows.durations import parse_time
 

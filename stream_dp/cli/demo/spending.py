@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import StateError
-from stream_dp.records.entries import Entry
 from stream_dp.records.history import History, cost
-from stream_dp.records.models import Release
+from stream_dp.records.models import Entry, Release
 
 
 @dataclass(frozen=True, slots=True)

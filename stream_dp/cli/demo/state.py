@@ -12,8 +12,8 @@ from stream_dp.cli.demo.spending import Spending, check_spending, read_books, re
 from stream_dp.cli.demo.tuning import Tuned
 from stream_dp.config.plan import Unlock
 from stream_dp.records.codec import AnyRecord, entry_key
-from stream_dp.records.entries import Entry
 from stream_dp.records.history import History, Seen, cost
+from stream_dp.records.models import Entry
 
 STYLES = ("cyan", "yellow", "green")
 

@@ -10,10 +10,10 @@ from stream_dp.cli.apply.waiting import wait_until_known
 from stream_dp.cli.demo.runs import CARRIERS, TEMPLATE, DemoRun
 from stream_dp.cli.numbers import cents_up, moment
 from stream_dp.cli.tune import tuned
-from stream_dp.control.settings import plan_of
+from stream_dp.control.editions import plan_of
 from stream_dp.errors import StateError
-from stream_dp.runtime.client import Client
-from stream_dp.runtime.settings import post, read_history
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import post, read_history
 
 SETTING = "selection.epsilon=3/40"
 NOTE = "a longer list of carriers"

@@ -20,12 +20,12 @@ from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.records.codec import decode, decode_entry
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.grants import write_grant
-from stream_dp.runtime.keys import load_keys
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import write_grant
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec
+from stream_dp.runtime.key_file import load_keys
 
 PARTNER, INTERNAL = "partner", "internal"
 PATIENCE_SECONDS = 90.0

@@ -11,11 +11,11 @@ from typing import Protocol
 from stream_dp.agents import AGENTS
 from stream_dp.cli.demo.runs import DemoRun
 from stream_dp.errors import StateError
-from stream_dp.runtime.client import Client
-from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.running import running
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
+from stream_dp.runtime.worker.process import running
+from stream_dp.runtime.worker.worker import Worker
 
 STOP_SECONDS = 30.0
 LOG_LINES = 15

@@ -18,12 +18,12 @@ from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.cli.held import questions_held
 from stream_dp.cli.moments import MOMENT
 from stream_dp.cli.status import look
-from stream_dp.config.backlog import withdrawal_faults
+from stream_dp.config.forecast import withdrawal_faults
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault, StreamDPError
-from stream_dp.records.status import PartitionStatus
+from stream_dp.records.models import PartitionStatus
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.windows.durations import format_duration, format_time

@@ -12,12 +12,11 @@ import msgspec
 
 from stream_dp.cli.feed.tables import Row, Table
 from stream_dp.config.plan import SourcePlan, ViewPlan
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.diagnosis import is_plausible
 from stream_dp.runtime.factory import event_format
+from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.source_records import SourceRecords
-from stream_dp.windows.events import EventDecoder, TimeUnit
-from stream_dp.windows.paths import ABSENT, find, names_of, put
+from stream_dp.runtime.sources.diagnosis import is_plausible
+from stream_dp.windows.events import ABSENT, EventDecoder, TimeUnit, find, names_of, put
 
 NO_ROW = "bad_row"
 """The reason of a row that is none; all others are those of the workers (docs/operating.md)."""

@@ -10,9 +10,9 @@ from faust.types import TP
 from stream_dp.cli.feed.events import Events, Written
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.client import Client, Outgoing
+from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.source_records import SourceRecords
-from stream_dp.runtime.topics import Topics
 
 
 @dataclass

@@ -19,11 +19,11 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode_entry
-from stream_dp.records.entries import Entry
+from stream_dp.records.models import Entry
 from stream_dp.records.statement import Period, Statement, periods_of, read_statements
-from stream_dp.runtime.client import Client
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.topics import Topics
 
 
 @click.command()

@@ -19,15 +19,15 @@ from stream_dp.cli.status.page import page
 from stream_dp.cli.status.summary import Reports, Summary, summary
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.control.settings import plan_holding
+from stream_dp.control.editions import plan_holding
 from stream_dp.records.codec import decode_entry
+from stream_dp.records.models import PartitionStatus, WorkerStatus, decode_status
 from stream_dp.records.statement import Statement, periods_of, read_statements
-from stream_dp.records.status import PartitionStatus, WorkerStatus, decode_status
-from stream_dp.runtime.client import Client
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.settings import read_history
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.topics import Topics
 
 LOOK_SECONDS = 5.0
 """Between two looks of `--watch`."""

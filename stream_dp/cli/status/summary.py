@@ -11,11 +11,11 @@ from stream_dp.cli.numbers import moment
 from stream_dp.cli.status.to_come import ToCome, settings_to_come, sharper_to_come
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.control.settings import Posted, presented
+from stream_dp.control.editions import Posted, presented
+from stream_dp.records.models import PartitionStatus, WorkerStatus
 from stream_dp.records.statement import Statement
-from stream_dp.records.status import PartitionStatus, WorkerStatus
-from stream_dp.runtime.client import Group
-from stream_dp.runtime.membership import EMPTY, STABLE
+from stream_dp.runtime.faust.membership import EMPTY, STABLE
+from stream_dp.runtime.kafka.client import Group
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.shape import Stretch
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from stream_dp.cli.numbers import moment
 from stream_dp.config.plan import SharpenPlan, Unlock, ViewPlan
-from stream_dp.control.editions import editions
-from stream_dp.control.settings import Posted
-from stream_dp.releases.questions import stream_ms
+from stream_dp.control.editions import Posted, editions
+from stream_dp.releases.view_editions import stream_ms
 from stream_dp.windows.views import Clock
 
 

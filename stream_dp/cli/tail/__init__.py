@@ -21,9 +21,9 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode, outline
-from stream_dp.records.parts import Joiner
+from stream_dp.records.history import Joiner
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 
 REDRAW_SECONDS = 0.2
 

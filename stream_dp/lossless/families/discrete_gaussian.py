@@ -15,7 +15,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.exact import choice, coins
+from stream_dp.exact import coins
+from stream_dp.exact import comparison as choice
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.reals import exp_neg
 from stream_dp.lossless.kernels import check_order

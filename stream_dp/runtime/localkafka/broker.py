@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
 from stream_dp.errors import BrokerError, ConfigError
-from stream_dp.runtime.localkafka.client import cluster_of
-from stream_dp.runtime.localkafka.jars import cache_folder, fetch_jars
+from stream_dp.runtime.localkafka.jars import cache_folder, fetch_jars, java_problem
 from stream_dp.runtime.localkafka.launch import launch, listens
-from stream_dp.runtime.localkafka.prerequisites import java_problem
-from stream_dp.runtime.localkafka.process import terminate
-from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder
+from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder, terminate
+
+
+def answers(address: str, within_s: float = 5.0) -> bool:
+    """Whether a client can list the topics of a cluster. Blocks: from an event loop, use `asyncio.to_thread`.
+
+    Args:
+        address: "host:port", or several with commas between.
+        within_s: how long to wait for an answer.
+    """
+    return cluster_of(address, within_s) is not None
+
+
+def cluster_of(address: str, within_s: float = 5.0) -> str | None:
+    """The id of a cluster whose topics a client can list, None if it cannot. Blocks as `answers` does.
+
+    Args:
+        address: "host:port", or several with commas between.
+        within_s: how long to wait for an answer.
+    """
+    with ThreadPoolExecutor(1) as own_loop:  # the calling thread may have an event loop
+        return own_loop.submit(lambda: asyncio.run(_describe(address, within_s))).result()
+
+
+async def _describe(address: str, within_s: float) -> str | None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=address, request_timeout_ms=round(within_s * 1000))
+    try:
+        async with asyncio.timeout(within_s):
+            await admin.start()
+            return str((await admin.describe_cluster())["cluster_id"])
+    except (KafkaError, OSError, TimeoutError, ValueError):
+        return None
+    finally:
+        await admin.close()
+
 
 _STOP_WITHIN_S = 30.0
 _STARTS = 5

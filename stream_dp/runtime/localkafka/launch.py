@@ -14,9 +14,8 @@ from pathlib import Path
 from string import Template
 
 from stream_dp.errors import BrokerError
-from stream_dp.runtime.localkafka.prerequisites import java_command
-from stream_dp.runtime.localkafka.process import spawn_detached
-from stream_dp.runtime.localkafka.state import HOST, BrokerRun, StateFolder
+from stream_dp.runtime.localkafka.jars import java_command
+from stream_dp.runtime.localkafka.state import HOST, BrokerRun, StateFolder, spawn_detached
 
 _CLOSING_SECONDS = 1.0
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")

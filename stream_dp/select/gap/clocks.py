@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.coins import bernoulli_exp, uniform
 from stream_dp.exact.comparison import decide
 from stream_dp.exact.reals import exp_neg
-from stream_dp.exact.words import UniformWords
 
 Survival = Callable[[int, int], tuple[int, int]]
 """At v >= 0 and a precision p, integers with lower <= 2^p P(V >= v) <= upper, closer as p grows."""

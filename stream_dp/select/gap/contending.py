@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.words import UniformWords
 from stream_dp.select.gap.clocks import UNIT_CLOCK, WholeClock, remainders
 
 Parts = NDArray[Any]

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.planning import load_plan
-from stream_dp.control.settings import first_record
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.rights import Right
-from stream_dp.runtime.settings import post
+from stream_dp.control.editions import first_record
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.rights import Right
 from tests.support.published import Call
 
 

@@ -17,13 +17,12 @@ from stream_dp.cli.numbers import moment
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.boundaries import LEAD_MS
-from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import AccessError
-from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.rights import Entry, worker_rights
-from stream_dp.runtime.settings import post, read_history
+from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.rights import Entry, worker_rights
 from stream_dp.windows.durations import format_time
 
 Make = Callable[..., Any]

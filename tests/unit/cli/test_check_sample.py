@@ -14,13 +14,12 @@ from click.testing import CliRunner, Result
 
 from stream_dp.cli import sampled
 from stream_dp.cli.check import check
-from stream_dp.control.settings import Posted, next_record, plan_of
+from stream_dp.control.editions import Posted, next_record, plan_of
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.settings import post
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import plan_from
 from tests.support.visits import configuration
 

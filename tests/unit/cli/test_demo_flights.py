@@ -15,8 +15,7 @@ from stream_dp.cli.demo.flights import DAY_MS, Feed, Flight, Flights, FlightsErr
 from stream_dp.cli.demo.runs import DESTINATIONS, new_run
 from stream_dp.config.plan import SourcePlan
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.testing.application import WITHIN_SECONDS
 
 HEADING = "year,carrier,flight,tailnum,origin,dest,time_hour\n"

@@ -26,7 +26,7 @@ from stream_dp.cli.demo.year import tune_lines, unlock_line, year_frame, year_li
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.entries import Entry, Reader
+from stream_dp.records.models import Entry, Reader
 from stream_dp.releases.publication import (
     Booking,
     account,
@@ -35,7 +35,7 @@ from stream_dp.releases.publication import (
     refusal_record,
     release_record,
 )
-from stream_dp.runtime.client import Client
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.localkafka import LocalKafka
 from stream_dp.windows.durations import parse_time
 from tests.support.sealing import fields_of

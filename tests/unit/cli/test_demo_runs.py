@@ -11,7 +11,7 @@ from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, configuration, new_r
 from stream_dp.config.explanation import describe
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 
 
 @pytest.fixture(autouse=True)

@@ -15,15 +15,14 @@ from faust.types import TP
 
 from stream_dp.cli.feed import tables
 from stream_dp.config.planning import load_plan
-from stream_dp.control.settings import first_record, next_record
+from stream_dp.control.editions import first_record, next_record
 from stream_dp.errors import BrokerError
-from stream_dp.records.status import PartitionStatus, ViewStatus, WorkerStatus, encode_status
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.memory import LogRecord, MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.settings import post
+from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
+from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.source_records import SourceRecords
-from stream_dp.runtime.topics import Topics
 from stream_dp.windows.durations import format_time, parse_time
 from stream_dp.windows.events import WATERMARK_HEADER
 

@@ -10,10 +10,9 @@ from faust.types import TP
 
 from stream_dp.cli.grant import explained
 from stream_dp.config.plan import Plan
-from stream_dp.control.changes import changes_of
-from stream_dp.control.grants import Grant, Order, Scope
-from stream_dp.runtime.grants import read_order
-from stream_dp.runtime.memory import MemoryLog
+from stream_dp.control.grants import Grant, Order, Scope, changes_of
+from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.kafka.control_topic import read_order
 from stream_dp.windows.durations import parse_time
 
 Make = Callable[..., Any]

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stream_dp.config.planning import load_plan
-from stream_dp.control.settings import first_record, next_record
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.settings import post
-from stream_dp.runtime.topics import Topics
+from stream_dp.control.editions import first_record, next_record
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.topics import Topics
 from tests.support.published import Said
 
 START = 1_704_067_200_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.runtime.keys import load_keys
+from stream_dp.runtime.key_file import load_keys
 
 Make = Callable[..., Any]
 

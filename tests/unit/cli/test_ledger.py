@@ -17,10 +17,10 @@ from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.records.entries import Entry, Reader
+from stream_dp.records.models import Entry, Reader
 from stream_dp.records.statement import Period, Statement, read_statements
 from stream_dp.releases.publication import Booking, Outcome, entry_record, reader
-from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.faust.embedded import MemoryLog
 from tests.support.views import balance
 
 Make = Callable[..., Any]

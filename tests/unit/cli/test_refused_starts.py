@@ -21,7 +21,7 @@ from stream_dp.config.access import Broker
 from stream_dp.errors import ConfigError, StorageError, exit_code
 from stream_dp.runtime import connecting
 from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.keys import load_keys
+from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.storage import unusable
 from tests.support.secured import make_certificates
 from tests.support.visits import configuration

@@ -14,11 +14,10 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.releases.publication import Booking, entry_record, reader
-from stream_dp.runtime.keys import load_keys
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.owners import create_owned
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.ownership import create_owned
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.key_file import load_keys
 from tests.support.views import balance
 
 Make = Callable[..., Any]

@@ -25,14 +25,13 @@ from stream_dp.cli.tune import tuned
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
-from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
-from stream_dp.records.status import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
-from stream_dp.runtime.client import NO_GROUP, Group
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.settings import post
-from stream_dp.runtime.topics import Topics
+from stream_dp.records.models import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import NO_GROUP, Group
+from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.shape import Stretch
 from tests.unit.cli.test_ledger import Office
 

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleDimensions
 from stream_dp.cli.tail.board import Board, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
-from stream_dp.runtime.memory import MemoryLog
+from stream_dp.runtime.faust.embedded import MemoryLog
 from tests.support.schemas import later
 from tests.support.sealing import minimum_counts
 

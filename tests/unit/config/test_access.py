@@ -12,7 +12,7 @@ from stream_dp.config.access import Broker, Registry, Sasl, Secret, Tls
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
-from stream_dp.config.substitution import substitute
+from stream_dp.config.yaml_data import substitute
 from stream_dp.errors import ConfigError
 from tests.support.visits import configuration
 

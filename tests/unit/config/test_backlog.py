@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dp.config.backlog import backlog_faults, closed, covered, withdrawal_faults, withdrawn
+from stream_dp.config.forecast import backlog_faults, closed, covered, withdrawal_faults, withdrawn
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.windows.durations import parse_time
 from tests.support.releasing import plan_of

@@ -11,15 +11,14 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config import crosschecks
-from stream_dp.config.identity import fingerprint
-from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan
-from stream_dp.config.window_plan import WindowPlan
+from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan
+from stream_dp.config.planning import fingerprint
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.selection import gumbel
 from stream_dp.lossless.discovery import discovery_delta
 from stream_dp.lossless.levels import WORD
+from stream_dp.windows.durations import Slots
 from stream_dp.windows.shape import Tiling
-from stream_dp.windows.slots import Slots
 from tests.support.sealing import minimum_counts, selection_of
 
 Planner = Callable[..., Plan]

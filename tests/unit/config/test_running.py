@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from stream_dp.config.backlog import closed
 from stream_dp.config.explanation import describe
+from stream_dp.config.forecast import closed
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.windows.blocks import Running

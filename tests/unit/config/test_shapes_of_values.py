@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.config.backlog import backlog_faults
 from stream_dp.config.differences import differences
 from stream_dp.config.explanation import describe
+from stream_dp.config.forecast import backlog_faults
 from stream_dp.config.models import MODELS, VIEW_MODELS
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan

@@ -12,10 +12,8 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
-from stream_dp.control.editions import editions
-from stream_dp.control.outlook import Lasting, starved
-from stream_dp.control.proposals import Proposal, propose
-from stream_dp.control.settings import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.editions import Posted, editions, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.proposals import Lasting, Proposal, propose, starved
 from stream_dp.errors import ConfigError
 from stream_dp.windows.shape import Tiling
 from tests.support.published import VISITS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Edition, Plan
-from stream_dp.control.settings import (
+from stream_dp.control.editions import (
     Posted,
     decode_posted,
     encode_posted,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stream_dp.config.planning import load_plan
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 
 CHECKOUT = Path(__file__).parents[3]
 TEXT = (CHECKOUT / "deploy" / "README.md").read_text(encoding="utf-8")

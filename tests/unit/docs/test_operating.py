@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import plan_from
 from tests.support.operating import METRICS, PAGE
 from tests.support.reasons import REASONS

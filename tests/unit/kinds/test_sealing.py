@@ -16,7 +16,7 @@ from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.releases.pricing import difference, price
+from stream_dp.releases.accounts import difference, price
 from stream_dp.releases.rows import Call, Given, WindowRow
 from tests.support.chance import laplace_cells, p_value
 from tests.support.phases import PHASES

@@ -27,8 +27,7 @@ from stream_dp.records.codec import (
     schema,
     topic_key,
 )
-from stream_dp.records.entries import Entry
-from stream_dp.records.models import PublicRecord, Refusal
+from stream_dp.records.models import Entry, PublicRecord, Refusal
 from stream_dp.releases.publication import Booking, account, entry_record, reader, refusal_record, release_record
 from tests.support.schemas import later, mismatch
 from tests.support.sealing import fields_of

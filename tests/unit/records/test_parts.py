@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dp.records.codec import decode, encode, encode_parts, outline, schema, topic_key
-from stream_dp.records.history import History
+from stream_dp.records.history import History, Joiner
 from stream_dp.records.models import Release
-from stream_dp.records.parts import Joiner
 from tests.support.schemas import mismatch
 
 Make = Callable[..., Any]

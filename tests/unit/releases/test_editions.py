@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.releases.rows import BUCKET, TABLE, WINDOW, WindowRow
 from stream_dp.testing import expected_records
-from stream_dp.windows.keys import decode, text
+from stream_dp.windows.encoding import decode, text
 from tests.support.editions import holding
 from tests.support.expiring import standing
 from tests.support.machine import newest

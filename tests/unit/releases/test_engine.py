@@ -35,7 +35,7 @@ from stream_dp.releases.rows import (
     read_ledgers,
 )
 from stream_dp.windows.effects import Commit, Publish, Step
-from stream_dp.windows.keys import text, window_key
+from stream_dp.windows.encoding import text, window_key
 from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan, totals
 from tests.support.sealing import minimum_counts
 

@@ -14,7 +14,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.rows import LEDGER, merged_key, read_ledgers
 from stream_dp.windows.effects import Message
-from stream_dp.windows.keys import encode
+from stream_dp.windows.encoding import encode
 from stream_dp.windows.merging import BucketMerger
 from stream_dp.windows.views import CountedView
 from tests.support.counting import PARTIALS, Entry, counter, event

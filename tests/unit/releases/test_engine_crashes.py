@@ -31,7 +31,7 @@ from stream_dp.releases.rows import (
     ledger_key,
     reservation_key,
 )
-from stream_dp.windows.keys import text, window_key
+from stream_dp.windows.encoding import text, window_key
 from tests.support.machine import newest
 from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan, totals
 

@@ -10,7 +10,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.releases.rows import BUCKET, WINDOW, read_ledgers
 from stream_dp.testing import expected_records
-from stream_dp.windows.keys import window_key
+from stream_dp.windows.encoding import window_key
 from tests.support.machine import newest
 from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan, promise_of
 

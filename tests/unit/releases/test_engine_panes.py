@@ -13,7 +13,7 @@ from stream_dp.records.models import Refusal, Release
 from stream_dp.releases import panes
 from stream_dp.releases.publication import extent_of
 from stream_dp.releases.rows import WINDOW, read_ledgers
-from stream_dp.windows.keys import text, window_start
+from stream_dp.windows.encoding import text, window_start
 from tests.support.machine import newest
 from tests.support.panes import COUNTS, PaneOracle, give_all, newest_windows, paned, said
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk

@@ -11,7 +11,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.records.models import Refusal
 from stream_dp.releases.rows import LEDGER, PROMISE, PromiseRow, ledger_key, promise_key
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.shape import Stretch, Tiling
 from tests.support.releasing import ONLY_PAGES, PARTS, Desk, plan, promise_of
 

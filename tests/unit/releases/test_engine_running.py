@@ -12,7 +12,7 @@ from stream_dp.records.models import Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, Given, read_ledgers
-from stream_dp.windows.keys import text, window_start
+from stream_dp.windows.encoding import text, window_start
 from tests.support.machine import newest
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, buckets_of
 from tests.support.running import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stream_dp.control.grants import Scope
-from stream_dp.releases.clearance_rows import ClearanceRow
+from stream_dp.releases.clearances import ClearanceRow
 from stream_dp.releases.rows import CLEARANCE, WINDOW
-from stream_dp.windows.keys import decode, text, window_key
+from stream_dp.windows.encoding import decode, text, window_key
 from tests.support.releasing import EVERYTHING, ONLY_PAGES, Desk, WholeEngine, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}

@@ -23,7 +23,7 @@ from stream_dp.records.models import Release
 from stream_dp.releases.publication import account, release_record
 from stream_dp.releases.rows import BLOCK, BUCKET, OUTBOX, RESERVATION, TABLE, WINDOW, ledger_key, read_ledgers
 from stream_dp.testing.oracle import blocks_of, handed_on, panes_before
-from stream_dp.windows.keys import text, window_start
+from stream_dp.windows.encoding import text, window_start
 from stream_dp.windows.merging import summed
 from tests.support.acts import AUDIENCES, VIEWS, Story, acts, counts_of, play
 from tests.support.machine import newest

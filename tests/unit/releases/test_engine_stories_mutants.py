@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.releases import pricing, questions, sharpening, unlocks
-from stream_dp.releases.clearance_rows import GrantRow
-from stream_dp.releases.clearances import Clearances
+from stream_dp.releases import accounts as pricing
+from stream_dp.releases import sharpening, unlocks
+from stream_dp.releases import view_editions as questions
+from stream_dp.releases.clearances import Clearances, GrantRow
 from stream_dp.releases.expiry import Retention
 from stream_dp.releases.leftover import Leftover
-from stream_dp.releases.questions import Questions
+from stream_dp.releases.view_editions import Questions
 from tests.support.acts import acts, play
 from tests.unit.releases.test_engine_stories import check_end, check_now
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.config.backlog import withdrawn
+from stream_dp.config.forecast import withdrawn
 from stream_dp.config.plan import Plan
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds import sealing
@@ -17,7 +17,7 @@ from stream_dp.releases import expiry, outboxes, releasing
 from stream_dp.releases.expiry import EXPIRED_AT_ONCE
 from stream_dp.releases.rows import WINDOW
 from stream_dp.windows.effects import Commit, Erase, Publish, Rows, Step
-from stream_dp.windows.keys import text, window_key
+from stream_dp.windows.encoding import text, window_key
 from tests.support.expiring import assert_rows_expired, secrets_of, standing
 from tests.support.machine import newest
 from tests.support.releasing import ONLY_PAGES, Desk, plan, release_topic

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.sealing import WindowNoise
-from stream_dp.releases.clearance_rows import ClearanceRow
+from stream_dp.releases.clearances import ClearanceRow
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.releases.rows import CLEARANCE, OUTBOX, TABLE, WINDOW
-from stream_dp.windows.keys import decode, text, window_key
+from stream_dp.windows.encoding import decode, text, window_key
 from tests.support.releasing import KEY, KEYS, ONLY_PAGES, Desk, plan
 from tests.support.sealing import read_window
 

@@ -8,7 +8,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds.catalogue import CatalogueRelease
 from stream_dp.kinds.lists import KeyList
-from stream_dp.runtime.lists import Lists
+from stream_dp.runtime.kafka.lists import Lists
 from tests.support.machine import Machine
 from tests.support.releasing import ONLY_PAGES, SECOND, Desk, buckets_of, plan
 

@@ -16,9 +16,8 @@ from stream_dp.releases.losses import MOST_UNKNOWN
 from stream_dp.releases.rows import BUCKET, merged_key, read_ledgers
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
-from stream_dp.windows.keys import decode, encode
-from stream_dp.windows.merge_rows import PARTIAL, MergedBucket, Partial
-from stream_dp.windows.merging import BucketMerger
+from stream_dp.windows.encoding import decode, encode
+from stream_dp.windows.merging import PARTIAL, BucketMerger, MergedBucket, Partial
 from tests.support.counting import PARTIALS, Entry, counter, event
 from tests.support.machine import Machine
 from tests.support.phases import PHASES

@@ -15,7 +15,7 @@ from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import TABLE, WINDOW
 from stream_dp.windows.effects import Commit, Leave, Message, Publish, Step
-from stream_dp.windows.keys import window_key
+from stream_dp.windows.encoding import window_key
 from tests.support.machine import newest
 from tests.support.releasing import ONLY_PAGES, Desk, buckets_of, plan, totals
 

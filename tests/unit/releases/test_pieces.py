@@ -10,7 +10,6 @@ from msgspec import structs
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases import outboxes
-from stream_dp.releases.arrivals import Arrivals
 from stream_dp.releases.pieces import (
     RECORD_BYTES,
     leftovers,
@@ -20,11 +19,11 @@ from stream_dp.releases.pieces import (
     table_rows,
     waiting_records,
 )
+from stream_dp.releases.releasing import Arrivals
 from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, TOTALS, WINDOW, Departure, WindowRow
 from stream_dp.windows.effects import Commit, Leave, Message, Publish
-from stream_dp.windows.keys import bucket_of, encode, window_key
-from stream_dp.windows.merge_rows import MergedBucket
-from stream_dp.windows.sizes import MESSAGE_BYTES
+from stream_dp.windows.encoding import MESSAGE_BYTES, bucket_of, encode, window_key
+from stream_dp.windows.merging import MergedBucket
 from tests.support.machine import Machine
 from tests.support.releasing import FINE, MERGED, ONLY_PAGES, Desk, keyed, merged_message, plan
 

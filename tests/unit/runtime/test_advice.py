@@ -11,11 +11,11 @@ import pytest
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.records.entries import Entry
+from stream_dp.records.models import Entry
 from stream_dp.releases.publication import Booking, entry_record, reader
-from stream_dp.runtime.advice import Advice
-from stream_dp.runtime.balances import Balances
+from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.runtime.metrics import Counters
+from stream_dp.runtime.worker.advice import Advice
 from stream_dp.windows.effects import Increment, Message
 from tests.support.views import balance
 

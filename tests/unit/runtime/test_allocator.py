@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 from pathlib import Path
-from stream_dp.runtime import allocator
+from stream_dp.runtime.faust import host
 
 
 def resident():
@@ -21,7 +21,7 @@ held = [bytes(3_000) for _ in range(60_000)]
 kept = bytes(3_000)  # the top of the heap stays in use, so nothing below it goes back by itself
 del held
 before = resident()
-allocator.give_back_freed()
+host.give_back_freed()
 print(before - resident())
 """
 

@@ -13,9 +13,9 @@ import pytest
 from stream_dp.agents import AGENTS
 from stream_dp.config.access import Broker
 from stream_dp.config.plan import Plan
-from stream_dp.runtime.application import new_app, new_tables, register_agents
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+from stream_dp.runtime.faust.application import new_app, new_tables, register_agents
+from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 
 
 def conf(plan: Plan) -> Any:

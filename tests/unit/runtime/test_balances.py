@@ -11,7 +11,7 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.releases.publication import Booking, entry_record, reader
-from stream_dp.runtime.balances import Balances
+from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.windows.effects import Message
 from tests.support.views import balance
 

@@ -12,12 +12,11 @@ from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ClockError, ConfigError, Fault
 from stream_dp.runtime.bootstrap import Settled, prepare
-from stream_dp.runtime.client import Outgoing
 from stream_dp.runtime.clock import CLOCK_BOUND_MS
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.settings import read_history
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import plan_from
 from tests.support.clocks import WrongClock
 

@@ -13,12 +13,12 @@ from faust.types import TP
 
 from stream_dp.config.access import Broker
 from stream_dp.errors import AccessError, BrokerError
-from stream_dp.runtime import client
-from stream_dp.runtime.client import KafkaClient
-from stream_dp.runtime.cluster import Cluster
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.requests import TopicsRequest
-from stream_dp.runtime.topics import TopicSpec
+from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.kafka import client
+from stream_dp.runtime.kafka.client import KafkaClient
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.requests import TopicsRequest
+from stream_dp.runtime.kafka.topics import TopicSpec
 
 PLACES = [TP("visits", 0), TP("visits", 1)]
 

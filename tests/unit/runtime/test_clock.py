@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, Difference, apart
-from stream_dp.runtime.ordering import Tick, read_tick
-from stream_dp.windows.keys import encode
+from stream_dp.runtime.kafka.ordering import Tick, read_tick
+from stream_dp.windows.encoding import encode
 from tests.support.counting import Entry
 
 NOON = 1_800_000_000_000

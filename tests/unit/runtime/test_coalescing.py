@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.runtime.coalescing import MAX_WAIT_SECONDS, Batch, CoalescingConsumer
-from stream_dp.runtime.memory import LogRecord
-from stream_dp.runtime.ordering import Tick
-from stream_dp.windows.keys import encode
-from stream_dp.windows.sizes import CHUNK_BYTES
+from stream_dp.runtime.faust.coalescing import MAX_WAIT_SECONDS, Batch, CoalescingConsumer
+from stream_dp.runtime.faust.embedded import LogRecord
+from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.windows.encoding import CHUNK_BYTES, encode
 
 TICKS, SOURCE, ORDERS, CHANGELOG = (TP(topic, 0) for topic in ("ticks", "visits", "orders", "changelog"))
 ALL = {TICKS, SOURCE, ORDERS, CHANGELOG}

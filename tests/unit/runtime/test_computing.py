@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.runtime import computing
 from stream_dp.runtime.computing import RARE, Computing, measure
-from stream_dp.windows.slots import Slots
+from stream_dp.windows.durations import Slots
 from tests.kinds.cases import CASES
 from tests.support.releasing import plan
 

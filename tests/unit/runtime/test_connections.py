@@ -12,8 +12,8 @@ from aiokafka.errors import RequestTimedOutError
 from aiokafka.protocol.admin import ApiVersionRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from stream_dp.runtime import connections
-from stream_dp.runtime.connections import Connection, Metadata
+from stream_dp.runtime.kafka import connections
+from stream_dp.runtime.kafka.connections import Connection, Metadata
 from stream_dp.testing.application import WITHIN_SECONDS
 
 VERSIONS = 18

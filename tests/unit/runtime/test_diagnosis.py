@@ -8,7 +8,15 @@ from zlib import crc32
 
 import pytest
 
-from stream_dp.runtime.diagnosis import LEAST_USERS, Fields, fits, fitting, form_of, most_common_form, other_unit
+from stream_dp.runtime.sources.diagnosis import (
+    LEAST_USERS,
+    Fields,
+    fits,
+    fitting,
+    form_of,
+    most_common_form,
+    other_unit,
+)
 from stream_dp.windows.events import EventFormat, TimeUnit
 from tests.support.counting import Entry
 

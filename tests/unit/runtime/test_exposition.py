@@ -11,18 +11,17 @@ import pytest
 import stream_dp
 from stream_dp.releases.rows import TOTALS
 from stream_dp.releases.totals import LATE, TotalsRow
-from stream_dp.runtime import exposition
-from stream_dp.runtime.exposition import COUNTERS, STEP_SECONDS, Exposition
-from stream_dp.runtime.health import Health
+from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, sources_of
 from stream_dp.runtime.metrics import OF_A_PROCESS
-from stream_dp.runtime.standing import COUNTED, SETTLED
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.topics import COUNTS, RELEASES, sources_of
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.worker import health as exposition
+from stream_dp.runtime.worker.health import COUNTERS, STEP_SECONDS, Exposition, Health
+from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.reporting import COUNTED, SETTLED
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing import application
 from stream_dp.windows.count_rows import MARKER, Marker, ViewMark
 from stream_dp.windows.effects import ROWS_LOADED, Increment
-from stream_dp.windows.keys import encode, text
+from stream_dp.windows.encoding import encode, text
 from tests.support.operating import METRICS
 from tests.support.probes import Samples, loaded, parsed
 

@@ -8,8 +8,8 @@ from zlib import crc32
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.runtime.findings import clocks, findings
-from stream_dp.runtime.sampling import Sample, count_sample
+from stream_dp.runtime.sources.findings import clocks, findings
+from stream_dp.runtime.sources.sampling import Sample, count_sample
 from stream_dp.windows.events import Partitioner
 from tests.support.samples import sample_of
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from stream_dp.errors import StateError, StorageError
-from stream_dp.runtime.folder import locked
+from stream_dp.runtime.storage import locked
 
 HOLD = """
 import pathlib, sys
-from stream_dp.runtime.folder import locked
+from stream_dp.runtime.storage import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     input()

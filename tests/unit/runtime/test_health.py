@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.runtime.health import Health
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.stopping import Stop
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.worker.health import Health
+from stream_dp.runtime.worker.lifecycle import Start, Stop
+from stream_dp.runtime.worker.worker import Worker
 from tests.support.probes import loaded
 
 

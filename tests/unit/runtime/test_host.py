@@ -19,23 +19,21 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
 from stream_dp.runtime.bootstrap import Settled
-from stream_dp.runtime.coalescing import Batch
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import GaveWayError, PartitionLostError
-from stream_dp.runtime.host import Chunk, Host
-from stream_dp.runtime.memory import LogRecord
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.registry import SourceSchemas
-from stream_dp.runtime.tables import PartitionRows
-from stream_dp.runtime.topics import COUNTS, RELEASES, Topics
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.faust.coalescing import Batch
+from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient
+from stream_dp.runtime.faust.host import Chunk, Host
+from stream_dp.runtime.faust.tables import PartitionRows
+from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
+from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
+from stream_dp.runtime.sources.registry import SourceSchemas
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing import keyed_entropy
 from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Message, Send, Step
-from stream_dp.windows.keys import encode
-from stream_dp.windows.merge_rows import MergedBucket, Partial
-from stream_dp.windows.merging import BucketMerger
+from stream_dp.windows.encoding import encode
+from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial
 
 CACHE = rocksdict.Cache(0)
 
@@ -150,7 +148,7 @@ async def test_what_waits_for_settings_to_be_taken_up_gives_way_when_its_partiti
         return cannot
 
     monkeypatch.setattr(host, "catch_up", catch_up)
-    monkeypatch.setattr("stream_dp.runtime.host.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("stream_dp.runtime.faust.host.AGAIN_SECONDS", 0.0)
     loading = asyncio.create_task(host.counter("visits", 1))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -286,7 +284,7 @@ async def test_what_takes_long_is_read_back_off_the_event_loop_and_says_how_far_
 ) -> None:
     """Rows, not what stands in them: a load of minutes keeps no heartbeat waiting and nobody guessing."""
     caplog.set_level(logging.INFO, "stream_dp.worker")
-    monkeypatch.setattr("stream_dp.runtime.telling.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.runtime.faust.host.PROGRESS_SECONDS", 0)
     threads: set[int] = set()
 
     def load(_part: object, _rows: PartitionRows) -> Step:
@@ -305,11 +303,9 @@ async def test_what_takes_long_is_read_back_off_the_event_loop_and_says_how_far_
     assert threads
     assert threading.get_ident() not in threads
     assert host.counters.total(ROWS_LOADED) == 42
-    assert caplog.messages == [
-        f"reading back {what}: {rows} rows so far"
-        for what in (f"the counts of partition 1 of {topic}", "the partial counts of partition 2")
-        for rows in (7, 14, 21)
-    ]
+    for what in (f"the counts of partition 1 of {topic}", "the partial counts of partition 2"):
+        said = [message for message in caplog.messages if message.startswith(f"reading back {what}:")]
+        assert said == [f"reading back {what}: {rows} rows so far" for rows in (7, 14, 21)]
 
 
 async def test_engine_runs_one_step_at_a_time_whoever_asks(worker: Worker) -> None:

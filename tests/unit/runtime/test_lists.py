@@ -13,9 +13,8 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.kinds.lists import KeyList
-from stream_dp.runtime.lists import KEPT, Lists, ListWatch, read_lists
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.lists import KEPT, Lists, ListWatch, read_lists
 from stream_dp.testing import ManualClock
 from tests.support.releasing import ONLY_PAGES, plan
 

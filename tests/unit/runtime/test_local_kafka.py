@@ -16,9 +16,10 @@ import pytest
 
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.runtime import localkafka
-from stream_dp.runtime.localkafka import broker, launch, process
+from stream_dp.runtime.localkafka import broker, launch
+from stream_dp.runtime.localkafka import state as process
 from stream_dp.runtime.localkafka.jars import fetch_jars, jars_folder
-from stream_dp.runtime.localkafka.process import carries, spawn_detached, terminate
+from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
 from stream_dp.testing.application import WITHIN_SECONDS
 
 GOOD_MAVEN = f"""

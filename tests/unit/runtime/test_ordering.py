@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
-from stream_dp.runtime.ordering import Tick, TickOrder
-from stream_dp.windows.keys import encode
+from stream_dp.runtime.kafka.ordering import Tick, TickOrder
+from stream_dp.windows.encoding import encode
 from tests.support.phases import PHASES
 
 TICKS, A, B = TP("ticks", 1), TP("a", 1), TP("b", 1)

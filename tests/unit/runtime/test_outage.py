@@ -20,8 +20,8 @@ from aiokafka.errors import (
 )
 
 from stream_dp.errors import AccessError, BrokerError, OutageError
-from stream_dp.runtime import outage
-from stream_dp.runtime.outage import Outage, answering
+from stream_dp.runtime.kafka import outages as outage
+from stream_dp.runtime.kafka.outages import Outage, answering
 
 GONE = "the broker at here:9092 does not answer; the worker waits for it"
 Said = Callable[[], list[str]]

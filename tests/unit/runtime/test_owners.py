@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime import owners
-from stream_dp.runtime.client import Outgoing, TopicState
-from stream_dp.runtime.fence import CLAIM
-from stream_dp.runtime.memory import LogRecord, MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.owners import Claim, Life, create_owned
-from stream_dp.runtime.topics import Topics, TopicSpec
+from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryLog
+from stream_dp.runtime.kafka import ownership as owners
+from stream_dp.runtime.kafka.client import Outgoing, TopicState
+from stream_dp.runtime.kafka.ownership import Claim, Life, create_owned
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec
+from stream_dp.runtime.kafka.transactions import CLAIM
 from stream_dp.testing import plan_from
 from stream_dp.version import STATE_FORM
 from tests.support.phases import PHASES

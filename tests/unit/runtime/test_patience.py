@@ -16,9 +16,9 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from stream_dp.runtime import outage
-from stream_dp.runtime.producers import PatientProducer
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.kafka import outages as outage
+from stream_dp.runtime.kafka.transactions import PatientProducer
+from stream_dp.runtime.worker.worker import Worker
 
 PLACE = TopicPartition("visits", 0)
 

@@ -14,11 +14,11 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, OutageError
-from stream_dp.runtime import registry
-from stream_dp.runtime.registry import SchemaRegistry, open_registry
+from stream_dp.runtime.sources import registry
+from stream_dp.runtime.sources.registry import SchemaRegistry, open_registry
 from stream_dp.testing import plan_from
+from stream_dp.windows.avro import unknown_schema, unusable_schema
 from stream_dp.windows.events import RefusedError
-from stream_dp.windows.schemas import unknown_schema, unusable_schema
 from tests.support.avro import VISIT, header, written
 from tests.support.counting import Entry
 from tests.support.registry import FakeRegistry, basic, fake_registry

@@ -10,12 +10,11 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.runtime.client import Group
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.owners import Owner, claimed, create_owned
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import Group
+from stream_dp.runtime.kafka.ownership import Owner, claimed, create_owned
+from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.runtime.reset import holdings, reset
-from stream_dp.runtime.topics import Topics, sources_of
 from tests.support.releasing import SHOP as TEXT
 from tests.support.releasing import plan, plan_of
 

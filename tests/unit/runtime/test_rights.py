@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stream_dp.runtime.requests import RightsRequest, entries_of
-from stream_dp.runtime.rights import (
+from stream_dp.runtime.kafka.requests import RightsRequest, entries_of
+from stream_dp.runtime.kafka.rights import (
     Entry,
     Right,
     commands,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.runtime.routes import Routes, dead_letter
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.factory import Routes, dead_letter
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import plan_from
-from stream_dp.windows.keys import decode
-from stream_dp.windows.merge_rows import MergedBucket, Partial
+from stream_dp.windows.encoding import decode
+from stream_dp.windows.merging import MergedBucket, Partial
 
 START = 1_704_067_200_000
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.runtime.sampling import Sample, Trial, count_sample
+from stream_dp.runtime.sources.sampling import Sample, Trial, count_sample
 from tests.support.samples import sample_of
 
 NOW = 1_790_000_000_000

@@ -13,13 +13,11 @@ import pytest
 import uvloop
 
 from stream_dp.errors import AddressError, StateError
-from stream_dp.runtime import serving as server
-from stream_dp.runtime.exposition import Exposition
-from stream_dp.runtime.health import Health
 from stream_dp.runtime.localkafka.launch import free_port
-from stream_dp.runtime.serving import LOOPBACK, MOST_CONNECTIONS, Address, serving
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.worker import health as server
+from stream_dp.runtime.worker.health import LOOPBACK, MOST_CONNECTIONS, Address, Exposition, Health, serving
+from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.worker import Worker
 from tests.support.probes import get, loaded, parsed
 
 FREE = Address(LOOPBACK, 0)
@@ -150,11 +148,11 @@ async def test_a_connection_without_a_whole_request_is_closed(worker: Worker, mo
 
 STARTS_OVER = """
 import asyncio, os, sys, uvloop
-from stream_dp.runtime.exposition import Exposition
-from stream_dp.runtime.health import Health
-from stream_dp.runtime.serving import Address, serving
-from stream_dp.runtime.starting import Start
-from stream_dp.runtime.stopping import start_over
+from stream_dp.runtime.worker.health import Exposition
+from stream_dp.runtime.worker.health import Health
+from stream_dp.runtime.worker.health import Address, serving
+from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.lifecycle import start_over
 
 async def run():
     health = Health(Start())

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.settings import SETTINGS, Posted, encode_posted, first_record, next_record
+from stream_dp.control.editions import SETTINGS, Posted, encode_posted, first_record, next_record
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.client import Outgoing
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.settings import SettingsLog, holding, post, read_history
-from stream_dp.runtime.topics import Topics
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.kafka.control_topic import SettingsLog, holding, post, read_history
+from stream_dp.runtime.kafka.topics import Topics
 
 START = 1_704_067_200_000
 

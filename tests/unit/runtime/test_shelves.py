@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from stream_dp.runtime.shelves import DiskShelf, Shelves
+from stream_dp.runtime.storage import DiskShelf, Shelves
 
 CACHE = rocksdict.Cache(1 << 20)
 

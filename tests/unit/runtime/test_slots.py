@@ -26,18 +26,17 @@ from stream_dp.releases.pieces import Addressed, Change, record_rows, waiting_re
 from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.fence import PartitionLostError, lost
-from stream_dp.runtime.host import Host
-from stream_dp.runtime.memory import LogRecord, MemoryWriter
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.slots import Publisher
-from stream_dp.runtime.topics import RELEASES, Topics
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryWriter
+from stream_dp.runtime.faust.host import Host
+from stream_dp.runtime.faust.slots import Publisher
+from stream_dp.runtime.kafka.topics import RELEASES, Topics
+from stream_dp.runtime.kafka.transactions import PartitionLostError, lost
+from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing import Application, ManualClock, application, keyed_entropy
 from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.effects import Commit, Leave, Step
-from stream_dp.windows.keys import bucket_of, decode, encode, window_key
-from stream_dp.windows.merge_rows import MergedBucket
+from stream_dp.windows.encoding import bucket_of, decode, encode, window_key
+from stream_dp.windows.merging import MergedBucket
 
 CACHE = rocksdict.Cache(0)
 

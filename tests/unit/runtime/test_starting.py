@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from stream_dp.errors import BrokerError, OutageError
-from stream_dp.runtime import starting
-from stream_dp.runtime.starting import Start
+from stream_dp.runtime.worker import lifecycle as starting
+from stream_dp.runtime.worker.lifecycle import Start
 from stream_dp.testing.application import WITHIN_SECONDS
 
 

@@ -14,9 +14,9 @@ from stream_dp.testing.application import WITHIN_SECONDS
 
 WORKER = """
 import asyncio, time, uvloop
-from stream_dp.runtime import stopping
+from stream_dp.runtime.worker import lifecycle
 
-stopping.STOP_SECONDS = {seconds}
+lifecycle.STOP_SECONDS = {seconds}
 
 async def finish(stop):
     await stop.wait()
@@ -35,7 +35,7 @@ async def sleep(stop):
     time.sleep(1000)
 
 async def run():
-    stop = stopping.Stop()
+    stop = lifecycle.Stop()
     stop.listen()
     print("listens", flush=True)
     await {life}(stop)

@@ -11,12 +11,12 @@ from faust.types import TP
 
 from stream_dp.config.access import MEMORY, Broker
 from stream_dp.runtime import storage
-from stream_dp.runtime.application import claims
-from stream_dp.runtime.fence import CLAIM, PartitionLostError, Row
-from stream_dp.runtime.memory import MemoryWriter
-from stream_dp.runtime.tables import DurableTable
-from stream_dp.runtime.topics import RELEASES
-from stream_dp.runtime.worker import Worker
+from stream_dp.runtime.faust.application import claims
+from stream_dp.runtime.faust.embedded import MemoryWriter
+from stream_dp.runtime.faust.tables import DurableTable
+from stream_dp.runtime.kafka.topics import RELEASES
+from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row
+from stream_dp.runtime.worker.worker import Worker
 
 SECRET = b"planted-0d6c2f81"
 

@@ -10,18 +10,17 @@ import pytest
 from faust.types import TP
 
 from stream_dp.errors import ConfigError, OutageError
-from stream_dp.runtime import outage
-from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.clock import Clock, wall_clock_ms
-from stream_dp.runtime.fence import PartitionLostError
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.ordering import Tick
-from stream_dp.runtime.timers import ASK_EVERY, ASKED_MS, HEARTBEAT, Timers, beat_seconds
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES
-from stream_dp.runtime.worker import Worker
-from stream_dp.windows.keys import decode
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.faust.timers import ASK_EVERY, ASKED_MS, HEARTBEAT, Timers, beat_seconds
+from stream_dp.runtime.kafka import outages as outage
+from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES
+from stream_dp.runtime.kafka.transactions import PartitionLostError
+from stream_dp.runtime.worker.adoption import Adoption
+from stream_dp.runtime.worker.worker import Worker
+from stream_dp.windows.encoding import decode
 
 EVERY = [0, 1, 2]
 

@@ -12,13 +12,12 @@ from faust.types import TP
 from stream_dp.config.plan import Plan, TopicsPlan
 from stream_dp.errors import AccessError, ConfigError
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.client import TopicState
-from stream_dp.runtime.memory import MemoryLog
-from stream_dp.runtime.memory_client import MemoryClient
-from stream_dp.runtime.topic_settings import command, differences, look_at_topics
-from stream_dp.runtime.topics import COUNTS, Topics, TopicSpec, sources_of
+from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import TopicState
+from stream_dp.runtime.kafka.topic_settings import command, differences, look_at_topics
+from stream_dp.runtime.kafka.topics import COUNTS, Topics, TopicSpec, sources_of
 from stream_dp.testing import plan_from
-from stream_dp.windows.sizes import BROKER_BYTES
+from stream_dp.windows.encoding import BROKER_BYTES
 
 KEY_ID = "0123456789abcdef"
 

@@ -11,11 +11,11 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.config.models import NAME_LENGTH, PREFIX_LENGTH
 from stream_dp.config.plan import LedgerPlan, Plan, TopicsPlan
-from stream_dp.runtime.membership import instance_id
-from stream_dp.runtime.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+from stream_dp.runtime.faust.membership import instance_id
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.testing import plan_from
+from stream_dp.windows.encoding import BATCH_BYTES, BROKER_BYTES, MESSAGE_BYTES
 from stream_dp.windows.shape import Tiling
-from stream_dp.windows.sizes import BATCH_BYTES, BROKER_BYTES, MESSAGE_BYTES
 
 
 @pytest.fixture

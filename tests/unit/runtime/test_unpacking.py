@@ -11,7 +11,7 @@ from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from stream_dp.runtime import cluster, unpacking
+from stream_dp.runtime.kafka import cluster, unpacking
 from stream_dp.windows.events import TOO_LARGE_HEADER
 
 CODECS = {

@@ -11,15 +11,15 @@ from faust.types import TP
 
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StateError
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.runtime import watch
 from stream_dp.runtime.bootstrap import Settled
-from stream_dp.runtime.client import Group, TopicState
-from stream_dp.runtime.deletions import CHOICES
-from stream_dp.runtime.membership import admit, expected, instance_id, protocol, unowned
-from stream_dp.runtime.outage import Outage
-from stream_dp.runtime.owners import Life
-from stream_dp.runtime.topics import COUNTS, Topics, read_by_workers, sources_of
-from stream_dp.runtime.watch import REJOINS, SHARED_SECONDS, Watch
+from stream_dp.runtime.faust.membership import admit, expected, instance_id, protocol, unowned
+from stream_dp.runtime.kafka.client import Group, TopicState
+from stream_dp.runtime.kafka.deletions import CHOICES
+from stream_dp.runtime.kafka.outages import Outage
+from stream_dp.runtime.kafka.ownership import Life
+from stream_dp.runtime.kafka.topics import COUNTS, Topics, read_by_workers, sources_of
+from stream_dp.runtime.worker import watch
+from stream_dp.runtime.worker.watch import REJOINS, SHARED_SECONDS, Watch
 from tests.support.releasing import plan
 
 SHOP = plan()
@@ -197,7 +197,7 @@ async def test_group_that_is_being_shared_anew_has_no_holes(cluster: Cluster) ->
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream_dp.runtime.membership.WAIT_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.runtime.faust.membership.WAIT_SECONDS", 0)
 
 
 async def admitted(cluster: Cluster, told: list[str] | None = None) -> list[str]:
@@ -238,7 +238,7 @@ async def test_former_self_leaves_a_group_with_a_hole_so_that_it_is_shared_anew(
 async def test_broker_that_never_tells_about_the_group_ends_the_start(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.runtime.membership.SILENT_SECONDS", 0.01)
+    monkeypatch.setattr("stream_dp.runtime.faust.membership.SILENT_SECONDS", 0.01)
     cluster.groups = [None]
     with pytest.raises(BrokerError):
         await admitted(cluster)

@@ -10,9 +10,9 @@ import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.memory import LogRecord
-from stream_dp.runtime.sampling import Sample, Taken, count_sample
-from stream_dp.runtime.weighing import weighed
+from stream_dp.runtime.faust.embedded import LogRecord
+from stream_dp.runtime.sources.sampling import Sample, Taken, count_sample
+from stream_dp.runtime.sources.survey import weighed
 from stream_dp.windows.durations import parse_time
 
 Planner = Callable[..., Plan]

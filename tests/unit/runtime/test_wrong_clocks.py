@@ -14,13 +14,13 @@ from faust.types import TP
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stream_dp.runtime import timers
 from stream_dp.runtime.clock import Clock
-from stream_dp.runtime.ordering import Tick, read_tick
-from stream_dp.runtime.outage import Outage
-from stream_dp.runtime.timers import HEARTBEAT, Timers
+from stream_dp.runtime.faust import timers
+from stream_dp.runtime.faust.timers import HEARTBEAT, Timers
+from stream_dp.runtime.kafka.ordering import Tick, read_tick
+from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.windows.effects import Message
-from stream_dp.windows.keys import decode, encode
+from stream_dp.windows.encoding import decode, encode
 from tests.support.counting import Entry, Oracle, counter, event, handed_on, view
 from tests.support.feeding import SOURCE, TICKS, Feed
 from tests.support.phases import PHASES

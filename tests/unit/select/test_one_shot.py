@@ -14,9 +14,9 @@ import pytest
 
 from stream_dp.accounting.laplace_selection import laplace_selection_cost
 from stream_dp.errors import StateError
+from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.reals import log
-from stream_dp.exact.words import UniformWords
 from stream_dp.select import (
     Domain,
     FixedThresholdParameters,

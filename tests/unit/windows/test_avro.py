@@ -12,10 +12,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stream_dp.windows import schemas as limits
-from stream_dp.windows.avro import AvroEventDecoder, AvroValues, has_header, headers, number_of
+from stream_dp.windows import avro as limits
+from stream_dp.windows.avro import (
+    AvroEventDecoder,
+    AvroValues,
+    Reading,
+    UnusableSchemaError,
+    has_header,
+    headers,
+    number_of,
+    unknown_schema,
+    unusable_schema,
+)
 from stream_dp.windows.events import Decoded, EventDecoder, EventFormat, KeyReader, TimeUnit
-from stream_dp.windows.schemas import Reading, UnusableSchemaError, unknown_schema, unusable_schema
 from tests.support.avro import VISIT, bare, header, reading, schemas, written
 from tests.support.counting import Entry
 

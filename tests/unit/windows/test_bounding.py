@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
+from stream_dp.windows.encoding import decode, encode, text, window_start
 from stream_dp.windows.events import Column, Decoded
-from stream_dp.windows.keys import decode, encode, text, window_start
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.shape import Tiling
 from stream_dp.windows.views import CountedView

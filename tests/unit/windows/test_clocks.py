@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.keys import decode, text
+from stream_dp.windows.encoding import decode, text
 from tests.support.counting import counter, event, letters, loaded, partials, view, watermark
 from tests.support.machine import CutError, Machine, newest
 

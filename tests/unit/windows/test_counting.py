@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Send, Step
-from stream_dp.windows.keys import bucket_of, decode, text
+from stream_dp.windows.encoding import CHUNK_BYTES, MESSAGE_BYTES, bucket_of, decode, text
 from stream_dp.windows.shape import Tiling
-from stream_dp.windows.sizes import CHUNK_BYTES, MESSAGE_BYTES
 from stream_dp.windows.views import HANDED_ON_AT_ONCE
 from tests.support.counting import (
     Entry,

@@ -14,8 +14,8 @@ import pytest
 
 from stream_dp.windows import counting, gaps, handover
 from stream_dp.windows.count_rows import MARKER, LaneClock, Marker, Missing, ViewMark
+from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.events import WATERMARK_HEADER
-from stream_dp.windows.keys import decode, text
 from stream_dp.windows.views import CountedView, state_name
 from tests.support.counting import counter, event, handed_on, loaded, partials, totals, view, watermark
 from tests.support.late import AHEAD, Story, made

@@ -17,9 +17,9 @@ import pytest
 from stream_dp.windows.count_rows import JOURNAL
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Message
+from stream_dp.windows.encoding import decode
 from stream_dp.windows.events import EventFormat
-from stream_dp.windows.keys import decode
-from stream_dp.windows.merge_rows import LOST, Partial
+from stream_dp.windows.merging import LOST, Partial
 from stream_dp.windows.shape import Tiling
 from stream_dp.windows.views import CountedView, state_name
 from tests.support.counting import (

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from stream_dp.errors import StateError
 from stream_dp.select import candidates
 from stream_dp.windows.effects import Commit, Message, Send
-from stream_dp.windows.keys import bucket_key, bucket_number, bucket_of, decode, encode
-from stream_dp.windows.merge_rows import FINISHED, PARTIAL, MergedBucket, Partial, parts_of
-from stream_dp.windows.merging import BucketMerger, largest
+from stream_dp.windows.encoding import bucket_key, bucket_number, bucket_of, decode, encode
+from stream_dp.windows.merging import FINISHED, PARTIAL, BucketMerger, MergedBucket, Partial, largest, parts_of
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 from tests.support.counting import PARTIALS, small_sizes, view
 from tests.support.machine import Machine

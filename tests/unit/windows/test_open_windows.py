@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
-from stream_dp.windows.keys import bucket_of
+from stream_dp.windows.encoding import bucket_of, format_size, parse_size
 from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, tables_of
 from stream_dp.windows.shape import Tiling
-from stream_dp.windows.sizes import format_size, parse_size
 from tests.support.counting import Cabinet, Entry, counter, event, handed_on, view, watermark
 from tests.support.machine import Machine, deliver
 from tests.support.phases import PHASES

@@ -12,8 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.windows.bounding import bound_chunk
-from stream_dp.windows.events import MAX_ITEM_BYTES, MOST_ITEMS, EventDecoder, EventFormat
-from stream_dp.windows.paths import ABSENT, clash, find, names_of, path_of, put
+from stream_dp.windows.events import (
+    ABSENT,
+    MAX_ITEM_BYTES,
+    MOST_ITEMS,
+    EventDecoder,
+    EventFormat,
+    clash,
+    find,
+    names_of,
+    path_of,
+    put,
+)
 from tests.support.counting import Entry, counter, handed_on, letters, totals, view
 from tests.support.machine import Machine
 from tests.support.phases import PHASES

@@ -18,14 +18,12 @@ import pytest
 
 from stream_dp.windows.count_rows import Marker, Missing, RekeyMarker, rekey_key
 from stream_dp.windows.effects import Message, Step
+from stream_dp.windows.encoding import MESSAGE_BYTES, decode, encode
 from stream_dp.windows.events import EventDecoder, KeyReader
-from stream_dp.windows.keys import decode, encode
-from stream_dp.windows.merge_rows import Partial
+from stream_dp.windows.merging import Partial
 from stream_dp.windows.open_windows import Shelf
-from stream_dp.windows.rekeyed import RekeyedCounter, place_behind
-from stream_dp.windows.rekeying import MOST_BYTES, Parcel, Rekeyer
+from stream_dp.windows.rekeying import MOST_BYTES, Parcel, RekeyedCounter, Rekeyer, place_behind
 from stream_dp.windows.rekeying import Entry as Sent
-from stream_dp.windows.sizes import MESSAGE_BYTES
 from stream_dp.windows.views import CountedView
 from tests.support.counting import (
     FORM,

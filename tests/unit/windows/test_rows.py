@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from stream_dp.errors import StateError
 from stream_dp.releases.rows import BUCKET
 from stream_dp.windows.count_rows import JOURNAL, JournalRow, Marker, ViewMark, journal_key
-from stream_dp.windows.keys import after, bucket_key, bucket_of, decode, encode, text, window_key, window_start
-from stream_dp.windows.merge_rows import MergedBucket, Partial
+from stream_dp.windows.encoding import after, bucket_key, bucket_of, decode, encode, text, window_key, window_start
+from stream_dp.windows.merging import MergedBucket, Partial
 from tests.support.phases import PHASES
 
 TIMES = st.integers(-(2**62), 2**62)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.windows.slots import Slots
+from stream_dp.windows.durations import Slots
 
 TIMES = st.integers(-(10**13), 10**13)
 ALL = st.builds(Slots, st.integers(100, 10**7), st.integers(0, 10**7))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from stream_dp.errors import StateError
+from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import KeyedBits, RecordedBits
 from stream_dp.exact.coins import bernoulli_exp, geometric_exp
 from stream_dp.exact.reals import exp_neg
-from stream_dp.exact.words import UniformWords
 from stream_dp.select.gap import Randomness, clocks
 from stream_dp.select.gap.clocks import UNIT_CLOCK, enclosed_powers, powers_of_e, remainders
 from stream_dp.select.gap.contending import raised, shuffled

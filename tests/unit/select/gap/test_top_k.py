@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import ParameterError, StateError
+from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import BitSource, KeyedBits, SystemBits
-from stream_dp.exact.words import UniformWords
 from stream_dp.select.gap import (
     Contenders,
     GapParameters,

@@ -1,0 +1,1 @@
+"""The Faust adapter: application, transports, tables, the host of the pure parts, timers, the embedded log."""

@@ -1,0 +1,527 @@
+"""The host that agents run on: it hands them chunks, keeps the pure parts of their partitions and does what steps ask.
+
+An agent is an async function of a stream and the host; `stream_dp.agents.AGENTS` has them. The host turns steps into
+acts: rows into changelog and RocksDB, messages into Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.grants import Order
+from stream_dp.errors import StateError
+from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.faust.application import App
+from stream_dp.runtime.faust.delivery import Carrier
+from stream_dp.runtime.faust.published import read_published
+from stream_dp.runtime.faust.tables import DurableTable, PartitionRows
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.ordering import Tick, read_tick
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of
+from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError, Writer
+from stream_dp.runtime.sources.registry import SourceSchemas, needed
+from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Step
+from stream_dp.windows.encoding import decode, text
+from stream_dp.windows.events import Schemas
+from stream_dp.windows.merging import BucketMerger, Named
+from stream_dp.windows.rekeying import Rekeyer, events_in, place_behind
+
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""Of glibc alone."""
+
+
+def give_back_freed() -> None:
+    """Give freed memory back to the system, where the C library can; some milliseconds, in which others run."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
+log = logging.getLogger("stream_dp.worker")
+
+PROGRESS_SECONDS = 5.0
+
+
+def tell_withheld(withheld: Mapping[str, Collection[str]]) -> None:
+    """Say which audiences wait for a grant; which level is whose is configuration."""
+    for audience, views in sorted(withheld.items()):
+        log.info(
+            "audience %s does not get all windows of %s from before it was added: at its level they cost more than was "
+            "paid for them; `stream-dp grant FILE %s --level LEVEL` charges that and releases them",
+            audience,
+            ", ".join(sorted(views)),
+            audience,
+        )
+
+
+def telling(load: Step, what: str) -> Step:
+    """Say every few seconds how many rows a load has read back; at its end give back what reading has freed.
+
+    A recovery and a load make and drop several times what they leave behind, and the process would keep all of it.
+    """
+    said, rows = time.monotonic(), 0
+    for effect in load:
+        if isinstance(effect, Increment) and effect.name == ROWS_LOADED:
+            rows += effect.amount
+            if time.monotonic() >= said + PROGRESS_SECONDS:
+                said = time.monotonic()
+                log.info("reading back %s: %d rows so far", what, rows)
+        yield effect
+    give_back_freed()
+
+
+async def _nothing_newer() -> bool:
+    """Where no settings are posted."""
+    return False
+
+
+async def _nothing_deleted() -> None:
+    """Where nobody deletes records."""
+
+
+AGAIN_SECONDS = 0.5
+"""Between two looks whether settings were taken up that something waits for."""
+
+
+T = TypeVar("T")
+Agent = Callable[[Any, "Host"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one fetch brought of one partition."""
+
+    topic: str
+    partition: int
+    records: Sequence[Any]
+    now_ms: int
+    """Of a source, the wall time of the tick behind the records."""
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """The values of the records."""
+        return [record.value for record in self.records]
+
+
+class Host(Carrier):
+    """What the agents of one worker share.
+
+    Attributes:
+        plan: the plan that holds.
+        topics: the topics of its application.
+        catch_up: goes by all settings that stand in the control topic, if these are newer (`adoption`); says whether
+            some cannot be taken up.
+        tables: the application's tables by name.
+        clock_ms: the clock of the worker.
+        earliest_ms: the same, or its wall clock where that is behind (`Clock`).
+        asked: by partition, when its owner last asked others for ticks.
+        rekeyed: the sources that are not keyed by user, by topic.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        plan: Plan,
+        factory: Factory,
+        tables: Mapping[str, DurableTable],
+        *,
+        client: Client,
+        schemas: Mapping[str, SourceSchemas] = MappingProxyType({}),
+        accept_loss: bool = False,
+        clock_ms: Callable[[], int],
+        earliest_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """Set up the host; parts are made and loaded when an agent first asks for them.
+
+        Args:
+            app: the application that sends and consumes.
+            plan: the plan that holds.
+            factory: makes the parts.
+            tables: the application's tables by name.
+            client: a client of its broker, which reads what was published.
+            schemas: of the sources in Avro, by topic.
+            accept_loss: go on where state was lost (`ReleaseEngine.load`).
+            clock_ms: the clock of the worker.
+            earliest_ms: what is disclosed at a time waits for this; None: for `clock_ms`.
+        """
+        self.plan = plan
+        self.topics = Topics.of(plan)
+        super().__init__(app, client, self.topics.accounts)
+        self.tables = tables
+        self.clock_ms = clock_ms
+        self.earliest_ms = clock_ms if earliest_ms is None else earliest_ms
+        self.asked: dict[int, int] = {}
+        self.catch_up: Callable[[], Awaitable[bool]] = _nothing_newer
+        self.check_whole: Callable[[], Awaitable[None]] = _nothing_deleted
+        self._held: Mapping[str, int] = {}
+        self._factory = factory
+        self._schemas = schemas
+        self._accept_loss = accept_loss
+        self._sources = counted_in(plan)
+        self.rekeyed = rekeyed_of(plan)
+        self._read: dict[TP, int] = {}
+        self._rekeyers: dict[tuple[str, int], Rekeyer] = {}
+        self._counters: dict[tuple[str, int], PartitionCounter] = {}
+        self._mergers: dict[int, BucketMerger] = {}
+        self._engines: dict[int, ReleaseEngine] = {}
+        self._told: set[int] = set()
+        """Partitions whose engine is being told the time."""
+        self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._times_forgotten = 0
+
+    def adopt(self, plan: Plan, factory: Factory) -> None:
+        """Go by another plan: steps that are under way end by the former one, and nothing else of it is left.
+
+        What waits to be published stays: it is stored, and leaves by its slots whatever holds.
+        """
+        self.plan, self._factory, self._held = plan, factory, {}
+        for topic, schemas in self._schemas.items():
+            if topic in self._sources:
+                schemas.go_by(needed(plan, self._sources[topic]))
+        self._forget_parts()
+
+    def hold(self, held: Mapping[str, int]) -> None:
+        """Close no window of some views from a start on, until another plan is adopted."""
+        self._held = held
+        for counter in self._counters.values():
+            counter.held = held
+
+    def forget(self) -> None:
+        """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
+
+        What parts keep on disk beside the tables goes with them.
+        """
+        self._forget_parts()
+        self.outboxes.clear()
+
+    def _forget_parts(self) -> None:
+        self._rekeyers.clear()
+        self._times_forgotten += 1
+        self._counters.clear()
+        self._mergers.clear()
+        self._engines.clear()
+        self.balances.forget()
+
+    # -- what an agent reads ----------------------------------------------------------------------------------
+
+    async def chunks(self, stream: Any) -> AsyncIterator[Chunk]:
+        """The chunks of a stream; a chunk is acknowledged when the next one is asked for.
+
+        An agent that fails on a chunk ends the process, and the chunk is read again: nothing is skipped.
+
+        Raises:
+            StateError: a chunk was lost between the consumer and the stream.
+        """
+        async for event in stream.noack().events():
+            message = event.message
+            tp, batch = message.tp, message.value
+            if batch.before is not None and self._read.get(tp) != batch.before:
+                raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
+            if batch.settings > self.plan.settings:
+                await self.catch_up()
+            yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
+            self._read[tp] = message.offset
+            await stream.ack(event)
+
+    def ticks(self, chunk: Chunk) -> list[Tick]:
+        """What a chunk of the ticks topic says; who asks for ticks is noted."""
+        ticks = [read_tick(record, self._app.clock_bound_ms) for record in chunk.records]
+        for tick in ticks:
+            self.asked |= dict.fromkeys(tick.asks, tick.now_ms)
+        return ticks
+
+    async def reader(self, chunk: Chunk) -> tuple[Rekeyer | PartitionCounter, int]:
+        """What re-keys or counts a chunk of a source, loaded, knowing how its values are read, all by one plan.
+
+        Returns:
+            It, and where the log of the partition begins, if records in front of the chunk may be missing; else 0.
+
+        Raises:
+            GaveWayError: as `schemas`.
+            ConfigError: as `schemas`.
+        """
+        load = self.rekeyer if chunk.topic in self.rekeyed else self.counter
+        while True:
+            part, times = await load(chunk.topic, chunk.partition), self._times_forgotten
+            schemas = await self.schemas(chunk)
+            begins = await self._begins({chunk.topic: part}, chunk.partition, {chunk.topic: chunk.records[0].offset})
+            if times == self._times_forgotten:
+                part.learn(schemas)
+                return part, begins.get(chunk.topic, 0)
+
+    async def schemas(self, chunk: Chunk) -> Schemas:
+        """How the values of a chunk of a source are read: none has to be asked for later, when it is counted.
+
+        A registry that does not answer is waited for; what stands behind the chunk waits with it. A stop does not: the
+        chunk is left to the next start.
+
+        Raises:
+            GaveWayError: the partition is given away, or may have been; the chunk has to be read again.
+            ConfigError: the registry does not let us in.
+        """
+        if (schemas := self._schemas.get(chunk.topic)) is None:
+            return {}
+        in_parcels = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
+        give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
+        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, give_way)
+
+    def _giving_way(
+        self, partition: int, topics: Collection[str], name: str, what: str
+    ) -> Callable[[], Awaitable[None]]:
+        """What whoever waits calls meanwhile: a stop, and a rebalance, do not wait for it.
+
+        Args:
+            partition: whose chunks wait.
+            topics: of these chunks.
+            name: of the table of whoever reads them.
+            what: is waited for.
+        """
+        table = self.tables[name]
+        owner = table.owner(partition)
+
+        async def give_way() -> None:
+            if self._app.should_stop:
+                for topic in topics:
+                    self._app.consumer.leave(TP(topic, partition))
+                await asyncio.Event().wait()  # until the agent is ended
+            if self._app.rebalancing or not table.is_owner(partition, owner):
+                raise GaveWayError(f"it was waiting for {what} when its partitions were given away")
+
+        return give_way
+
+    async def settled(self, partition: int, table: str) -> None:
+        """Go by all settings that stand in the control topic; what asks waits while some cannot be taken up.
+
+        Before what is stored is read, somebody looks whether all of it was.
+
+        Raises:
+            ConfigError: records of a changelog were deleted.
+            GaveWayError: the partition is given away, or may have been.
+        """
+        await self.check_whole()
+        if not await self.catch_up():
+            return
+        topics = {place.topic for place in self._app.consumer.assignment()}
+        give_way = self._giving_way(partition, topics, table, "settings that cannot be taken up")
+        while await self.catch_up():
+            await give_way()
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    @property
+    def waits_for(self) -> str:
+        """What chunks wait for beside the broker, in words; nothing if they do not."""
+        return next((str(one.registry) for one in self._schemas.values() if one.registry.waits), "")
+
+    # -- the parts of a partition -----------------------------------------------------------------------------
+
+    async def counters_of(self, partition: int) -> dict[str, PartitionCounter]:
+        """The counters of a partition of every source, by the topic in which it is counted, loaded."""
+        return {topic: await self.counter(topic, partition) for topic in self._sources}
+
+    async def counter(self, topic: str, partition: int) -> PartitionCounter:
+        """The counter of a partition of a topic in which a source is counted, loaded."""
+        key = (topic, partition)
+        while key not in self._counters:
+            await self.settled(partition, COUNTS)
+            counter, times = self._factory.counter(topic, partition), self._times_forgotten
+            table = self.tables[COUNTS]
+            load = telling(counter.load(table.rows(partition)), f"the counts of partition {partition} of {topic}")
+            await self.carry_out(load, table, partition, threaded=True)
+            if times == self._times_forgotten:
+                counter.held = self._held
+                self._counters[key] = counter
+        return self._counters[key]
+
+    async def parts_of(self, partition: int) -> dict[str, Rekeyer | PartitionCounter]:
+        """Whatever reads a partition of a source, or counts it, by topic, loaded."""
+        rekeyers = {topic: await self.rekeyer(topic, partition) for topic in self.rekeyed}
+        return {**rekeyers, **await self.counters_of(partition)}
+
+    async def parts_at(
+        self, partition: int, ends: Mapping[str, int]
+    ) -> tuple[dict[str, Rekeyer | PartitionCounter], Mapping[str, int]]:
+        """As `parts_of`, and where the logs begin whose records may be missing.
+
+        Args:
+            partition: the partition.
+            ends: by topic, the offset before which everything that there was has been read.
+        """
+        while True:
+            parts, times = await self.parts_of(partition), self._times_forgotten
+            begins = await self._begins(parts, partition, ends)
+            if times == self._times_forgotten:
+                return parts, begins
+
+    async def _begins(
+        self, parts: Mapping[str, Rekeyer | PartitionCounter], partition: int, ends: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """Ask where sources begin of which not every offset before an end was counted."""
+        sources = self._app.sources
+        open_to = {topic: ends[topic] for topic in parts if topic in sources and topic in ends}
+        places = [TP(topic, partition) for topic, end in open_to.items() if parts[topic].next_offset < end]
+        if not places:
+            return {}
+        found = await self._app.outage.patiently(lambda: self._client.begins(places))
+        return {topic: begin for (topic, _), begin in found.items()}
+
+    async def rekeyer(self, topic: str, partition: int) -> Rekeyer:
+        """The rekeyer of a source partition, loaded."""
+        key, table = (topic, partition), self.tables[COUNTS]
+        while key not in self._rekeyers:
+            rekeyer, times = self._factory.rekeyer(topic, partition), self._times_forgotten
+            await self.carry_out(rekeyer.load(table.rows(partition)), table, partition)
+            if times == self._times_forgotten:
+                self._rekeyers[key] = rekeyer
+        return self._rekeyers[key]
+
+    def has_loaded(self, partition: int) -> bool:
+        """Whether every part of a partition has read what is stored, and found nothing wrong with it."""
+        counters = all((topic, partition) in self._counters for topic in self._sources)
+        rekeyers = all((topic, partition) in self._rekeyers for topic in self.rekeyed)
+        return counters and rekeyers and partition in self._mergers and partition in self._engines
+
+    def counted_to(self) -> Mapping[TP, int]:
+        """The offset behind what is counted, or re-keyed, of every partition of a topic that was loaded."""
+        counted = {place: counter.next_offset for place, counter in self._counters.items()}
+        counted |= {place: rekeyer.next_offset for place, rekeyer in self._rekeyers.items()}
+        return {TP(*place): offset for place, offset in counted.items()}
+
+    async def delete_counted(self, partition: int) -> None:
+        """Delete what is counted of the re-keyed events of a partition, by what stands in the table.
+
+        Raises:
+            OutageError: the broker does not answer.
+            PartitionLostError: the partition has changed hands.
+        """
+        rows, behind = self.tables[COUNTS].rows(partition), {}
+        for source in self.rekeyed.values():
+            topic, stored = self.topics.rekeyed(source.name), rows.get(MARKER + text(source.name))
+            life, offset = (0, 0) if stored is None else place_behind(decode(Marker, stored).offset)
+            if life == self._factory.life(topic):
+                behind[TP(topic, partition)] = offset
+        if behind:
+            await self._client.delete_before(behind)
+
+    async def merge(self, chunk: Chunk) -> None:
+        """Take a chunk of partials."""
+        table, partition = self.tables[MERGES], chunk.partition
+        await self._know(chunk, MERGES)
+        while (merger := self._mergers.get(partition)) is None:
+            await self.settled(partition, MERGES)
+            fresh, times = self._factory.merger(), self._times_forgotten
+            load = telling(fresh.load(table.rows(partition)), f"the partial counts of partition {partition}")
+            await self.carry_out(load, table, partition, threaded=True)
+            if times == self._times_forgotten:
+                self._mergers[partition] = fresh
+        await self.carry_out(merger.partials(chunk.values, table.rows(partition)), table, partition, threaded=True)
+
+    async def take_buckets(self, chunk: Chunk) -> None:
+        """Take a chunk of merged buckets, and release what waits."""
+        await self._know(chunk, RELEASES)
+        await self.engage(chunk.partition, ReleaseEngine.buckets, chunk.values)
+
+    async def _know(self, chunk: Chunk, table: str) -> None:
+        """Read the settings if something is about a view, or a question of one, that they may have brought."""
+        if any(decode(Named, value).view not in self.plan.views for value in chunk.values if value is not None):
+            await self.settled(chunk.partition, table)
+
+    async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
+        """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
+
+        One step at a time, whichever agent asks; between two steps another agent's message is taken. When a rebalance
+        begins the rest is left to whoever loads the engine next: the message is stored, and the partition may be given
+        away.
+        """
+        table = self.tables[RELEASES]
+        async with self._engine_locks[partition]:
+            while (engine := self._engines.get(partition)) is None:
+                await self._load_engine(partition)
+            rows = table.rows(partition)
+            await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
+        await self._go_on(partition, engine, rows)
+
+    async def _go_on(self, partition: int, engine: ReleaseEngine, rows: PartitionRows) -> None:
+        """Do what a partition's release engine has waiting."""
+        while True:
+            async with self._engine_locks[partition]:
+                if self._app.rebalancing or self._engines.get(partition) is not engine or not engine.waits:
+                    return
+                await self.carry_out(engine.due(rows), self.tables[RELEASES], partition, threaded=True)
+
+    def tell_time(self) -> None:
+        """Let the release engines that wait for a time which has come go on; nothing is waited for."""
+        now_ms = self.earliest_ms()
+        for partition, engine in self._engines.items():
+            due_ms = engine.due_ms
+            if due_ms is not None and due_ms <= now_ms and partition not in self._told:
+                self._told.add(partition)
+                self._app.add_future(self._tell(partition, now_ms))
+
+    async def _tell(self, partition: int, now_ms: int) -> None:
+        table, owner = self.tables[RELEASES], None
+        try:
+            owner = table.owner(partition)
+            async with self._engine_locks[partition]:
+                engine = self._engines.get(partition)
+                if engine is None or not self.keeps(partition, owner):
+                    return
+                rows = table.rows(partition)
+                await self.carry_out(engine.tell(now_ms, rows), table, partition, threaded=True)
+            await self._go_on(partition, engine, rows)
+        except PartitionLostError:  # whoever loads it next goes on
+            if owner is not None and self.keeps(partition, owner):
+                raise
+        finally:
+            self._told.discard(partition)
+
+    async def _load_engine(self, partition: int) -> None:
+        """Load the release engine of a partition, unless it has to be made anew when that is over."""
+        await self.settled(partition, RELEASES)
+        table, times = self.tables[RELEASES], self._times_forgotten
+        engine = self._factory.engine(partition)
+        published = await self._app.outage.patiently(
+            lambda: read_published(self._client, self.topics.release, engine.views, whole=self._accept_loss)
+        )
+        load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.earliest_ms())
+        await self.carry_out(load, table, partition, threaded=True)
+        if times == self._times_forgotten:
+            tell_withheld(engine.withheld)
+            self._engines[partition] = engine
+
+    async def settle(self, partition: int, owner: Writer) -> None:
+        """Empty a partition's outboxes of what was published, between two steps of its release engine."""
+        table = self.tables[RELEASES]
+        async with self._engine_locks[partition]:
+            while self.keeps(partition, owner) and (outboxes := self.outboxes.get((partition, owner))):
+                if not outboxes.published:
+                    return
+                try:
+                    await self.carry_out(outboxes.settle(table.rows(partition)), table, partition)
+                except PartitionLostError:  # whoever loads it next empties them
+                    if self.keeps(partition, owner):
+                        raise
+
+    def keeps(self, partition: int, owner: Writer) -> bool:
+        """Whether this worker still is that owner of a partition of the releases, and no rebalance has begun."""
+        return self.tables[RELEASES].is_owner(partition, owner) and not self._app.rebalancing
+
+    def order(self, record: Any) -> Order | None:
+        """The order that a record of the control topic gives, None if it gives none."""
+        return self._factory.order(record)
+
+    def fan_out(self, key: bytes, value: bytes) -> list[Message]:
+        """A copy of a record for every partition of the orders topic."""
+        return [Message(self.topics.orders, key, value, partition) for partition in range(self.plan.partitions)]

@@ -1,0 +1,91 @@
+"""What stands in the public topics of views: the evidence by which a worker notices that its state was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from faust.types import TP
+
+from stream_dp.config.plan import ViewPlan
+from stream_dp.errors import StateError
+from stream_dp.records.codec import outline
+from stream_dp.releases.losses import Published, Shown
+from stream_dp.runtime.kafka.client import Client
+
+NEWEST = 100
+"""Records of each topic that are read where the newest suffice: the last commits are what a changelog loses.
+
+One part of a release tells of it as well as all of them: its commit was stored before any of them was published. A
+tombstone tells of nothing, and compaction may have left few records among so many offsets; then more are read.
+"""
+_FURTHER = 4
+
+
+async def read_published(
+    client: Client, topic: Callable[[str, str], str], views: Iterable[ViewPlan], *, whole: bool
+) -> Published:
+    """Read the public topics of views up to where they end now.
+
+    Args:
+        client: a client of their broker.
+        topic: of a view's name and an audience: their public topic.
+        views: the views; their topics exist.
+        whole: read all of them; otherwise the `NEWEST` records of each, at least.
+
+    Returns:
+        What compaction leaves of what was read: the newest record of every key that was not taken back since.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+        StateError: a topic holds a record that is none of ours.
+    """
+    asked: dict[str, list[ViewPlan]] = {}
+    for one in views:
+        asked.setdefault(one.view, []).append(one)
+    # One that is never to hold may have released windows before that was known; it has no topics of its own.
+    asked = {name: some for name, some in asked.items() if not all(one.never_holds for one in some)}
+    readers = (
+        (name, audience)
+        for name, some in asked.items()
+        for view in some
+        if not view.never_holds
+        for audience in view.readers
+    )
+    places = {topic(*reader): reader for reader in readers}
+    found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
+    ends = await client.ends([TP(place, 0) for place in places]) if places else {}
+    last, left = (None if whole else NEWEST), [*places]
+    while left:
+        told = dict.fromkeys(left, 0)
+        async for record in client.follow(left, until_end=True, last=last):
+            found[record.topic].pop(record.key, None)
+            if record.value is not None:
+                view, audience = places[record.topic]
+                found[record.topic][record.key] = _shown(record, asked[view], audience)
+                told[record.topic] += 1
+        if last is None:
+            break
+        left = [place for place in left if told[place] < NEWEST and last < ends[TP(place, 0)]]
+        last *= _FURTHER
+    shown: dict[str, set[Shown]] = {one.name: set() for some in asked.values() for one in some}
+    for here in found.values():
+        for question, one_shown in here.values():
+            shown[question].add(one_shown)
+    return shown
+
+
+def _shown(record: Any, asked: Sequence[ViewPlan], audience: str) -> tuple[str, Shown]:
+    """Which question of a view a record answers, and what it shows."""
+    try:
+        what = outline(record.value)
+    except StateError as error:
+        raise StateError(f"topic {record.topic}, offset {record.offset}: {error}") from None
+    question = _question(what.edition, asked)
+    return question.name, Shown.of(question, audience, what)
+
+
+def _question(edition: int, asked: Sequence[ViewPlan]) -> ViewPlan:
+    """Which question of a view a record answers: the newest, if the edition that it names is not known any more."""
+    of = (view for view in asked for one in view.editions if one.number == edition)
+    return next(of, asked[-1])

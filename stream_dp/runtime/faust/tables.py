@@ -1,0 +1,241 @@
+"""Faust tables that a step can rely on: written where the changelog has acknowledged, read by partition.
+
+Faust writes RocksDB first and the changelog when it gets there, so after a crash either may be ahead, and a failed
+publish is only logged (streaming.md 2.4). Here a commit goes to the changelog first, waits for its acknowledgement, and
+reaches RocksDB as one batch that also moves the changelog offset. So the local state is always exactly what the
+changelog held up to its offset, on this machine or on a new one; a batch that the disk refuses is the last one
+(`stream_dp.runtime.storage`). The changelog takes rows from the partition's present
+owner only (`stream_dp.runtime.kafka.transactions`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import rocksdict
+from faust.tables.table import Table
+from faust.types import TP
+
+from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row, Writer, lost
+from stream_dp.runtime.storage import Database
+from stream_dp.windows.encoding import CHUNK_BYTES, row_size
+
+
+class DurableTable(Table):
+    """A table of raw rows whose partitions are named by the caller, not by the event being processed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._one_at_a_time: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._claimed: dict[int, Writer] = {}
+        self._from: dict[int, int] = {}
+        """The offset of the claim's row of every claimed partition."""
+        self._owned: dict[int, Writer] = {}
+
+    # -- ownership --------------------------------------------------------------------------------------------
+
+    async def on_rebalance(
+        self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0
+    ) -> None:
+        """Claim every assigned partition, before recovery asks where its changelog ends.
+
+        One that this worker had before as well: between two rebalances that it knows of, others may have had it.
+        """
+        await self._disown()
+        topic = self.changelog_topic.get_topic_name()
+        await asyncio.gather(*(self._claim(tp) for tp in assigned if tp.topic == topic))
+        await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
+
+    async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
+        """Own what was claimed and recovered: the local rows are those of the changelog.
+
+        Faust says so of a recovery, too, that another rebalance cut short. One that did not come to the row of the
+        claim has not read all that former owners wrote.
+        """
+        await super().on_recovery_completed(active_tps, standby_tps)
+        for partition, writer in self._claimed.items():
+            claimed, stored = self._from.get(partition), self._database(partition).get(self.data.offset_key)
+            if claimed is not None and stored is not None and int(stored) >= claimed:
+                self._owned[partition] = writer
+
+    async def on_stop(self) -> None:
+        """Give up the partitions."""
+        await super().on_stop()
+        await self._disown()
+
+    def owner(self, partition: int) -> Writer:
+        """This worker as the owner of a partition, from one rebalance to the next.
+
+        Raises:
+            PartitionLostError: it is not, or has not recovered the partition yet.
+        """
+        writer = self._owned.get(partition)
+        if writer is None:
+            raise self._lost(partition)
+        return writer
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether it owns all that was claimed."""
+        return self._owned.keys() == self._claimed.keys()
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The partitions that this worker owns."""
+        return frozenset(self._owned)
+
+    def is_owner(self, partition: int, writer: Writer) -> bool:
+        """Whether this worker still is that owner of a partition."""
+        return self._owned.get(partition) is writer
+
+    def check_owner(self, partition: int, writer: Writer) -> None:
+        """Refuse to go on as an owner of a partition who is one no more.
+
+        Raises:
+            PartitionLostError: there was a rebalance, and the partition may have been changed by others in between.
+        """
+        if not self.is_owner(partition, writer):
+            raise self._lost(partition)
+
+    def _lost(self, partition: int) -> PartitionLostError:
+        return lost(TP(self.changelog_topic.get_topic_name(), partition))
+
+    async def renew(self) -> None:
+        """Keep the claims known to the broker and to the partitions' leaders, which forget within a day or a week.
+
+        Raises:
+            PartitionLostError: a partition was taken over.
+        """
+        for partition, writer in list(self._owned.items()):
+            await self.app.outage.patiently(writer.renew)
+            if self.is_owner(partition, writer):
+                await self.commit(partition, [self._claim_row()], writer)
+
+    async def _claim(self, tp: TP) -> None:
+        outage = self.app.outage
+        writer = await outage.patiently(lambda: self.app.claim(tp))
+        self._claimed[tp.partition] = writer
+        async with outage.waiting():
+            self._from[tp.partition] = await writer.write([self._claim_row()])
+
+    def _claim_row(self) -> Row:
+        return CLAIM, self.app.conf.consumer_group_instance_id.encode()
+
+    async def _disown(self) -> None:
+        writers = list(self._claimed.values())
+        self._claimed.clear()
+        self._from.clear()
+        self._owned.clear()
+        await asyncio.gather(*(writer.close() for writer in writers))
+
+    # -- rows -------------------------------------------------------------------------------------------------
+
+    async def commit(self, partition: int, rows: Sequence[Row], writer: Writer) -> None:
+        """Carry out a `Commit`: changelog, acknowledgement, RocksDB.
+
+        If it fails the changelog may have a prefix of the rows, which the next owner recovers.
+
+        Args:
+            partition: the partition.
+            rows: what to store; a value of None deletes.
+            writer: the owner as whom the rows were worked out, from `owner`.
+
+        Raises:
+            PartitionLostError: the partition has another owner; the changelog has refused the rows, or this worker was
+                told of it before they were acknowledged. Nothing is stored locally.
+            KafkaError: the rows were not acknowledged; nothing is stored locally, and the process has to end.
+            StorageError: they were, but nothing can be stored locally any more; the process has to end, and the next
+                start reads them from the changelog.
+        """
+        async with self._one_at_a_time[partition]:  # the stored offset must never pass a row not yet stored
+            self.check_owner(partition, writer)
+            if rows:
+                async with self.app.outage.waiting():
+                    last = await writer.write(rows)
+                self.check_owner(partition, writer)
+                self._enter(partition, rows, last)
+
+    def _enter(self, partition: int, rows: Sequence[Row], last: int) -> None:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key, value in rows:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        batch.put(self.data.offset_key, str(last).encode())
+        self._database(partition).write(batch)
+
+    async def beat(self, partition: int, key: bytes, value: bytes) -> None:
+        """Write a row that nobody reads, so that the changelog's open segment is closed in time."""
+        with suppress(PartitionLostError):
+            await self.commit(partition, [(key, value)], self.owner(partition))
+
+    def rows(self, partition: int) -> PartitionRows:
+        """Read access to a partition, for as long as it is owned, or not owned, as it is now."""
+        return PartitionRows(self, partition)
+
+    def erase(self, partition: int, ranges: Sequence[tuple[bytes, bytes]]) -> None:
+        """Carry out `Erase`s: leave no file of the partition that holds a deleted row of the ranges.
+
+        A flush ends the write-ahead log that the rows were written to, a forced compaction rewrites the tables that
+        held them. Both wait for the disk, which takes longer than anything else that is done for a small window. Blocks
+        until done: call it off the event loop.
+        """
+        self._database(partition).erase(ranges)
+
+    def _database(self, partition: int) -> Database:
+        database: Database = self.data._db_for_partition(partition)
+        return database
+
+
+class PartitionRows:
+    """The rows of one partition, as of the last finished commit (`stream_dp.windows.effects.Rows`).
+
+    No database is held on to between two reads: it is opened by one owner at a time.
+    """
+
+    def __init__(self, table: DurableTable, partition: int) -> None:
+        self._table = table
+        self._partition = partition
+        self._owner = table._owned.get(partition)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a row, None when there is none.
+
+        Raises:
+            PartitionLostError: the partition has changed hands.
+        """
+        return self._database().get(key)
+
+    def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with `first <= key < last`, in key order; about `CHUNK_BYTES` of them are read at once.
+
+        Raises:
+            PartitionLostError: the partition has changed hands.
+        """
+        start: bytes | None = first
+        while start is not None:
+            some, start = self._read(start, last)
+            yield from some
+
+    def _read(self, first: bytes, last: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Some rows, and the key to go on from if there may be more."""
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(last)
+        some: list[tuple[bytes, bytes]] = []
+        room = CHUNK_BYTES
+        for row in self._database().items(from_key=first, read_opt=options):
+            some.append(row)
+            room -= row_size(row)
+            if room < 0:
+                return some, row[0] + b"\0"
+        return some, None
+
+    def _database(self) -> Database:
+        if self._table._owned.get(self._partition) is not self._owner:
+            raise self._table._lost(self._partition)
+        return self._table._database(self._partition)

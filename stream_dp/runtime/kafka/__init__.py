@@ -1,0 +1,1 @@
+"""The Kafka client: connections, requests, transactions, topics, rights and ownership."""

@@ -1,0 +1,173 @@
+"""Settings in the control topic: how they are read, and posted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, history, plan_holding
+from stream_dp.control.grants import Grant, Order, UnknownGrant, Withdrawal, check_grant, grant_key
+from stream_dp.errors import ConfigError
+from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.windows.encoding import MESSAGE_BYTES
+
+
+class SettingsLog:
+    """The settings of an application, as far as its control topic was read."""
+
+    def __init__(self, plan: Plan, client: Client) -> None:
+        """Set up the log; nothing is read yet.
+
+        Args:
+            plan: the application.
+            client: a client of its broker.
+        """
+        self._place = TP(Topics.of(plan).control, 0)
+        self._client = client
+        self._read_to = 0
+        self._records: list[Posted] = []
+
+    @property
+    def place(self) -> TP:
+        """The partition in which they stand."""
+        return self._place
+
+    @property
+    def known(self) -> list[Posted]:
+        """Those that were read and hold."""
+        return history(self._records)
+
+    async def read(self, end: int | None = None) -> bool:
+        """Read what is new up to where the topic ends now. A topic that is not there yet holds none.
+
+        Args:
+            end: where it ends, if that is known.
+
+        Returns:
+            Whether there were settings among it.
+
+        Raises:
+            BrokerError: the cluster does not answer.
+        """
+        if end is None:
+            if await self._client.partitions(self._place.topic) is None:
+                return False
+            end = (await self._client.ends([self._place])).get(self._place, 0)
+        before = len(self._records)
+        if end > self._read_to:
+            since = {self._place: self._read_to}
+            async for record in self._client.follow([self._place.topic], until_end=True, since=since):
+                self._take(record)
+            self._read_to = max(end, self._read_to)
+        return len(self._records) > before
+
+    def _take(self, record: Any) -> None:
+        if record.offset >= self._read_to:
+            posted = decode_posted(record.key, record.value)
+            self._records += [] if posted is None else [posted]
+            self._read_to = record.offset + 1
+
+
+async def read_history(plan: Plan, client: Client) -> list[Posted]:
+    """The settings of an application so far, by number; none before its first start.
+
+    Args:
+        plan: the application, by a file of it.
+        client: a client of its broker.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    log = SettingsLog(plan, client)
+    await log.read()
+    return log.known
+
+
+async def post(plan: Plan, client: Client, posted: Posted) -> bool:
+    """Write settings to the control topic, which is there.
+
+    Args:
+        plan: the application.
+        client: a client of its broker.
+        posted: the settings, from `next_record`.
+
+    Returns:
+        Whether they hold. If not, others of that number came first, and nothing has changed by these.
+
+    Raises:
+        ConfigError: they are too large for one record.
+        BrokerError: the cluster does not answer.
+    """
+    value = encode_posted(posted)
+    if len(value) > MESSAGE_BYTES:
+        raise ConfigError(
+            f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys into "
+            "files or topics"
+        )
+    if posted.number != len(await read_history(plan, client)) + 1:
+        return False
+    key = SETTINGS + f"{posted.number}/{uuid.uuid4()}".encode()
+    await client.publish([Outgoing(Topics.of(plan).control, 0, key, value)])
+    return (await read_history(plan, client))[posted.number - 1] == posted
+
+
+async def holding(plan: Plan, client: Client) -> Plan:
+    """What holds of an application that was started, with every question of every view; else its file's own plan.
+
+    Args:
+        plan: of the file.
+        client: a client of its broker.
+
+    Raises:
+        ConfigError: as `plan_holding`.
+        BrokerError: the cluster does not answer.
+    """
+    return await asyncio.to_thread(plan_holding, await read_history(plan, client), plan)
+
+
+log = logging.getLogger("stream_dp.control")
+
+
+async def write_grant(plan: Plan, client: Client, wanted: Grant) -> None:
+    """Write a grant that was checked against the plan to the application's control topic."""
+    record = Outgoing(Topics.of(plan).control, 0, wanted.key(), wanted.model_dump_json().encode())
+    await client.publish([record])
+
+
+async def withdraw_grant(plan: Plan, client: Client, order: Order) -> None:
+    """Let a grant that waits for its time be forgotten: a record in the place of the grant's."""
+    key = grant_key(order.audience, order.id)
+    await client.publish([Outgoing(Topics.of(plan).control, 0, key, Withdrawal().model_dump_json().encode())])
+
+
+async def known_grants(plan: Plan, client: Client) -> list[Order]:
+    """The grants on the control topic that were not withdrawn, oldest first; of one scope and time the last one."""
+    found: dict[tuple[str, str], Order] = {}
+    async for record in client.follow([Topics.of(plan).control], until_end=True):
+        order = read_order(record, plan)
+        if order is not None:
+            found.pop((order.audience, order.id), None)
+            if order.level is not None:
+                found[order.audience, order.id] = order
+    return list(found.values())
+
+
+def read_order(record: Any, plan: Plan, life: int = 1) -> Order | None:
+    """The order that a consumed control record gives; an unknown grant gives none, and a line in the log.
+
+    Args:
+        record: the record.
+        plan: the application.
+        life: which life of the control topic it was read in.
+    """
+    found = check_grant(record.key, record.value, record.offset, plan, life, record.timestamp)
+    if isinstance(found, UnknownGrant):
+        log.warning("%s", found)
+        return None
+    return found

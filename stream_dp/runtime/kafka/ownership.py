@@ -1,0 +1,361 @@
+"""Whose a topic is: every application claims its topics in a topic of the cluster.
+
+Kafka does not know who made a topic, so two applications that name one alike would write to it side by side: the state,
+noise and ledger of neither would cover what readers see. An application is known by its name and the first key of
+its key file, which all its workers share. A worker that starts
+
+1. reads the claims, then looks which of its topics are there. One that is there and another's ends it; one that is not
+   holds nobody up, since its former application may be gone;
+2. creates those that are missing;
+3. claims all of them in one record, which says how far it had read. The claim counts unless another application's that
+   counts stands behind that place and names one of the topics: the worker begins again then, and finds it.
+
+So what was claimed was there before, and whoever goes past a claim looked after reading it and found the topic gone.
+Of several applications that start at once, the first in the log has the topics.
+
+A claim also says which topics these were: one that is deleted and made again has another id. Where a topic of its own
+is gone, or another one of its name is there, an application does not start: with the topic went what the others rely
+on. Once that is accepted, the claim counts another life of the topic, and whoever passed something on through the
+former one goes by that.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.kafka.deletions import Deleted, deleted, lost_topics
+from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
+from stream_dp.runtime.kafka.transactions import CLAIM
+from stream_dp.version import STATE_FORM, __version__
+from stream_dp.windows.encoding import MESSAGE_BYTES
+
+
+class Owner(NamedTuple):
+    """An application: its name, and the id of its first key."""
+
+    application: str
+    key_id: str
+
+
+class Life(NamedTuple):
+    """A topic from its making to its deletion: its id, and which life of its name it is, the first being 1."""
+
+    id: str
+    number: int
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """That topics belong to an application; `seen` is the offset of the last record that it knew, -1 for none."""
+
+    application: str
+    key_id: str
+    topics: dict[str, Life]
+    seen: int
+    sources: dict[str, tuple[str, str]] = {}
+    """By name: the topic of each source, and its id. They belong to nobody."""
+    uncounted: dict[str, int] = {}
+    """By view, where exact counts of it were lost: when that was accepted, in ms. What had begun then is not known."""
+    form: int = 1
+    """Of what its workers store; the first versions that claimed topics did not say it."""
+
+    @property
+    def owner(self) -> Owner:
+        """Whose they are."""
+        return Owner(self.application, self.key_id)
+
+
+class Placed(NamedTuple):
+    """A claim and its place in the log."""
+
+    offset: int
+    key: bytes
+    claim: Claim
+
+
+async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: bool = False, now_ms: int = 0) -> Claim:
+    """Create the topics of an application that are missing, and claim all but its sources.
+
+    Safe to run by any number of workers at once. Of applications that name a topic alike, no two get through while the
+    topic is there.
+
+    Args:
+        plan: the application.
+        client: a client of its broker.
+        key_id: what it is known by, `KeyRing.application`.
+        accept_loss: go on where a topic that it had was deleted.
+        now_ms: the wall time at which that is accepted.
+
+    Returns:
+        Its claim.
+
+    Raises:
+        ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
+            one claim. Or another version of stream-dp has stored state in another form.
+        BrokerError: the cluster refused something.
+        ConfigError: the topic of the claims holds something else.
+    """
+    topics = Topics.of(plan)
+    await _check_unclaimed(plan, client)
+    await client.create([topics.owners])
+    owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
+    names = {spec.name for spec in specs}
+    key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
+    gone: set[tuple[str, bytes]] = set()
+    """Topics that were missing under a claim, and the claim's key."""
+    while True:
+        log, seen = await _read(owners, client)
+        held = _holders(log)
+        former = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
+        own = [one.claim for one in log if one.claim.owner == owner]
+        last = own[-1] if own else Claim(*owner, {}, -1, form=STATE_FORM)
+        _check_form(last)
+        present = await client.describe(list(names))
+        gone |= {(name, held[name].key) for name in names if name in held and name not in present}
+        sources = await _sources(plan, client)
+        lost = deleted({name: former[name].id for name in names if name in former}, present)
+        try:
+            _check(plan, owner, {topic: one for topic, one in held.items() if (topic, one.key) not in gone})
+            _check_deleted(plan, lost, accept_loss, sources, last.sources)
+        except ConfigError:
+            if await _read(owners, client) == (log, seen):
+                raise
+            continue  # a topic that was missing was created and claimed since the claims were read
+        await client.create(specs)
+        ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
+        anew = {one.topic for one in lost}
+        kept = {name: former[name].id for name in names - anew if name in former}
+        if ids.keys() != names or not kept.items() <= ids.items():
+            continue  # someone deletes topics at this moment
+        lives = {name: Life(ids[name], _number(former.get(name), name in anew)) for name in names}
+        uncounted = dict(last.uncounted)
+        if topics.changelog(COUNTS) in anew:
+            uncounted |= dict.fromkeys(_known(plan, former), now_ms)
+        every = dict(sorted({**former, **lives}.items()))
+        claim = Claim(*owner, every, seen, {**last.sources, **sources}, uncounted, form=STATE_FORM)
+        encoded = msgspec.json.encode(claim)
+        if len(encoded) > MESSAGE_BYTES:
+            raise ConfigError(
+                f"application {plan.id!r} has had {len(claim.topics)} topics, more than one claim can name; give it "
+                "another name, or take views out of it"
+            )
+        await client.publish([Outgoing(owners, 0, key, encoded)])
+        log, _ = await _read(owners, client)
+        held = _holders(log)
+        if all(topic in held and held[topic].claim.owner == owner for topic in claim.topics):
+            await _withdraw(owners, client, _superseded(log, key))
+            return claim
+        await _withdraw(owners, client, [key])
+
+
+async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Life]:
+    """The topics that claims of an application count for, whether they are still there or not.
+
+    Args:
+        owners: the topic of the claims.
+        owner: the application.
+        client: a client of its broker.
+
+    Raises:
+        ConfigError: it has none, and an application of its name that was started with another key file has some.
+        ConfigError: the topic of the claims holds something else.
+    """
+    if await client.partitions(owners) is None:
+        return {}
+    held = _holders((await _read(owners, client))[0])
+    found = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
+    others = sorted({o.key_id for one in held.values() if (o := one.claim.owner).application == owner.application})
+    if others and not found:
+        which = "another key file" if owner.key_id else "a key file, and it is not there"
+        raise ConfigError(
+            [
+                Fault(
+                    "key_file",
+                    f"the topics of application {owner.application!r} are claimed with {which}: its first key is "
+                    f"{others[0]}. Put that file back. If it is lost for good, `stream-dp keys retire FILE "
+                    f"{others[0]}` makes a new one; windows of lost keys are never sharpened again",
+                )
+            ]
+        )
+    return found
+
+
+async def disclaim(owners: str, owner: Owner, client: Client) -> None:
+    """Withdraw every claim of an application; its topics are nobody's then."""
+    log, _ = await _read(owners, client)
+    await _withdraw(owners, client, [one.key for one in log if one.claim.owner == owner])
+
+
+def _check_form(claim: Claim) -> None:
+    """Make sure that what is stored can be read.
+
+    Raises:
+        ConfigError: a version of another form has stored it.
+    """
+    if claim.form != STATE_FORM:
+        raise ConfigError(
+            f"the state of application {claim.application!r} is stored in form {claim.form}, and this version of "
+            f"stream-dp ({__version__}) stores form {STATE_FORM}; go on with the version that wrote it, or "
+            "`stream-dp reset FILE` with this one"
+        )
+
+
+async def _check_unclaimed(plan: Plan, client: Client) -> None:
+    """Make sure that changelogs that no claim names were not written by a version that claimed nothing.
+
+    In those of a version that claims, a worker has written the row of its claim in every partition before all others.
+
+    Raises:
+        ConfigError: one of these wrote them.
+    """
+    topics = Topics.of(plan)
+    present = dict(await client.describe([topics.owners.name, *topics.changelogs]))
+    held: Mapping[str, Placed] = {}
+    if present.pop(topics.owners.name, None) is not None:
+        held = _holders((await _read(topics.owners.name, client))[0])
+    for name in sorted(present.keys() - held.keys()):
+        keys = {record.key == CLAIM async for record in client.follow([name], until_end=True)}
+        if keys == {False}:
+            raise ConfigError(
+                f"topic {name} holds the state of a former version of stream-dp, which this one cannot read; go on "
+                f"with that version, give the application another name, or delete its topics, {plan.id}-..., and "
+                "start with a new budget"
+            )
+
+
+def _number(former: Life | None, anew: bool) -> int:
+    return 1 if former is None else former.number + anew
+
+
+def _known(plan: Plan, former: Mapping[str, Life]) -> list[str]:
+    """The views of which a release topic was claimed before."""
+    topics = Topics.of(plan)
+    return [
+        view.view
+        for view in plan.views.values()
+        if any(topics.release(view.view, audience) in former for audience in view.readers)
+    ]
+
+
+async def _sources(plan: Plan, client: Client) -> dict[str, tuple[str, str]]:
+    """The topics of the sources that are there, and their ids, by name of the source."""
+    present = await client.describe(list(sources_of(plan)))
+    return {source.name: (topic, present[topic].id) for topic, source in sources_of(plan).items() if topic in present}
+
+
+def _check_deleted(
+    plan: Plan,
+    lost: list[Deleted],
+    accept_loss: bool,
+    sources: Mapping[str, tuple[str, str]],
+    former: Mapping[str, tuple[str, str]],
+) -> None:
+    """Make sure that no topic was deleted since it was claimed, or that this is accepted.
+
+    Raises:
+        ConfigError: some were. That of a source is not accepted: where it was counted to belongs to the former one.
+    """
+    again = [
+        Deleted(topic, again=True)
+        for name, (topic, _) in sources.items()
+        if name in former and former[name][0] == topic and former[name] != sources[name]
+    ]
+    if found := [*([] if accept_loss else lost), *again]:
+        raise lost_topics(plan, found)
+
+
+async def _read(owners: str, client: Client) -> tuple[list[Placed], int]:
+    """The claims that were not withdrawn, in the order of the log, and the offset of its last record."""
+    found: dict[bytes, Placed] = {}
+    last = -1
+    async for record in client.follow([owners], until_end=True):
+        last = record.offset
+        found.pop(record.key, None)
+        if record.value is not None:
+            found[record.key] = Placed(record.offset, record.key, _decoded(owners, record.value))
+    return list(found.values()), last
+
+
+def _decoded(owners: str, value: bytes) -> Claim:
+    try:
+        return msgspec.json.decode(value, type=Claim)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"topic {owners} holds a record that is no claim of this version of stream-dp ({__version__}): {error}"
+        ) from None
+
+
+def _holders(log: list[Placed]) -> dict[str, Placed]:
+    """By topic, the last claim that counts."""
+    held: dict[str, Placed] = {}
+    for one in log:
+        before = [held[topic] for topic in one.claim.topics if topic in held]
+        if all(former.offset <= one.claim.seen or former.claim.owner == one.claim.owner for former in before):
+            held |= dict.fromkeys(one.claim.topics, one)
+    return held
+
+
+def _superseded(log: list[Placed], key: bytes) -> list[bytes]:
+    """Claims that the one with the key makes needless: the earlier ones of its application.
+
+    Not those in front of a rival's: it does not count because of them, and its worker may not have seen that yet.
+    """
+    place = next((at for at, one in enumerate(log) if one.key == key), None)
+    if place is None:
+        return []  # a later one has made it needless
+    claim, found = log[place].claim, []
+    for one in reversed(log[:place]):
+        if one.claim.owner == claim.owner:
+            found.append(one.key)
+        elif not {*one.claim.topics}.isdisjoint(claim.topics):
+            break
+    return found
+
+
+async def _withdraw(owners: str, client: Client, keys: list[bytes]) -> None:
+    await client.publish([Outgoing(owners, 0, key, None) for key in keys])
+
+
+def _check(plan: Plan, owner: Owner, held: Mapping[str, Placed]) -> None:
+    """Make sure that no topic is another application's.
+
+    Raises:
+        ConfigError: some are.
+    """
+    faults = []
+    for path, topics, remedy in _places(plan):
+        theirs: dict[Owner, list[str]] = {}
+        for topic in topics:
+            if topic in held and held[topic].claim.owner != owner:
+                theirs.setdefault(held[topic].claim.owner, []).append(topic)
+        faults += [Fault(path, _told(plan, holder, those, remedy)) for holder, those in theirs.items()]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _places(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
+    """Every path of the configuration that topics are named by, those topics, and how they get other names.
+
+    All carry the application's id but for dead letters that the configuration names otherwise.
+    """
+    names = [spec.name for spec in Topics.of(plan).all(plan)]
+    letters = {source.name: source.dead_letter_topic for source in sources_of(plan).values()}
+    named = {name: topic for name, topic in letters.items() if not topic.startswith((f"{plan.id}-", f"{plan.id}."))}
+    yield "name", [name for name in names if name not in named.values()], "give this application another name"
+    for name, topic in named.items():
+        yield f"sources.{name}.dead_letter_topic", [topic], "choose another topic"
+
+
+def _told(plan: Plan, holder: Owner, topics: list[str], remedy: str) -> str:
+    whose = f"application {holder.application!r}"
+    if holder.application == plan.id:
+        whose += f", started with another key file, whose first key is {holder.key_id}"
+        remedy += ", use that key file if it is the same application"
+    what = f"topic {topics[0]} belongs" if len(topics) == 1 else f"topics {', '.join(topics)} belong"
+    return f"{what} to {whose}; {remedy}, or delete what is left of that one if it is gone"

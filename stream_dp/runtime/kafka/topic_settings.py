@@ -1,0 +1,165 @@
+"""Whether the topics of an application are what they must be, whoever made them and whoever changed them since.
+
+A topic that deletes what must be kept, or takes less than is written to it, loses counts, grants or the ledger without
+a word. So a worker looks at its topics when it starts, and every few seconds while it runs. Settings that differ are
+put right, which loses nothing. What it cannot put right it says, with the command that does: too few copies, and
+settings that the account may not change. Partitions that were added and records that were deleted end it: what is gone,
+or goes where nobody reads, nobody can bring back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from faust.types import TP
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import AccessError, BrokerError, Fault, OutageError
+from stream_dp.runtime.kafka.client import Client, TopicState
+from stream_dp.runtime.kafka.deletions import lost_with
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec, sources_of
+
+AT_LEAST = frozenset({"max.message.bytes", "min.insync.replicas", "delete.retention.ms"})
+"""Settings of which more does no harm."""
+AT_MOST = frozenset({"segment.ms", "max.compaction.lag.ms", "min.cleanable.dirty.ratio", "file.delete.delay.ms"})
+"""Settings of which less does no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found wrong with the topics of an application.
+
+    Attributes:
+        righted: what was put right, in words.
+        wrong: what somebody has to put right.
+        lost: what cannot be put right: a worker ends.
+    """
+
+    righted: list[str] = field(default_factory=list)
+    wrong: list[Fault] = field(default_factory=list)
+    lost: list[Fault] = field(default_factory=list)
+
+
+async def look_at_topics(plan: Plan, client: Client) -> Findings:
+    """Compare every topic of an application with what it must be, and put right what loses nothing.
+
+    Args:
+        plan: the application; its topics are there.
+        client: a client of its broker.
+
+    Raises:
+        BrokerError: the cluster does not say how its topics are.
+    """
+    topics = Topics.of(plan)
+    specs = {spec.name: spec for spec in [topics.owners, *topics.all(plan)]}
+    sources = sources_of(plan)
+    states = await client.describe([*specs, *sources])
+    settings = await client.settings(specs.keys() & states.keys())
+    found = Findings()
+    for name, has in sorted(settings.items()):
+        if wanted := differences(specs[name], has):
+            await _put_right(name, has, wanted, client, found)
+    found.wrong.extend(_too_few_copies(specs.values(), states))
+    counts = {source.topic: source.partitions for source in sources.values()}
+    counts |= {name: specs[name].partitions for name in _read_in_full(plan)}
+    found.lost.extend(_other_partitions(counts, states))
+    found.lost.extend(_deleted(plan, await _begins(plan, states, client)))
+    return found
+
+
+async def deleted_records(plan: Plan, client: Client) -> list[Fault]:
+    """The topics of which records were deleted that must be kept.
+
+    Raises:
+        BrokerError: the cluster does not say where its topics begin.
+    """
+    states = await client.describe(_kept(plan))
+    return list(_deleted(plan, await _begins(plan, states, client)))
+
+
+def differences(spec: TopicSpec, has: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a topic that are not what they must be, and what they must be.
+
+    Args:
+        spec: what the topic must be.
+        has: its settings, as far as they are known.
+    """
+    return {name: must for name, must in spec.config.items() if name in has and not _holds(name, has[name], must)}
+
+
+def command(topic: str, wanted: Mapping[str, str]) -> str:
+    """The call of Kafka's own tool that sets settings of a topic."""
+    pairs = ",".join(f"{name}=[{must}]" if "," in must else f"{name}={must}" for name, must in sorted(wanted.items()))
+    return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {pairs}"
+
+
+def _holds(name: str, value: str, must: str) -> bool:
+    if name in AT_LEAST:
+        return Fraction(value) >= Fraction(must)
+    if name in AT_MOST:
+        return Fraction(value) <= Fraction(must)
+    return {*value.split(",")} == {*must.split(",")}
+
+
+async def _put_right(
+    topic: str, has: Mapping[str, str], wanted: Mapping[str, str], client: Client, found: Findings
+) -> None:
+    words = ", ".join(f"{name} is {has[name]}, not {must}" for name, must in sorted(wanted.items()))
+    try:
+        await client.configure(topic, wanted)
+    except OutageError:
+        raise
+    except (AccessError, BrokerError):
+        fault = Fault(f"topic {topic}", f"{words}, and this account may not change it: `{command(topic, wanted)}`")
+        found.wrong.append(fault)
+    else:
+        found.righted.append(f"topic {topic}: {words}; it was put right")
+
+
+def _too_few_copies(specs: Iterable[TopicSpec], states: Mapping[str, TopicState]) -> Iterator[Fault]:
+    for spec in specs:
+        if spec.name in states and states[spec.name].copies < spec.replication:
+            yield Fault(
+                f"topic {spec.name}",
+                f"has {states[spec.name].copies} copies, not {spec.replication} (topics.replication): "
+                "`kafka-reassign-partitions.sh` makes more",
+            )
+
+
+def _read_in_full(plan: Plan) -> frozenset[str]:
+    """The topics of which a partition more would not be read: all that are not for readers alone."""
+    topics = Topics.of(plan)
+    return frozenset([*topics.internal, *topics.changelogs, topics.owners.name, topics.accounts, topics.status])
+
+
+def _other_partitions(must: Mapping[str, int], states: Mapping[str, TopicState]) -> Iterator[Fault]:
+    for topic, partitions in sorted(must.items()):
+        if topic in states and states[topic].partitions != partitions:
+            yield Fault(
+                f"topic {topic}",
+                f"has {states[topic].partitions} partitions, not {partitions}; nobody can take partitions away: make "
+                "the topic anew with as many as it had, where that is possible, or give the application (for a source: "
+                "the source and every view on it) a new name",
+            )
+
+
+def _kept(plan: Plan) -> Collection[str]:
+    """The topics of which a record stays until a later one of its key is there."""
+    topics = Topics.of(plan)
+    return [topics.partials, topics.merged, topics.control, topics.orders, *topics.changelogs]
+
+
+async def _begins(plan: Plan, states: Mapping[str, TopicState], client: Client) -> Mapping[TP, int]:
+    places = [TP(topic, at) for topic in _kept(plan) if topic in states for at in range(states[topic].partitions)]
+    return await client.begins(places)
+
+
+def _deleted(plan: Plan, begins: Mapping[TP, int]) -> Iterator[Fault]:
+    for topic in dict.fromkeys(place.topic for place, offset in sorted(begins.items()) if offset > 0):
+        yield Fault(
+            f"topic {topic}",
+            f"records of it were deleted, and with them {lost_with(plan, topic)}. Bring back the broker's own copy, if "
+            "there is one; or stop every worker, delete the topic, and start one worker once with --accept-loss",
+        )

@@ -1,0 +1,222 @@
+"""The names and settings of every topic, and who holds what: the trust boundary in one place.
+
+Public: the release topics. Inside the trust boundary: source, re-keyed events, dead letters, partials, merged and the
+changelogs (exact counts or user data), ticks (how many records the sources have), the accounts (what selections have
+cost, whoever may read them), and the status (how many events were counted). Without data: control, orders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from stream_dp.config.crosschecks import OWNERS_TOPIC, PUBLIC
+from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan, TopicsPlan
+from stream_dp.windows.encoding import BROKER_BYTES, moment, text
+
+COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
+"""The tables of the ingest, merge and release agents."""
+SIZE = {"max.message.bytes": str(BROKER_BYTES)}
+"""Of every topic that the application writes to; a cluster may have less where nothing is said."""
+AS_WRITTEN = {"compression.type": "producer"}
+"""Of the topics that others read: not compressed, whatever the cluster does where nothing is said."""
+APPENDED = {"message.timestamp.type": "LogAppendTime"}
+"""Of the topics that workers alone write to: the broker says when a tick was written (`Clock`), and takes records of
+machines whose clocks are wrong."""
+EXPIRING = {"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000"}
+"""Of release topics: what was taken back is gone from them a day or two later, not at some later compaction."""
+
+
+AS_THE_CLUSTER_DOES = -1
+"""The number of copies that a cluster makes where nothing is said; Kafka's own word for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to create: its name, number of partitions, settings and number of copies."""
+
+    name: str
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+    replication: int = AS_THE_CLUSTER_DOES
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of an application."""
+
+    app: str
+    """The application's id."""
+    partitions: int
+    erase_within_ms: int
+    made: TopicsPlan
+    rekeyed_sources: tuple[str, ...] = ()
+    """Names of the sources that are not keyed by user."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Topics:
+        """The topics of a plan's application."""
+        rekeyed = tuple(source.name for source in sources_of(plan).values() if source.key_field is not None)
+        return cls(plan.id, plan.partitions, plan.erase_within_ms, plan.topics, rekeyed)
+
+    @property
+    def ticks(self) -> str:
+        """Ticks: the wall clock and the ends of the sources, one per partition and second."""
+        return f"{self.app}-ticks"
+
+    @property
+    def partials(self) -> str:
+        """Exact counts of one partition, bucket and window, on their way to the merge agent."""
+        return f"{self.app}-partials"
+
+    @property
+    def merged(self) -> str:
+        """Exact counts of one bucket and window, on their way to the release agent."""
+        return f"{self.app}-merged"
+
+    @property
+    def control(self) -> str:
+        """What operators ask for; one partition."""
+        return f"{self.app}-control"
+
+    @property
+    def orders(self) -> str:
+        """Checked control messages, a copy for every partition."""
+        return f"{self.app}-orders"
+
+    @property
+    def accounts(self) -> str:
+        """What every call of a ledger asked, paid and left, for operators; one partition."""
+        return f"{self.app}-accounts"
+
+    @property
+    def status(self) -> str:
+        """How each worker is and how far its partitions are, for operators; one partition."""
+        return f"{self.app}-status"
+
+    @property
+    def owners(self) -> TopicSpec:
+        """The topic in which all applications of a prefix claim theirs."""
+        return self._made(TopicSpec(self.made.prefix + OWNERS_TOPIC, 1, {"cleanup.policy": "compact"}))
+
+    def release(self, view: str, audience: str) -> str:
+        """The public topic of one view and audience."""
+        return f"{self.app}.{PUBLIC}.{view}.{audience}"
+
+    def source(self, source: SourcePlan) -> TopicSpec:
+        """The topic of a source, where it has to be created."""
+        return self._made(TopicSpec(source.topic, source.partitions))
+
+    def rekeyed(self, source: str) -> str:
+        """Events of a source that is not keyed by user, in the partitions of their users, until they are counted."""
+        return f"{self.app}-rekeyed-{source}"
+
+    def counted(self, source: SourcePlan) -> str:
+        """The topic in which the events of a source are counted."""
+        return source.topic if source.key_field is None else self.rekeyed(source.name)
+
+    @property
+    def internal(self) -> list[str]:
+        """The topics that agents read, but for the sources."""
+        rekeyed = map(self.rekeyed, self.rekeyed_sources)
+        return [self.ticks, self.partials, self.merged, self.control, self.orders, *rekeyed]
+
+    def changelog(self, table: str) -> str:
+        """The changelog of a table, named as Faust names it."""
+        return f"{self.app}-{table}-changelog"
+
+    @property
+    def changelogs(self) -> list[str]:
+        """The changelogs of all tables."""
+        return [self.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+
+    def partial_partition(self, view: str, start_ms: int, bucket: int) -> int:
+        """Where the partials of a bucket meet."""
+        return crc32(text(view) + moment(start_ms) + bucket.to_bytes(2)) % self.partitions
+
+    def ledger_partition(self, ledger: LedgerPlan) -> int:
+        """Where a ledger lives, under whatever name, and with it the releases of every view that it pays for."""
+        return crc32(ledger.fingerprint) % self.partitions
+
+    @property
+    def erasing(self) -> dict[str, str]:
+        """Settings of a compacted topic from which a deleted row is gone within `erase_within_ms`.
+
+        A segment is closed after a quarter of that time (the heartbeat of the tables and topics sees to it that a
+        record arrives to close it), must be cleaned after another quarter, and its old file is deleted a minute later.
+        """
+        quarter = str(max(1000, self.erase_within_ms // 4))
+        return {
+            "cleanup.policy": "compact",
+            "segment.ms": quarter,
+            "max.compaction.lag.ms": quarter,
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": "86400000",
+            "file.delete.delay.ms": "1000",
+            **APPENDED,
+        }
+
+    @property
+    def deleting(self) -> dict[str, str]:
+        """Settings of a topic whose records are deleted when they are counted, and never before.
+
+        Workers do that (`Timers.beat`); a segment is closed after a quarter of `erase_within_ms`, and its file goes
+        when the broker next looks for what was deleted.
+        """
+        quarter = str(max(1000, self.erase_within_ms // 4))
+        kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+        return {"cleanup.policy": "delete", "segment.ms": quarter, "file.delete.delay.ms": "1000", **kept, **APPENDED}
+
+    def all(self, plan: Plan) -> list[TopicSpec]:
+        """Every topic of the application except its sources, in the order in which they are created."""
+        everywhere = self.partitions
+        an_hour = {"retention.ms": "3600000", "segment.ms": "600000", **APPENDED}
+        a_day = {"retention.ms": "86400000", "segment.ms": "3600000", **APPENDED}
+        specs = [
+            TopicSpec(self.ticks, everywhere, a_day),
+            TopicSpec(self.partials, everywhere, self.erasing),
+            TopicSpec(self.merged, everywhere, self.erasing),
+            *(TopicSpec(self.rekeyed(source), everywhere, self.deleting) for source in self.rekeyed_sources),
+            TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
+            TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact", **APPENDED}),
+            TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
+            TopicSpec(self.status, 1, {"cleanup.policy": "compact,delete", **an_hour}),
+        ]
+        specs += [TopicSpec(name, everywhere, self.erasing) for name in self.changelogs]
+        letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
+        specs += [TopicSpec(name, everywhere, {**AS_WRITTEN, **APPENDED}) for name in letters]
+        asked = [view for view in plan.views.values() if not view.never_holds]
+        released = (self.release(view.view, audience) for view in asked for audience in view.readers)
+        specs += [TopicSpec(name, 1, {**EXPIRING, **AS_WRITTEN}) for name in dict.fromkeys(released)]
+        return [self._made(spec) for spec in specs]
+
+    def _made(self, spec: TopicSpec) -> TopicSpec:
+        """A topic with what all have in common."""
+        least, copies = self.made.min_insync_replicas, self.made.replication
+        safe = {} if least is None else {"min.insync.replicas": str(least)}
+        return replace(
+            spec, config={**spec.config, **SIZE, **safe}, replication=AS_THE_CLUSTER_DOES if copies is None else copies
+        )
+
+
+def read_by_workers(plan: Plan) -> frozenset[str]:
+    """The topics whose partitions the workers of an application share: what agents read, and the changelogs."""
+    topics = Topics.of(plan)
+    return frozenset([*sources_of(plan), *topics.internal, *topics.changelogs])
+
+
+def sources_of(plan: Plan) -> dict[str, SourcePlan]:
+    """The sources that a plan's views count, by topic; each as the newest question reads it."""
+    views = sorted(plan.views.values(), key=lambda view: view.until_ms is None)
+    return {view.source.topic: view.source for view in views}
+
+
+def counted_in(plan: Plan) -> dict[str, SourcePlan]:
+    """The same, by the topics in which they are counted."""
+    topics = Topics.of(plan)
+    return {topics.counted(source): source for source in sources_of(plan).values()}
+
+
+def rekeyed_of(plan: Plan) -> dict[str, SourcePlan]:
+    """Those of them that are not keyed by user, by their own topics."""
+    return {topic: source for topic, source in sources_of(plan).items() if source.key_field is not None}

@@ -1,0 +1,1 @@
+"""Sources as they really are: samples, diagnoses, and schemas from a registry."""

@@ -1,0 +1,296 @@
+"""What the sample of a source has that somebody should mend, and how the clocks agree: in words, without any value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from pydantic import BaseModel, Field
+
+from stream_dp.config.loading import unknown
+from stream_dp.config.plan import SourcePlan, ViewPlan
+from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy
+from stream_dp.runtime.factory import event_format, partitioner
+from stream_dp.runtime.sources.diagnosis import ITEM_TYPES, Fields, fits, fitting, form_of_no_avro, most_common_form
+from stream_dp.runtime.sources.sampling import Trial
+from stream_dp.windows.avro import whole
+from stream_dp.windows.durations import format_duration
+from stream_dp.windows.events import Record
+
+CLIPPED_PERCENT = 20
+"""Of what users would add to windows; with more clipped, `items_per_user` is worth a thought."""
+_HASHES = ("murmur2", "crc32")
+_NEAR_MS = 10_000
+_AHEAD_MS = 60_000
+_LENGTHS = (("year", 366 * 86_400_000), ("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
+
+
+class Finding(BaseModel):
+    """Something to mend, or to know."""
+
+    path: str = Field(description="Where in the file it is about.")
+    reason: str = Field(description="As counters have it; empty where no record is refused for it.")
+    records: int = Field(description="Of how many records of the sample it is true.")
+    message: str = Field(description="What it is, and what to do.")
+
+
+def findings(
+    source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, now_ms: int, *, with_names: bool
+) -> Iterator[Finding]:
+    """What to mend, or to know; first that of which most records are.
+
+    Args:
+        source: the source.
+        views: those that are looked at.
+        trial: its sample, counted.
+        now_ms: the clock of this machine.
+        with_names: tell the names of fields that most users have: for the terminal of an operator, not for a log.
+    """
+    of_all = [
+        Finding(
+            path=f"sources.{source.name}",
+            reason=reason,
+            records=len(places),
+            message=_cause(reason, source, views, trial, with_names=with_names) or remedy(reason, source, views),
+        )
+        for reason, places in trial.refused.items()
+    ]
+    if trial.misplaced:
+        message = _placing(source, trial) or remedy("wrong_partition", source, views)
+        path = f"sources.{source.name}.partitioner"
+        of_all.append(Finding(path=path, reason="wrong_partition", records=len(trial.misplaced), message=message))
+    if trial.mistimed:
+        of_all.append(_mistimed(source, trial))
+    of_views = [
+        Finding(path=f"views.{view.name}", reason=reason, records=len(places), message=remedy(reason, source, [view]))
+        for view in views
+        for reason, found in trial.views[view.name].refused.items()
+        if reason not in NO_FAULTS | OF_RECORDS and (places := set(found).difference(trial.mistimed))
+    ]
+    yield from sorted([*of_all, *of_views], key=lambda one: -one.records)
+    yield from _clipped(source, views, trial)
+    yield from _unmarked(views, trial)
+    yield from _historic(source, views, trial)
+    if with_names:
+        yield from _untimed(source, views, trial)
+    if trial.sample and (newest := max(record.timestamp for record in trial.sample)) > now_ms + _AHEAD_MS:
+        message = f"the newest record bears a time {_length(newest - now_ms)} ahead of this machine; set the clocks"
+        yield Finding(path=f"sources.{source.name}", reason="", records=0, message=message)
+
+
+def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, *, with_names: bool) -> str:
+    """What the records that are refused for a reason look like, if they look like something."""
+    places = set(trial.refused[reason])
+    records = [record for record in trial.sample if (record.partition, record.offset) in places]
+    values = [record.value for record in records]
+    if reason == "malformed_json":
+        return f"their value is no JSON; {most_common_form(values)}"
+    if reason == "malformed_avro":
+        return f"their value is no Avro of a schema registry; {most_common_form(values, form_of_no_avro)}"
+    fields = _fields(records, source, trial)
+    form = event_format(source, views)
+    paths = {view.item_field: view.item_path for view in views}
+    paths |= {form.time: f"sources.{source.name}.time.field"} if form.time is not None else {}
+    paths |= {source.key_field: f"sources.{source.name}.key"} if source.key_field is not None else {}
+    paths |= {form.user: f"sources.{source.name}.user"} if form.user is not None else {}
+    match reason:
+        case "missing_field":
+            return _missing(fields, paths, with_names=with_names)
+        case "wrong_type":
+            written_ms = max((record.timestamp for record in records), default=0)
+            return _mistyped(fields, paths, form.lists, source, written_ms)
+        case "key_mismatch" if with_names and (same := fields.like_keys()):
+            return f"their key is what field {same[0]!r} says; write sources.{source.name}.user: {same[0]}"
+    return ""
+
+
+def _fields(records: Iterable[Record], source: SourcePlan, trial: Trial) -> Fields:
+    return Fields(records) if source.format == "json" else Fields(records, partial(whole, trial.schemas))
+
+
+def _missing(fields: Fields, paths: Mapping[str, str], *, with_names: bool) -> str:
+    missing = fields.missing(paths)
+    if not missing:
+        return ""
+    said = " and ".join(f"field {name!r} ({paths[name]}) is not there" for name in missing)
+    if not with_names:
+        return said
+    if inside := {paths[name]: path for name in missing if (path := fields.around(name))}:
+        return f"{said}; write {' and '.join(f'{where}: {path}' for where, path in inside.items())}"
+    beside = {name: fields.beside(name) for name in missing}
+    names = list(dict.fromkeys(name for found in beside.values() for name in found))
+    if not names:
+        return said
+    near = [guess for name in missing if (guess := unknown(name, beside[name])).startswith("did you mean")]
+    return f"{said}; there are {', '.join(map(repr, names))}{'; ' + near[0] if near else ''}"
+
+
+def _mistyped(
+    fields: Fields, paths: Mapping[str, str], lists: Collection[str], source: SourcePlan, written_ms: int
+) -> str:
+    """What is not of its type: the values themselves, the time, or a text."""
+    if what := fields.no_objects():
+        return f"their value is {what}; let the producers write one JSON object a record"
+    time = source.time_field
+    for name, path in paths.items():
+        found, wanted = fields.types(name), list(ITEM_TYPES)
+        if name == time:
+            wanted.remove("a whole number" if source.time_unit == "iso" else "a text")
+        if name in lists and found == "a list":
+            if inside := fields.types_inside(name):
+                return f"field {name!r} ({path}) holds {inside}, and an item is {' or '.join(ITEM_TYPES)}"
+            continue
+        wanted = ["a list"] if name in lists else wanted
+        if not found or found in wanted:
+            continue
+        if (
+            name in paths
+            and path.startswith("views.")
+            and (found == "a list" or (name in lists and found in ITEM_TYPES))
+        ):
+            key = "items" if found == "a list" else "item"
+            return f"field {name!r} ({path}) is {found}; write {path.rpartition('.')[0]}.{key}: {name}"
+        said = f"field {name!r} ({path}) is {found}, not {' or '.join(wanted)}"
+        unit = fields.unit(name, written_ms) if name == time else ""
+        return f"{said}; write sources.{source.name}.time.unit: {unit}" if unit else said
+    return ""
+
+
+def _mistimed(source: SourcePlan, trial: Trial) -> Finding:
+    unit = trial.unit
+    mend = f"write sources.{source.name}.time.unit: {unit}"
+    if unit not in ("ms", "s"):
+        mend = f"let the producers write {source.time_unit}; there is no unit for {unit}"
+    said = (
+        f"read in {source.time_unit} their times are many years away from those of their records, and read in {unit} "
+    )
+    return Finding(
+        path=f"sources.{source.name}.time.unit",
+        reason="wrong_unit",
+        records=len(trial.mistimed),
+        message=f"{said}they are not; {mend}",
+    )
+
+
+def placed(source: SourcePlan, trial: Trial) -> dict[str, int]:
+    """By partitioner, how many users stand where it puts them."""
+    hashes = {name: partitioner(replace(source, partitioner=name)) for name in _HASHES}  # type: ignore[arg-type]
+    return fitting(trial.places, {name: place for name, place in hashes.items() if place is not None})
+
+
+def other_partitioner(source: SourcePlan, trial: Trial) -> str:
+    """The partitioner that the producers use in place of the configured one; nothing where that cannot be told."""
+    by_hash, users = placed(source, trial), len(trial.places)
+    if source.key_field is not None or not trial.misplaced or fits(by_hash[source.partitioner], users):
+        return ""
+    return next((name for name in _HASHES if fits(by_hash[name], users)), "")
+
+
+def _placing(source: SourcePlan, trial: Trial) -> str:
+    users = len(trial.places)
+    said = f"they do not stand where partitioner {source.partitioner} puts their users"
+    if other := other_partitioner(source, trial):
+        return f"{said}, but where {other} does; write partitioner: {other}"
+    if fits(placed(source, trial)[source.partitioner], users):
+        return f"{said}, which fits nearly all users; some producers choose partitions otherwise"
+    strays = sum(len(found) > 1 for found in trial.places.values())
+    if users and 2 * strays > users:
+        return f"{said}, and most users are in several: let the producers choose the partition by the key alone"
+    return f"{said}, and neither {' nor '.join(_HASHES)} fits; let the producers use one of them"
+
+
+def _clipped(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
+    for view in views:
+        taken = trial.views[view.name]
+        clipped = len(taken.refused.get("clipped", ()))
+        if 100 * clipped > CLIPPED_PERCENT * (taken.counted + clipped):
+            path, message = f"views.{view.name}.items_per_user", remedy("clipped", source, [view])
+            yield Finding(path=path, reason="clipped", records=clipped, message=message)
+
+
+def _unmarked(views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
+    """Partitions whose records have no watermark, where a view waits for them."""
+    bare = [at for at, records in trial.sample.records.items() if records and not trial.watermarks[at]]
+    for view in views:
+        if view.window.clock == "event" and bare:
+            where = "no partition has" if len(bare) == len(trial.sample.records) else "some partitions do not have"
+            yield Finding(
+                path=f"views.{view.name}.window.clock",
+                reason="",
+                records=0,
+                message=f"{where} a watermark among the newest records; without one, windows close "
+                f"{format_duration(view.window.idle_ms)} (window.idle) after the wall clock at the earliest: write "
+                "watermarks to every partition, or clock: wall",
+            )
+
+
+def _historic(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
+    """Views with `clock: wall` of which most events are older than a window."""
+    if source.time_field is None or trial.unit or not trial.lags_ms:
+        return
+    lag = trial.lags_ms[len(trial.lags_ms) // 2]
+    for view in views:
+        window = view.window
+        if window.clock != "wall" or lag - window.grace_ms <= window.shape.length_ms:
+            continue
+        if window.first_ms is None:
+            said = "windows begin with the first start, so they are not counted; to release history, write window.start"
+        else:
+            said = "only those that are in the topic before the first start, with --backfill, are counted"
+        yield Finding(
+            path=f"views.{view.name}.window.clock",
+            reason="",
+            records=0,
+            message=f"most events are older than a window when they are written, and with clock: wall windows close by "
+            f"the time of day: {said}. If such events go on coming, write clock: event",
+        )
+
+
+def _untimed(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
+    """A field with times of other windows, where the times of records count."""
+    if source.time_field is not None or not views:
+        return
+    shortest = min(view.window.shape.length_ms for view in views)
+    for name, unit, lag_ms in _fields(trial.sample, source, trial).times():
+        if abs(lag_ms) > shortest:
+            side = "before" if lag_ms > 0 else "after"
+            yield Finding(
+                path=f"sources.{source.name}.time",
+                reason="",
+                records=0,
+                message=f"no field is the time of an event, so the time of its record is; field {name!r} looks like a "
+                f"time, mostly {_length(abs(lag_ms))} {side} that. If events happened then, write time: "
+                f"{{field: {name}, unit: {unit}}}",
+            )
+
+
+# -- clocks -----------------------------------------------------------------------------------------------------
+
+
+def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
+    """How the times of events, records and this machine agree, coarsely."""
+    if not trial.sample:
+        return
+    if source.time_field is not None and trial.lags_ms:
+        lag = trial.lags_ms[len(trial.lags_ms) // 2]
+        side = "behind" if lag > 0 else "ahead of"
+        apart = "mostly agree with" if abs(lag) < _NEAR_MS else f"are mostly {_length(abs(lag))} {side}"
+        yield f"the times of events {apart} those of their records"
+    age = now_ms - max(record.timestamp for record in trial.sample)
+    yield (
+        f"the newest record was written {_length(age)} ago"
+        if age >= _NEAR_MS
+        else (
+            "the newest record was written just now"
+            if age > -_AHEAD_MS
+            else f"the newest record bears a time {_length(-age)} ahead of this machine"
+        )
+    )
+
+
+def _length(time_ms: int) -> str:
+    for name, unit in _LENGTHS:
+        if number := (time_ms + unit // 2) // unit:
+            return f"about {number} {name}{'s' if number > 1 else ''}"
+    return "less than a second"

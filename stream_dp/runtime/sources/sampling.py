@@ -1,0 +1,303 @@
+"""A bounded sample of each source, counted by the rules by which a worker counts, and kept nowhere.
+
+A view that has begun, or will begin with the present window, takes the records as they came: behind those of a second,
+by the timestamps of the records, stands a tick of that second. A view whose first window is configured and that has not
+begun finds all of them at once, before its first tick: history is not late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+from faust.types import TP
+
+from stream_dp.config.plan import SourcePlan, ViewPlan
+from stream_dp.runtime.factory import counted_view, event_decoder, event_format, key_reader, partitioner
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.sources.diagnosis import other_unit
+from stream_dp.windows.bounding import bound_chunk
+from stream_dp.windows.events import Decoded, Record, Schemas
+from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.rekeying import Entry
+
+SAMPLE_RECORDS = 2000
+SAMPLE_BYTES = 16 << 20
+"""Of keys and values, for each source."""
+SAMPLE_SECONDS = 10.0
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The newest records of a source, by partition.
+
+    Attributes:
+        records: in the order of their partitions.
+        is_cut_short: whether the time or the bytes were used up first.
+    """
+
+    records: Mapping[int, Sequence[Any]]
+    is_cut_short: bool
+
+    def __iter__(self) -> Iterator[Any]:
+        return (record for records in self.records.values() for record in records)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.records.values()))
+
+
+async def read_sample(
+    client: Client, source: SourcePlan, records: int = SAMPLE_RECORDS, within_s: float = SAMPLE_SECONDS
+) -> Sample:
+    """Read the newest records of a source: as many of each partition.
+
+    Args:
+        client: of its broker.
+        source: its topic is there.
+        records: how many, over all partitions.
+        within_s: what was read by then is the sample.
+
+    Raises:
+        BrokerError: the cluster does not answer, or refuses.
+    """
+    found: dict[int, list[Any]] = defaultdict(list)
+    ends = await client.ends([TP(source.topic, partition) for partition in range(source.partitions)])
+    if not any(ends.values()):
+        return Sample(found, is_cut_short=False)
+    each, room = -(-records // source.partitions), SAMPLE_BYTES
+    following = cast("AsyncGenerator[Any]", client.follow([source.topic], until_end=True, last=each))
+    try:
+        async with asyncio.timeout(within_s), aclosing(following) as newest:
+            async for record in newest:
+                found[record.partition].append(record)
+                room -= len(record.key or b"") + len(record.value or b"")
+                if room <= 0:
+                    return Sample(found, is_cut_short=True)
+    except TimeoutError:
+        return Sample(found, is_cut_short=True)
+    return Sample(found, is_cut_short=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a view makes of a sample.
+
+    Attributes:
+        counted: how many contributions of events it counts.
+        refused: the places of the events of those that it does not, by reason.
+        counts: by window, how many users have each item.
+    """
+
+    counted: int
+    refused: Mapping[str, Sequence[Place]]
+    counts: Sequence[Sequence[int]] = ()
+
+    @property
+    def clipped_percent(self) -> int:
+        """How much of what users would add is left out, for they have too many items; rounded up."""
+        clipped = len(self.refused.get("clipped", ()))
+        return -(-100 * clipped // max(1, self.counted + clipped))
+
+    @property
+    def largest(self) -> int:
+        """The largest count of any window."""
+        return max((max(counts, default=0) for counts in self.counts), default=0)
+
+    def keys_from(self, least: int) -> int:
+        """How many items have at least so many users, in the window with the most of them."""
+        return max((sum(count >= least for count in counts) for counts in self.counts), default=0)
+
+
+@dataclass(slots=True)
+class Trial:
+    """What a source's sample comes to.
+
+    Attributes:
+        sample: the sample.
+        schemas: how its values were read, if they are in Avro.
+        watermarks: by partition, how many it has.
+        reached_ms: the furthest of them; None where there is none.
+        refused: the records that are no event, by reason.
+        misplaced: the events in a partition that is not their user's.
+        unit: what the times seem to be in that make no sense in the configured unit; nothing where they do.
+        mistimed: their events.
+        lags_ms: of every event, how long after its time it was written, by the timestamp of its record; sorted.
+        places: by user, the partitions that have events of them.
+        views: what each view makes of the events.
+    """
+
+    sample: Sample
+    schemas: Schemas = field(default_factory=dict)
+    watermarks: Counter[int] = field(default_factory=Counter)
+    reached_ms: int | None = None
+    refused: defaultdict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    misplaced: list[Place] = field(default_factory=list)
+    unit: str = ""
+    mistimed: list[Place] = field(default_factory=list)
+    lags_ms: list[int] = field(default_factory=list)
+    places: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    views: dict[str, Taken] = field(default_factory=dict)
+
+    @property
+    def events(self) -> int:
+        """How many records are no watermark."""
+        return len(self.sample) - self.watermarks.total()
+
+    def faulty(self, view: str) -> int:
+        """How many records a view does not count for a fault of theirs that only somebody can mend.
+
+        That events are late, or before the first window, is none: history may be older than what a view is about. It is
+        where their times make no sense in the unit that is configured.
+        """
+        own = [place for reason, places in self.views[view].refused.items() if reason == "future" for place in places]
+        of_all = [place for places in self.refused.values() for place in places]
+        return len({*of_all, *self.misplaced, *self.mistimed, *own})
+
+
+class _Second(NamedTuple):
+    """The events of a partition between two ticks."""
+
+    partition: int
+    before_ms: int
+    """The tick before them."""
+    behind_ms: int
+    """The tick behind them."""
+    decoded: Decoded
+
+
+def count_sample(
+    source: SourcePlan,
+    views: Sequence[ViewPlan],
+    sample: Sample,
+    begun: Mapping[str, int],
+    now_ms: int,
+    schemas: Schemas = MappingProxyType({}),
+) -> Trial:
+    """Count a sample by the rules of counting.
+
+    Args:
+        source: where it is from.
+        views: the views on it.
+        sample: its records.
+        begun: by view, the start of the first window of those that have begun.
+        now_ms: the clock of this machine.
+        schemas: how its values are read, if they are in Avro.
+    """
+    form = event_format(source, views)
+    place = partitioner(source) if source.key_field is None else None
+    trial = Trial(sample, schemas)
+    seconds = list(_seconds(sample, _reader(source, views, schemas), now_ms))
+    written = {(at, record.offset): record.timestamp for at, records in sample.records.items() for record in records}
+    events: list[Place] = []
+    times: list[tuple[int, int]] = []
+    for partition, _, _, decoded in seconds:
+        trial.watermarks[partition] += len(decoded.watermarks)
+        for _, time in decoded.watermarks:
+            trial.reached_ms = max(time, trial.reached_ms or time)
+        for offset, reason in decoded.refused:
+            trial.refused[reason].append((partition, offset))
+        for offset, user, time in zip(decoded.offsets, decoded.users, decoded.times, strict=True):
+            trial.places[user].add(partition)
+            events.append((partition, offset))
+            times.append((time, written[partition, offset]))
+            if place is not None and place(user) != partition:
+                trial.misplaced.append((partition, offset))
+    trial.lags_ms = sorted(at - time for time, at in times)
+    trial.unit, mistimed = other_unit(form, times)
+    trial.mistimed = [events[at] for at in mistimed]
+    oldest = min((time for time, _ in times), default=now_ms)
+    for column, view in enumerate(views):
+        trial.views[view.name] = _taken(view, column, source, seconds, begun.get(view.name), oldest, now_ms)
+    return trial
+
+
+def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> Callable[[Sequence[Record]], Decoded]:
+    """Decodes records of a source, keyed by user or not."""
+    decoder = event_decoder(source, views)
+    decoder.learn(schemas)
+    if source.key_field is None:
+        return decoder.decode
+    reader = key_reader(source)
+    reader.learn(schemas)
+
+    def rekeyed(records: Sequence[Record]) -> Decoded:
+        keyed = reader.read(records)
+        events = [Entry(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
+        decoded = decoder.decode(cast("Sequence[Record]", events))
+        decoded.watermarks = keyed.watermarks
+        decoded.refused = sorted([*decoded.refused, *keyed.refused])
+        return decoded
+
+    return rekeyed
+
+
+def _seconds(sample: Sample, decode: Callable[[Sequence[Record]], Decoded], now_ms: int) -> Iterator[_Second]:
+    """The records of each second, decoded, and the ticks around them; none is later than the machine's clock."""
+
+    def second(record: Record) -> int:
+        return min(record.timestamp, now_ms) // 1000
+
+    for partition, records in sample.records.items():
+        for at, together in groupby(records, second):
+            yield _Second(partition, 1000 * at, min(1000 * (at + 1), now_ms), decode(list(together)))
+
+
+def _taken(
+    view: ViewPlan,
+    column: int,
+    source: SourcePlan,
+    seconds: Sequence[_Second],
+    began_ms: int | None,
+    oldest_ms: int,
+    now_ms: int,
+) -> Taken:
+    """What a view makes of events; one that has not begun and has no start is taken to have been there all along."""
+    at_once = began_ms is None and view.window.first_ms is not None
+    first = next((start for start in (began_ms, view.window.first_ms) if start is not None), None)
+    counted = counted_view(view, view.window.charged(oldest_ms).start_ms if first is None else first)
+    windows: defaultdict[int, dict[int, OpenWindow]] = defaultdict(dict)
+    clocks: defaultdict[int, int] = defaultdict(lambda: counted.first_ms)
+    accepted, refused = 0, defaultdict(list)
+    for partition, before_ms, behind_ms, decoded in seconds:
+        if counted.clock == "wall" and not at_once:
+            clocks[partition] = max(clocks[partition], before_ms)
+        bound = bound_chunk(
+            counted,
+            windows[partition if source.key_field is None else 0],
+            decoded,
+            column,
+            clocks[partition],
+            now_ms if at_once else behind_ms,
+            decoded.watermarks if counted.clock == "event" else (),
+            counted.first_ms,
+            _misplaced(source, partition),
+        )
+        clocks[partition] = bound.clock_ms
+        accepted += len(decoded.columns[column].items) - len(bound.refused)
+        for offset, reason in bound.refused:
+            refused[reason].append((partition, offset))
+    return Taken(accepted, dict(refused), [*_counts(windows).values()])
+
+
+def _counts(windows: Mapping[int, Mapping[int, OpenWindow]]) -> Mapping[int, Sequence[int]]:
+    """By window, how many users have each item, over all partitions."""
+    found: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for opened in windows.values():
+        for start, window in opened.items():
+            for item, (number,) in window.alone.items():
+                found[start][item] += window.tallies[number]
+    return {start: [*counts.values()] for start, counts in found.items()}
+
+
+def _misplaced(source: SourcePlan, partition: int) -> Callable[[bytes], bool] | None:
+    place = partitioner(source) if source.key_field is None else None
+    return None if place is None else lambda user: place(user) != partition

@@ -1,0 +1,286 @@
+"""What the samples of an application's sources say, in numbers and words, and whether views may begin on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+
+from pydantic import BaseModel, Field
+
+from stream_dp.config.forecast import withdrawal_faults
+from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
+from stream_dp.config.planning import build_plan
+from stream_dp.config.remedies import share_words
+from stream_dp.control.editions import beginnings
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.topics import sources_of
+from stream_dp.runtime.sources.findings import CLIPPED_PERCENT, Finding, clocks, findings, other_partitioner, placed
+from stream_dp.runtime.sources.registry import SourceSchemas, open_registry
+from stream_dp.runtime.sources.sampling import (
+    SAMPLE_RECORDS,
+    SAMPLE_SECONDS,
+    Sample,
+    Taken,
+    Trial,
+    count_sample,
+    read_sample,
+)
+from stream_dp.windows.events import Schemas
+
+MOST_ITEMS = 10_000
+"""Per user, that a view may have."""
+
+
+def weighed(plan: Plan, view: ViewPlan, taken: Taken, count: Callable[[ViewPlan], Taken]) -> str:
+    """What the view shows of the sample now and with a bound that leaves out little, and which to prefer.
+
+    Args:
+        plan: the application.
+        view: one of its views, of which much is left out.
+        taken: what it makes of the sample.
+        count: what a view makes of the sample.
+    """
+    levels = sorted(set(view.audiences.values()))
+    level = next((level for level in levels if taken.keys_from(_least(view, level))), levels[-1])
+    bound, other, others = view.items_per_user, view, taken
+    while others.clipped_percent > CLIPPED_PERCENT and bound < MOST_ITEMS:
+        bound = min(2 * bound, MOST_ITEMS)
+        try:
+            other = _with(plan, view, bound)
+        except ConfigError as error:
+            return f"{_words(view, level, taken)}. {bound} is not possible: {error.faults[0].message}"
+        others = count(other)
+    now, then = taken.keys_from(_least(view, level)), others.keys_from(_least(other, level))
+    if then < now:
+        verdict = "Keep it, unless windows are much larger than this sample: a higher value would hide keys of it"
+    elif not then:
+        verdict = "The sample shows no key with either, so it cannot tell: take more records (--sample=N)"
+    elif then == now:
+        verdict = "Raise it only if what is left out is worth the noise"
+    else:
+        verdict = f"Raise it to {bound} if the keys that it adds are worth the noise"
+    return f"{_words(view, level, taken)}. {_words(other, level, others)}. {verdict}"
+
+
+def _with(plan: Plan, view: ViewPlan, bound: int) -> ViewPlan:
+    """The view with another bound.
+
+    Raises:
+        ConfigError: it cannot be planned with that.
+    """
+    views = plan.raw["views"]
+    raw = {**plan.raw, "views": {**views, view.name: {**views[view.name], "items_per_user": bound}}}
+    return build_plan(raw, plan.folder).views[view.name]
+
+
+def _least(view: ViewPlan, level: int) -> int:
+    """The smallest count that is shown and stands out from the noise."""
+    least = view.kind.least_shown(level)
+    return _noise(view, level) + 1 if least is None else least
+
+
+def _noise(view: ViewPlan, level: int) -> int:
+    return view.levels[level].interval_of(view.window.summands)
+
+
+def _words(view: ViewPlan, level: int, taken: Taken) -> str:
+    least, keys = view.kind.least_shown(level), taken.keys_from(_least(view, level))
+    shown = f" and shown from {least} on" if least is not None else ""
+    of = f"reach {least}" if least is not None else "are above the noise"
+    return (
+        f"With items_per_user: {view.items_per_user}, {taken.clipped_percent} % of what users add is left out. At "
+        f"level {view.levels[level].name} a count is noised by up to {_noise(view, level)} (95 %){shown}; in this "
+        f"sample {keys:,} keys of a window {of}, and the largest count is {taken.largest:,}"
+    )
+
+
+log = logging.getLogger("stream_dp.worker")
+
+START_SECONDS = 3.0
+"""How long a first start may take over the samples."""
+LEAST_EVENTS = 20
+"""No view is kept from beginning by fewer."""
+MOST_REASONS = 3
+_FOR_GOOD_REASON = ("late", "before_start", "clipped")
+
+
+class ViewSurvey(BaseModel):
+    """What a view makes of a sample."""
+
+    view: str
+    begun: bool = Field(description="Whether it was started before.")
+    counted: int = Field(description="Events that it counts.")
+    refused: dict[str, int] = Field(description="Events that it does not count, by reason.")
+
+
+class SourceSurvey(BaseModel):
+    """What the sample of a source says; counts and settings, no user and no item."""
+
+    source: str
+    topic: str
+    records: int = Field(description="Read, the newest of every partition.")
+    cut_short: bool = Field(description="Whether the time or the bytes for it were used up.")
+    watermarks: int = Field(description="Of the records.")
+    refused: dict[str, int] = Field(description="Records that are no event for any view, by reason.")
+    users: int = Field(description="Distinct ones.")
+    users_placed_by: dict[str, int] = Field(description="By partitioner, how many stand where it puts them.")
+    views: list[ViewSurvey]
+    clocks: list[str] = Field(description="How the times of events, records and this machine agree.")
+    findings: list[Finding]
+
+    def words(self) -> list[str]:
+        """The findings, a sentence each."""
+        of = f"of {self.records - self.watermarks:,} records"
+        return [
+            f"{one.path}: {f'{one.reason} ({one.records:,} {of}): ' if one.reason else ''}{one.message}"
+            for one in self.findings
+        ]
+
+
+async def survey(
+    plan: Plan, client: Client, now_ms: int, records: int = SAMPLE_RECORDS, within_s: float = SAMPLE_SECONDS
+) -> list[SourceSurvey]:
+    """Sample every source of a plan, as if its settings held.
+
+    Which views have begun, and when, is told by the settings that hold.
+
+    Args:
+        plan: the application; its sources are there, with their partitions.
+        client: of its broker.
+        now_ms: the clock of this machine.
+        records: of each source.
+        within_s: for all of them.
+
+    Raises:
+        ConfigError: the schema registry refuses the login, or is not trusted.
+        BrokerError: the cluster or the schema registry does not answer, or refuses.
+    """
+    begun = beginnings(await read_history(plan, client))
+    known = {name: at_ms for name, at_ms in begun.items() if at_ms <= now_ms}
+    found = []
+    async with open_registry(plan, patient=False) as schemas:
+        for source in sources_of(plan).values():
+            views = _on(source, plan)
+            sample = await read_sample(client, source, records, within_s / len(sources_of(plan)))
+            read = await _schemas(schemas, source, sample)
+            trial = count_sample(source, views, sample, known, now_ms, read)
+            fresh = [view.name for view in views if view.name not in begun]
+            withdrawals = withdrawal_faults(plan, fresh, now_ms, trial.reached_ms)
+            told = _told(source, views, trial, known, now_ms, withdrawals)
+            found.append(told)
+
+            def count(view: ViewPlan, sample: Sample = sample, read: Schemas = read) -> Taken:
+                return count_sample(view.source, [view], sample, known, now_ms, read).views[view.name]
+
+            for view, one in product(views, told.findings):
+                if (one.path, one.reason) == (f"views.{view.name}.items_per_user", "clipped"):
+                    one.message += f". {weighed(plan, view, trial.views[view.name], count)}"
+    return found
+
+
+async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfill: bool = False) -> None:
+    """Make sure that an application which was never started can count most of what its sources hold.
+
+    Nothing is written. One that was started goes by the settings that hold, whatever the file says, and begins nothing.
+    A source without a topic, or with other partitions, is left to whoever prepares the start.
+
+    Args:
+        plan: the application.
+        client: of its broker.
+        now_ms: the clock of this machine.
+        backfill: windows that are over already are to be released: of those that would be withdrawn at once it warns.
+
+    Raises:
+        ConfigError: a view would refuse most of the sample for faults of the records, or the producers place users by
+            another partitioner. Late records, and those from before the first window, are no fault.
+        BrokerError: the cluster or the schema registry does not answer, or refuses.
+    """
+    if await read_history(plan, client):
+        return
+    sources = sources_of(plan)
+    present = await client.describe(list(sources))
+    fresh = {
+        source.name: source
+        for topic, source in sources.items()
+        if topic in present and present[topic].partitions == source.partitions
+    }
+    faults = []
+    for source in fresh.values():
+        views = _on(source, plan)
+        sample = await read_sample(client, source, within_s=START_SECONDS / len(fresh))
+        if not len(sample):
+            why = "could not be read in time" if sample.is_cut_short else "has no record yet"
+            log.info("sources.%s: topic %s %s; its views begin unchecked", source.name, source.topic, why)
+            continue
+        async with open_registry(plan, patient=False) as schemas:
+            trial = count_sample(source, views, sample, {}, now_ms, await _schemas(schemas, source, sample))
+        for fault in withdrawal_faults(plan, [view.name for view in views if backfill], now_ms, trial.reached_ms):
+            log.warning("%s", fault)
+        found = list(findings(source, views, trial, now_ms, with_names=False))
+        worst = max(trial.faulty(view.name) for view in views)
+        if trial.events >= LEAST_EVENTS and (2 * worst > trial.events or other_partitioner(source, trial)):
+            faults.append(_refusal(source, trial, worst, found))
+        else:
+            for one in found:
+                log.warning("%s: %s%s", one.path, _share(one, trial), one.message)
+    if faults:
+        raise ConfigError(faults)
+
+
+async def _schemas(schemas: Mapping[str, SourceSchemas], source: SourcePlan, sample: Sample) -> Schemas:
+    return await schemas[source.topic].of(list(sample)) if source.topic in schemas else {}
+
+
+def _share(one: Finding, trial: Trial) -> str:
+    return f"{one.reason} ({share_words(one.records, trial.events)} of the newest records): " if one.reason else ""
+
+
+def _refusal(source: SourcePlan, trial: Trial, worst: int, found: Sequence[Finding]) -> Fault:
+    reasons = [_share(one, trial) + one.message for one in found if one.reason not in ("", *_FOR_GOOD_REASON)]
+    return Fault(
+        f"sources.{source.name}",
+        f"a worker would refuse {share_words(worst, trial.events)} of what topic {source.topic} holds: "
+        f"{'; '.join(reasons[:MOST_REASONS])}. Nothing was made or charged. `stream-dp check FILE --sample` says more; "
+        "with --unchecked-data the worker begins all the same",
+    )
+
+
+def _on(source: SourcePlan, plan: Plan) -> list[ViewPlan]:
+    return [view for view in plan.views.values() if view.source.name == source.name]
+
+
+def _told(
+    source: SourcePlan,
+    views: Sequence[ViewPlan],
+    trial: Trial,
+    known: Mapping[str, int],
+    now_ms: int,
+    withdrawals: Iterable[Fault],
+) -> SourceSurvey:
+    return SourceSurvey(
+        source=source.name,
+        topic=source.topic,
+        records=len(trial.sample),
+        cut_short=trial.sample.is_cut_short,
+        watermarks=trial.watermarks.total(),
+        refused={reason: len(places) for reason, places in sorted(trial.refused.items())},
+        users=len(trial.places),
+        users_placed_by=placed(source, trial) if source.key_field is None else {},
+        views=[
+            ViewSurvey(
+                view=view.name,
+                begun=view.name in known,
+                counted=trial.views[view.name].counted,
+                refused={reason: len(at) for reason, at in sorted(trial.views[view.name].refused.items())},
+            )
+            for view in views
+        ],
+        clocks=list(clocks(source, trial, now_ms)),
+        findings=[
+            *findings(source, views, trial, now_ms, with_names=True),
+            *(Finding(path=one.path, reason="", records=0, message=one.message) for one in withdrawals),
+        ],
+    )

@@ -1,0 +1,1 @@
+"""The worker: its start, run and end, its settings, health, metrics and log."""

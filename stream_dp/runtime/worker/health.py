@@ -1,0 +1,264 @@
+"""Whether a worker lives and whether it is ready, in the words in which its start says what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from stream_dp.errors import AddressError
+from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.metrics import OF_A_PROCESS
+from stream_dp.runtime.worker.lifecycle import Start, Stop
+from stream_dp.windows.effects import ROWS_LOADED
+
+if TYPE_CHECKING:
+    from stream_dp.runtime.worker.worker import Worker
+
+
+class Health:
+    """What probes ask, from the beginning of a process to its end.
+
+    Attributes:
+        start: what it waits for until there is a worker.
+        worker: the worker, None until it is made.
+    """
+
+    def __init__(self, start: Start, stop: Stop | None = None) -> None:
+        """Begin.
+
+        Args:
+            start: is told what the process waits for.
+            stop: the order to stop, None if there will be none.
+        """
+        self.start = start
+        self.worker: Worker | None = None
+        self._stop = stop
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether no crash is under way; that somebody answers says that the event loop runs."""
+        return self.worker is None or self.worker.crash_reason() is None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the worker waits for a broker that does not answer."""
+        return self.worker is not None and self.worker.app.outage.is_silent
+
+    @property
+    def now_ms(self) -> int:
+        """The time: by the broker's clock, as soon as the worker knows what that shows."""
+        log_ms = None if self.worker is None else self.worker.log_ms
+        return wall_clock_ms() if log_ms is None else log_ms
+
+    @property
+    def clock_ahead_ms(self) -> int:
+        """How far the worker's clock is ahead of the broker's (below 0: behind), if that is too far; else 0."""
+        return 0 if self.worker is None else self.worker.clock_ahead_ms
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for, in words; nothing if it is ready: joined, recovered, right in time and not cut off."""
+        if not self.is_alive:
+            return "its end, since it has crashed"
+        if self._stop is not None and self._stop.given:
+            return "its end, since it was told to stop"
+        if self.worker is None:
+            return self.start.waits_for
+        if self.is_silent:
+            return f"the broker at {self.worker.app.outage.address}, which does not answer"
+        return self.worker.words() or self.worker.clock_words
+
+
+if TYPE_CHECKING:
+    from stream_dp.runtime.worker.worker import Worker
+
+PREFIX = "stream_dp_"
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+STEP_SECONDS = 10.0
+"""How long a page stays as it is: who reads more often costs nothing, and sees no finer when something was done."""
+
+
+class Counted(NamedTuple):
+    """What a counter counts, and the names of its labels."""
+
+    meaning: str
+    labels: tuple[str, ...] = ("partition",)
+
+
+_OF_A_VIEW = ("view", "partition")
+
+COUNTERS = MappingProxyType(
+    {
+        "events_consumed": Counted("Records read from the source topics, watermarks and refused ones among them."),
+        "events_replayed": Counted("Records that were read again after a restart and had been counted before.", ()),
+        "events_counted": Counted("Contributions of events to windows that are closed.", _OF_A_VIEW),
+        "events_refused": Counted("Records and events that were not counted.", ("reason", *_OF_A_VIEW)),
+        "events_unknown": Counted("Those of them whose key is on no public list.", _OF_A_VIEW),
+        "watermarks_read": Counted("Watermark records read from the source topics."),
+        "records_missing": Counted("Records of the source topics that were deleted before they were counted."),
+        "partials_repeated": Counted("Partial counts that came again after a crash and were passed over.", ()),
+        ROWS_LOADED: Counted("Stored rows that were read back into memory.", ()),
+        "windows_closed": Counted("Windows closed, once for every partition of the source.", _OF_A_VIEW),
+        "windows_released": Counted("Windows released.", _OF_A_VIEW),
+        "windows_refused": Counted("Windows refused, since the ledger did not cover them.", _OF_A_VIEW),
+        "windows_lost": Counted("Windows that are not released, since state or source records were lost.", _OF_A_VIEW),
+        "windows_sharpened": Counted("Released windows that were released sharper to an audience.", _OF_A_VIEW),
+        "sharpenings_refused": Counted("Those that were not, since the ledger did not cover it.", _OF_A_VIEW),
+        "releases_late": Counted("Windows that left at a later slot than their own.", _OF_A_VIEW),
+    }
+)
+"""Every counter of the pipeline (`stream_dp.windows.effects.Increment`)."""
+
+
+class Exposition:
+    """The page of a worker. It is made from its state when somebody asks, and stays as it is for `STEP_SECONDS`."""
+
+    def __init__(self, health: Health, clock: Callable[[], float] = time.monotonic) -> None:
+        """Set up the page.
+
+        Args:
+            health: knows the worker as soon as there is one.
+            clock: seconds that only grow.
+        """
+        self._health = health
+        self._clock = clock
+        self._page = b""
+        self._until = clock()
+
+    def page(self) -> bytes:
+        """The page, in the text format of Prometheus."""
+        now = self._clock()
+        if now >= self._until:
+            self._page, self._until = generate_latest(self), now + STEP_SECONDS
+        return self._page
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, as they are now."""
+        worker = self._health.worker
+        ready, silent = not self._health.waits_for, self._health.is_silent
+        yield _gauge("ready", "1 if the worker has joined, has recovered and is not cut off, else 0.", ready)
+        yield _gauge("broker_silent", "1 if the worker waits for a broker that does not answer, else 0.", silent)
+        if worker is None:
+            return
+        yield _gauge("partitions_owned", "Partitions that the worker serves.", len(worker.partitions))
+        wrong = "1 if the worker's clock does not agree with the broker's, so that it makes no ticks, else 0."
+        yield _gauge("clock_wrong", wrong, bool(worker.clock_words))
+        yield _gauge("recovering", "1 if the worker recovers its tables, else 0.", worker.is_recovering)
+        yield _gauge("recovery_remaining_records", "Rows of the changelogs to go.", worker.rows_to_recover)
+        if worker.ticked_s is not None:
+            yield _gauge("last_tick_timestamp_seconds", "When it sent its last tick, since the epoch.", worker.ticked_s)
+        left = GaugeMetricFamily(
+            f"{PREFIX}budget_remaining_ratio",
+            "Share of a ledger's budget that its newest period has left, by the accounts published last.",
+            labels=["ledger"],
+        )
+        for ledger, ratio in worker.host.balances.ratios().items():
+            left.add_metric([ledger], ratio)
+        yield left
+        yield from _counters(worker)
+
+
+def _counters(worker: Worker) -> Iterator[Metric]:
+    """The counters; those of the process begin at 0, so that their first increase is one."""
+    families = {
+        name: CounterMetricFamily(PREFIX + name, counted.meaning, labels=counted.labels)
+        for name, counted in COUNTERS.items()
+    }
+    for partition, standing in worker.standings().items():
+        for total in standing.totals:
+            families[total.name].add_metric([*dict(total.labels).values(), str(partition)], total.amount)
+    for name in OF_A_PROCESS & families.keys():
+        families[name].add_metric([], worker.counters.total(name))
+    yield from families.values()
+
+
+def _gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, meaning, value=value)
+
+
+LOOPBACK = "127.0.0.1"
+MOST_CONNECTIONS = 32
+"""At once; one more is closed as it comes. Each takes a descriptor that the broker and the files of the worker need."""
+IDLE_SECONDS = 10.0
+"""How long a connection may stay without a whole request."""
+CLOSE_SECONDS = 1.0
+"""How long an answer may take that is on its way when the port is closed."""
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 stands for any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def serving(address: Address, health: Health, metrics: Exposition) -> AsyncIterator[Address]:
+    """Answer at an address until the context is left; yields the address with its port.
+
+    Args:
+        address: where to listen.
+        health: what the probes are told.
+        metrics: the page of metrics.
+
+    Raises:
+        AddressError: nobody can listen there.
+    """
+
+    async def livez(_request: web.Request) -> web.Response:
+        return _answer("" if health.is_alive else "the worker has crashed; its process ends")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        return _answer(f"waiting for {words}" if (words := health.waits_for) else "")
+
+    async def page(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", page)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_SECONDS, keepalive_timeout=IDLE_SECONDS)
+    await runner.setup()
+    answering = runner.server
+    assert answering is not None  # noqa: S101  (it is set up)
+
+    def connected() -> asyncio.Protocol:
+        return answering() if len(answering.connections) < MOST_CONNECTIONS else _Refusal()
+
+    try:
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                connected, address.host, address.port, backlog=MOST_CONNECTIONS
+            )
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+            raise AddressError(f"the worker cannot listen on {address}: {why}; give --http another address") from error
+        try:
+            yield Address(address.host, server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
+    finally:
+        await runner.cleanup()
+
+
+class _Refusal(asyncio.Protocol):
+    """A connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        cast("asyncio.WriteTransport", transport).abort()
+
+
+def _answer(fault: str) -> web.Response:
+    return web.Response(text=f"{fault}\n", status=503) if fault else web.Response(text="ok\n")

@@ -1,0 +1,245 @@
+"""The life of a worker process: prepare, start, run until stopped or crashed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from aiokafka.errors import KafkaError
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.editions import differing
+from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
+from stream_dp.runtime.bootstrap import prepare
+from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
+from stream_dp.runtime.computing import measure
+from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.faust.host import Agent
+from stream_dp.runtime.faust.membership import admit
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.cluster import missing
+from stream_dp.runtime.kafka.outages import not_allowed
+from stream_dp.runtime.kafka.ownership import Owner, claimed
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
+from stream_dp.runtime.key_file import has_keys, load_keys
+from stream_dp.runtime.metrics import CountersFile
+from stream_dp.runtime.sources.registry import open_registry
+from stream_dp.runtime.sources.survey import check_first_starts
+from stream_dp.runtime.storage import OTHERS, locked
+from stream_dp.runtime.worker.health import Address, Exposition, Health, serving
+from stream_dp.runtime.worker.lifecycle import START_SECONDS, Start, Stop, leave, start_over
+from stream_dp.runtime.worker.reporting import reporting
+from stream_dp.runtime.worker.worker import Worker
+from stream_dp.windows.durations import format_duration
+
+log = logging.getLogger("stream_dp.worker")
+
+REPORT_SECONDS = 10.0
+STOP_SECONDS = 30.0
+"""How long a worker may take to stop that is not a process of its own."""
+
+
+async def run_worker(
+    plan: Plan,
+    agents: Mapping[str, Agent],
+    *,
+    start_within_s: float = START_SECONDS,
+    http: Address | None = None,
+    **options: Any,
+) -> None:
+    """Run a worker until SIGINT or SIGTERM, which end the process within 10 s, whatever it is doing.
+
+    A worker that crashes ends its process, nothing else is safe; after an outage of the broker it starts over.
+
+    Args:
+        plan: the checked configuration.
+        agents: by name (`stream_dp.agents.AGENTS`).
+        start_within_s: how long the start may wait for one thing without progress.
+        http: where to answer operators; None: nowhere.
+        options: passed on to `running`.
+
+    Raises:
+        StreamDPError: it could not start.
+    """
+    stop, start = Stop(), Start(start_within_s)
+    health = Health(start, stop)
+    stop.listen()
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_news)
+    check_files(plan)
+    os.umask(OTHERS)
+    open_more_files()
+    with locked(plan.data_dir):
+        async with AsyncExitStack() as stack:
+            if http is not None:
+                at = await stack.enter_async_context(serving(http, health, Exposition(health)))
+                log.info("/metrics, /livez and /readyz are on http://%s, for operators", at)
+            watch = asyncio.create_task(_watch_start(plan, start, stop))
+            for computing in await asyncio.to_thread(measure, plan):
+                log.info("%s", computing.words(format_duration(plan.slots.offset_ms)))
+            start.wait_for(f"the broker at {plan.broker.address}")
+            client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
+            life = running(plan, client, agents, health=health, **options)
+            try:
+                worker = await stack.enter_async_context(life)
+            except OutageError as error:  # threads of an application that started in part would keep the process
+                leave(1, f"error: {error}")
+            counters = CountersFile(plan.data_dir)
+            crash = asyncio.create_task(_end_on_crash(worker, stop))
+            if worker.crash_reason() is not None:
+                await crash
+            await worker.loaded()
+            watch.cancel()
+            views = len(worker.plan.newest)
+            log.info("worker of %s is running: %d views on %s%s", plan.id, views, plan.broker, worker.share)
+            while not stop.given:
+                await _first(stop.wait(), asyncio.sleep(REPORT_SECONDS))
+                if not worker.is_recovering:
+                    counters.write(worker.totals())
+        crash.cancel()
+    log.info("worker of %s stopped", plan.id)
+
+
+def check_files(plan: Plan) -> None:
+    """Make sure that the key file, if there is one, certificates and secrets can be used, before anything is made.
+
+    Raises:
+        ConfigError: some cannot; `faults` has everything.
+    """
+    faults: list[Fault] = []
+    try:
+        has_keys(plan.key_file)
+    except ConfigError as error:
+        faults += error.faults
+    for server in (plan.broker, plan.registry):
+        faults += [] if server is None else missing(server)
+    if faults:
+        raise ConfigError(faults)
+
+
+def open_more_files() -> None:
+    """Let the process open as many files as the system lets it: databases, connections and scratch files add up."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:
+    """End the process where it is told to stop, or waits too long: there is nothing at hand to finish."""
+    await _first(stop.wait(), start.overdue())
+    if stop.given:
+        leave(0, f"worker of {plan.id} stopped while it waited for {start.waits_for}")
+    within = format_duration(round(start.within_s * 1000))
+    leave(1, f"error: the worker did not start: for {within} it waited for {start.waits_for}")
+
+
+async def _end_on_crash(worker: Worker, stop: Stop) -> None:
+    """End the process at once, with what was acknowledged and nothing more; the next start reads the rest again."""
+    await worker.crashed()
+    reason = worker.crash_reason()
+    if reason is not None and not isinstance(reason, StreamDPError):
+        reason = not_allowed(worker.plan.broker.address, reason) or reason
+    if isinstance(reason, KafkaError) and not worker.was_cut_off:
+        reason = await worker.look_at_topics() or reason
+    if stop.given:
+        leave(0, f"worker of {worker.plan.id} stopped; what it had at hand is read again by the next start")
+    if isinstance(reason, StreamDPError) and exit_code(reason) == WRONG_CONFIGURATION:
+        leave(WRONG_CONFIGURATION, f"error: {reason}")
+    if isinstance(reason, GaveWayError):
+        start_over(f"the worker starts over: {reason}")
+    if isinstance(reason, PartitionLostError | BrokerError | KafkaError) and worker.was_cut_off:
+        start_over(f"after the outage of the broker the worker starts over: {reason}")
+    if isinstance(reason, StreamDPError):
+        leave(1, f"error: {reason}")
+    if reason is not None and not isinstance(reason, KafkaError | OSError):
+        log.error("the worker crashes by an error of its own", exc_info=reason)
+    leave(1, f"crashed by {type(reason).__name__}: {reason}; it can be started again")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether the end will not say it: Faust reports every part that an error of ours brings down, with its stack."""
+    return not (record.exc_info and isinstance(record.exc_info[1], StreamDPError))
+
+
+@asynccontextmanager
+async def running(
+    plan: Plan,
+    client: Client,
+    agents: Mapping[str, Agent],
+    *,
+    backfill: bool = False,
+    unchecked_data: bool = False,
+    health: Health | None = None,
+    **options: Any,
+) -> AsyncIterator[Worker]:
+    """A worker that has joined, recovered its tables and owns its partitions, or has crashed.
+
+    Leaving the context stops it: the chunk at hand is finished and committed.
+
+    Args:
+        plan: of the file; the settings in the control topic hold, if it was started before.
+        client: of its broker, a patient one.
+        agents: by name.
+        backfill: begin views whose first windows are over already.
+        unchecked_data: begin views though most of what their sources hold would be refused.
+        health: is told what the start waits for, and of the worker.
+        options: passed on to `Worker`.
+    """
+    health = health or Health(Start())
+    start = health.start
+    is_keyed = has_keys(plan.key_file)
+    accept_loss = bool(options.get("accept_loss"))
+    registry = f", or of the schema registry at {plan.registry.url}" if plan.registry is not None else ""
+    start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
+    if not unchecked_data and not accept_loss:
+        now_ms = options.get("clock_ms", wall_clock_ms)
+        await start.patiently(lambda: check_first_starts(plan, client, now_ms(), backfill=backfill))
+    if not is_keyed:  # a key is made for an application that has none, not for one whose file was forgotten
+        owners = Topics.of(plan).owners.name
+        await start.patiently(lambda: claimed(owners, Owner(plan.id, ""), client))
+    settled = await start.patiently(
+        lambda: prepare(
+            plan,
+            client,
+            lambda: load_keys(plan.key_file).application,
+            accept_loss=accept_loss,
+            backfill=backfill,
+            clock_bound_ms=options.get("clock_bound_ms", CLOCK_BOUND_MS),
+        )
+    )
+    keys = load_keys(plan.key_file)
+    if words := differing(plan, settled.plan.settings, settled.plan.raw, "the worker goes by the settings"):
+        log.warning("%s", words)
+    plan = settled.plan
+    async with open_registry(plan) as schemas, reporting(plan, client, health):
+        start.wait_for(f"what the broker says of the group {plan.id}")
+        await start.patiently(lambda: admit(plan, settled, keys, client, start.wait_for))
+        worker = Worker(settled, agents, client, keys=keys, schemas=schemas, **options)
+        health.worker = worker
+        start.wait_for(worker.words)
+        try:
+            await worker.start()
+        except KafkaError as error:
+            if (refused := not_allowed(plan.broker.address, error)) is not None:
+                raise refused from error
+            raise OutageError(f"the broker went away during the start: {error}; start the worker again") from error
+        try:
+            yield worker
+        finally:
+            await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
+            worker.host.forget()
+
+
+async def _first(*waiting: Any) -> None:
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

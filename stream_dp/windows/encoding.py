@@ -1,0 +1,172 @@
+"""What the rows of every table have in common: how names and times stand in keys, and how values are encoded.
+
+Keys are big-endian so that RocksDB's order is the order of time. A view's name is length-prefixed, so no key is a
+prefix of another view's. Values are msgpack. The rows themselves stand in one file per table: `windows.count_rows`,
+`windows.merge_rows`, `releases.rows`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from stream_dp.errors import StateError
+
+_TIME = struct.Struct(">Q")
+_NUMBER = struct.Struct(">H")
+_EPOCH = 1 << 63
+"""Times are stored shifted, so that windows before 1970 sort before those after it."""
+
+T = TypeVar("T")
+
+
+def text(name: str) -> bytes:
+    """A name as it stands in keys: its UTF-8 bytes behind one length byte."""
+    raw = name.encode()
+    if len(raw) > 255:
+        raise StateError(f"the name {name[:40]!r}... is longer than 255 bytes")
+    return bytes((len(raw),)) + raw
+
+
+def moment(time_ms: int) -> bytes:
+    """A time as it stands in keys: 8 bytes, ordered."""
+    return _TIME.pack(time_ms + _EPOCH)
+
+
+def moment_at(key: bytes, at: int) -> int:
+    """The time whose 8 bytes stand at a place of a key, in ms: the inverse of `moment`."""
+    time: int = _TIME.unpack_from(key, at)[0]
+    return time - _EPOCH
+
+
+def window_key(kind: bytes, view: str, start_ms: int) -> bytes:
+    """The key of a window's row, and the common prefix of the rows that belong to it."""
+    return kind + text(view) + moment(start_ms)
+
+
+def window_start(kind: bytes, view: str, key: bytes) -> int:
+    """The start of the window a key is about, in ms: the inverse of `window_key`."""
+    return moment_at(key, len(kind) + len(text(view)))
+
+
+def bucket_key(kind: bytes, view: str, start_ms: int, bucket: int) -> bytes:
+    """The key of one bucket of a window."""
+    return window_key(kind, view, start_ms) + bucket_number(bucket)
+
+
+def bucket_number(number: int) -> bytes:
+    """The number of a bucket or a partition as it stands in keys: 2 bytes, ordered."""
+    return _NUMBER.pack(number)
+
+
+def bucket_of(item: str, buckets: int) -> int:
+    """The bucket an item is counted in: public, the same on every worker and for ever."""
+    return crc32(item.encode()) % buckets
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind every key that starts with `prefix`."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes((trimmed[-1] + 1,))
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[type, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def encode(row: object) -> bytes:
+    """A row or message as bytes."""
+    return _encoder.encode(row)
+
+
+def decode(kind: type[T], value: bytes) -> T:
+    """The inverse of `encode`.
+
+    Raises:
+        StateError: the bytes are not such a row.
+    """
+    decoder = _decoders.setdefault(kind, msgspec.msgpack.Decoder(kind))
+    try:
+        row: T = decoder.decode(value)
+    except msgspec.DecodeError as error:
+        raise StateError(f"a stored {kind.__name__} cannot be read: {error}") from None
+    return row
+
+
+MESSAGE_BYTES = 512 << 10
+"""Of a row or a message: its key and its value, encoded."""
+BATCH_BYTES = 960 << 10
+"""Of rows or messages that are sent together, uncompressed."""
+BROKER_BYTES = 1_048_588
+"""Of a batch as it is sent: what brokers take where nobody has set anything (`max.message.bytes`)."""
+
+ENTRIES_BYTES = MESSAGE_BYTES - 1024
+"""Of the entries in a row or a message; the rest is for its key and its other fields, a view's name in each."""
+CHUNK_BYTES = 4 << 20
+"""Of what is read at once, or is encoded before it is sent: more is not held in memory for a single step."""
+
+TABLES = 3
+WRITE_BUFFER_BYTES, WRITE_BUFFERS = 4 << 20, 2
+"""Of a partition of a table: rows on their way to its files."""
+WRITE_BUFFERS_BYTES = TABLES * WRITE_BUFFERS * WRITE_BUFFER_BYTES
+"""Of a partition, over its tables."""
+
+_SHIFTS = {"GiB": 30, "MiB": 20, "KiB": 10}
+_FORM = re.compile(rf"([0-9]{{1,9}})({'|'.join(_SHIFTS)})")
+
+
+def parse_size(text: str) -> int:
+    """A size in bytes.
+
+    Args:
+        text: a whole number with its unit, such as "64MiB" or "1GiB"; units KiB, MiB, GiB.
+
+    Raises:
+        ValueError: the text is not of this form.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ValueError('write a size as a whole number with its unit: "64MiB", "1GiB"')
+    return int(match[1]) << _SHIFTS[match[2]]
+
+
+def format_size(size_bytes: int) -> str:
+    """The text of the largest unit that `parse_size` reads back as this size; bytes where there is none."""
+    for unit, shift in _SHIFTS.items():
+        if size_bytes % (1 << shift) == 0:
+            return f"{size_bytes >> shift}{unit}"
+    return f"{size_bytes} bytes"
+
+
+def row_size(row: tuple[bytes, bytes]) -> int:
+    """Of a stored row, in bytes."""
+    return len(row[0]) + len(row[1])
+
+
+def cut(entries: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Cut entries, in their order, into lists that are as long as they can be.
+
+    Args:
+        entries: what is cut.
+        size: of an entry, in bytes.
+        most: bytes of a list; an entry that is larger stands alone.
+
+    Returns:
+        The lists; none is empty, and there is none if there are no entries.
+    """
+    taken: list[T] = []
+    room = most
+    for entry in entries:
+        need = size(entry)
+        if taken and need > room:
+            yield taken
+            taken, room = [], most
+        taken.append(entry)
+        room -= need
+    if taken:
+        yield taken
