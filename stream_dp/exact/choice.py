@@ -36,7 +36,7 @@ def choose(
     Raises:
         ParameterError: no weight can be positive.
 
-    Time: O(n) additions per attempt, besides `weights`. Source: topk 2.1, 6 ("sequential peeling"), inversion.
+    Time: O(n) additions per attempt, besides `weights`. Source: specs/topk 2.1, 6 ("sequential peeling"), inversion.
     """
     uniform = bits.bits(precision)
     while True:

@@ -31,7 +31,7 @@ def happens(
     Raises:
         StateError: a recorded source has run out.
 
-    Time: one enclosure, except with probability 2^-62 or so. Source: topk 6 (comparison with refinement).
+    Time: one enclosure, except with probability 2^-62 or so. Source: specs/gap 8.2 (comparison with refinement).
     """
     precision = START_PRECISION
     uniform = bits.bits(precision)
