@@ -13,7 +13,7 @@ SPECS = CHECKOUT / "docs" / "specs"
 NAMES = sorted(file.stem for file in SPECS.glob("*.md") if file.name != "README.md")
 CITING = sorted(
     file
-    for folder in ("stream_dp", "tests", "docs", "agents", "deploy")
+    for folder in ("stream_dp", "tests", "docs", "agents", "deploy", "experiments")
     for file in (CHECKOUT / folder).rglob("*")
     if file.suffix in (".py", ".md", ".json", ".yaml")
     and file != Path(__file__)
