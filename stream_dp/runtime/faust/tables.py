@@ -1,7 +1,7 @@
 """Faust tables that a step can rely on: written where the changelog has acknowledged, read by partition.
 
 Faust writes RocksDB first and the changelog when it gets there, so after a crash either may be ahead, and a failed
-publish is only logged (streaming.md 2.4). Here a commit goes to the changelog first, waits for its acknowledgement, and
+publish is only logged (docs/faust.md). Here a commit goes to the changelog first, waits for its acknowledgement, and
 reaches RocksDB as one batch that also moves the changelog offset. So the local state is always exactly what the
 changelog held up to its offset, on this machine or on a new one; a batch that the disk refuses is the last one
 (`stream_dp.runtime.storage`). The changelog takes rows from the partition's present
