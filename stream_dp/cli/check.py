@@ -22,9 +22,9 @@ from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.models import Amount
-from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
+from stream_dp.runtime.capacity import ADVISED_KEYS, Computing, Rate, measure, rates
+from stream_dp.runtime.capacity import RATE_SHARE as SHARE
 from stream_dp.runtime.kafka.cluster import missing, open_secrets
-from stream_dp.runtime.rates import SHARE, Rate, rates
 from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
 
 FAULTY, WARNED = 2, 3
