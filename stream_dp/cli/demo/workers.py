@@ -15,7 +15,7 @@ from stream_dp.runtime.faust.embedded import MemoryLog
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
 from stream_dp.runtime.worker.process import running
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.worker import Options, Worker
 
 STOP_SECONDS = 30.0
 LOG_LINES = 15
@@ -100,7 +100,7 @@ async def started_worker(
         keep_running: whether it is to be kept.
     """
     if log is not None:
-        async with running(run.plan, client, AGENTS, log=log) as worker:
+        async with running(run.plan, client, AGENTS, Options(log=log)) as worker:
             yield WorkerHere(worker)
         return
     process = WorkerProcess(run)
