@@ -38,9 +38,12 @@ def test_a_loss_or_unchecked_data_is_accepted_only_where_that_is_asked_for(
 ) -> None:
     result = CliRunner().invoke(cli, ["worker", str(visits_file), *options], catch_exceptions=False)
     assert result.exit_code == 0
-    names = ("accept_loss", "backfill", "unchecked_data")
-    accepted = {name: f"--{name.replace('_', '-')}" in options for name in names}
-    assert given == {"start_within_s": 300, "http": None, "options": Options(**accepted)}
+    accepted = Options(
+        accept_loss="--accept-loss" in options,
+        backfill="--backfill" in options,
+        unchecked_data="--unchecked-data" in options,
+    )
+    assert given == {"start_within_s": 300, "http": None, "options": accepted}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h", 3600)])
