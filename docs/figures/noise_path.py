@@ -2,7 +2,7 @@
 
 The path is a real one, from the construction of lossless 6.3 under a fixed key. Run from the root of the repository:
 
-    python docs/figures/noise_path.py
+    python -m docs.figures.noise_path
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from experiments.topk.optimal import optimal_curve
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import NO_STEPS, compose, general_cost, zcdp_epsilon
 from stream_dp.accounting.curves import (
@@ -19,7 +20,6 @@ from stream_dp.accounting.curves import (
     laplace_renyi,
     zcdp_curve,
 )
-from stream_dp.accounting.optimal import optimal_curve
 from stream_dp.accounting.rounding import exp_up
 
 PACKAGE = json.loads((Path(__file__).parents[2] / "vectors" / "dp_accounting.json").read_text())
