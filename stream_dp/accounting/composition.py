@@ -104,24 +104,6 @@ def general_cost(costs: Mapping[Cost, int], slack: Fraction) -> Cost:
     return Cost(compose(NO_STEPS, steps, slack).epsilon, delta)
 
 
-def known_domain(k: int, epsilon: Fraction, slack: Fraction, *, monotone: bool = True) -> Bounds:
-    """Corollary 4.1: the k largest of all counts of a known domain under Gumbel noise of scale 1/epsilon, in order.
-
-    Args:
-        k: how many are returned, at least 1.
-        epsilon: of the noise.
-        slack: in [0, 1).
-        monotone: whether neighbours move all counts in one direction, as adding or removing a user does; where one
-            user is replaced by another, every draw costs twice its epsilon.
-
-    Raises:
-        ParameterError: an argument is out of range.
-
-    Source: topk 2.8; the third term is that of Lemma 4.4, which the corollary leaves out.
-    """
-    return compose({epsilon if monotone else 2 * epsilon: k}, NO_STEPS, slack)
-
-
 def squares_epsilon(squares: Fraction, slack: Fraction) -> Fraction:
     """The guarantee of a filter on squares: C/2 + sqrt(C ln(1/slack) / 2).
 

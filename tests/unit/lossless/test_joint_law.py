@@ -23,9 +23,10 @@ from stream_dp.errors import StateError
 from stream_dp.exact.aes import Blocks
 from stream_dp.exact.bits import RecordedBits
 from stream_dp.lossless import bulk_noise, excess, sealed
-from stream_dp.lossless.families.discrete_laplace import bridge_pmf, pmf
+from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter
-from stream_dp.lossless.threshold_process import clocks
+from tests.support.laplace_laws import bridge_pmf
+from tests.support.threshold_process import clocks
 
 WORDS = [word << 61 for word in range(8)]
 COARSE, MID, FINE = LEVELS = (3 << 61, 2 << 61, 1 << 61)

@@ -1,11 +1,11 @@
-"""Discrete Gaussian noise: the odd-ratio theorem, exact laws of the ladder's kernels, and the near-lossless variant."""
+"""Discrete Gaussian noise: the odd-ratio theorem, and exact laws of the ladder's kernels."""
 
 from __future__ import annotations
 
 from cmath import cos
 from collections.abc import Callable
 from fractions import Fraction
-from math import log1p, pi
+from math import pi
 from typing import Any
 
 import pytest
@@ -18,10 +18,8 @@ from stream_dp.lossless.families.discrete_gaussian import (
     Marks,
     OddRatioLadder,
     discrete_gaussian_noise,
-    near_lossless_coarsen,
-    near_lossless_error,
-    pmf,
 )
+from tests.support.gaussian_laws import pmf
 
 F = Fraction
 PRECISION = 200
@@ -250,33 +248,3 @@ def test_levels_off_the_ladder_or_in_the_wrong_order_are_refused() -> None:
         OddRatioLadder(F(0), (1,))
     with pytest.raises(ParameterError, match="variance must be positive"):
         discrete_gaussian_noise(F(0), BITS)
-
-
-# --------------------------------------------------------------------------------------------------- near-lossless
-def test_vector_dg3_how_far_the_near_lossless_variant_is_off(vector: Callable[[str], Any]) -> None:
-    dg3 = vector("DG3")
-    for row in dg3["expected"]["rows"]:
-        v = F(row["v"])
-        precision = 400
-        one_step = {k: middle(pmf(v, k, precision), precision) for k in range(-60, 61)}
-        stated = {k: middle(pmf(2 * v, k, precision), precision) for k in range(-40, 41)}
-        summed = {k: sum(one_step[j] * one_step[k - j] for j in range(-60 + max(k, 0), 61 + min(k, 0))) for k in stated}
-        distance = sum(abs(summed[k] - stated[k]) for k in stated) / 2
-        worst = max(abs(log1p((summed[k] - stated[k]) / stated[k])) for k in range(-20, 21))
-
-        assert float(distance) == pytest.approx(row["tv"], rel=dg3["tolerance"])
-        assert worst == pytest.approx(row["max_log_ratio_on_pm20"], rel=dg3["tolerance"])
-        assert worst <= near_lossless_error(v, 2 * v) <= 2.6 * worst
-
-
-def test_near_lossless_steps_add_discrete_gaussian_noise_of_the_difference() -> None:
-    drawn = discrete_gaussian_noise(F(3, 2), KeyedBits(b"key", b"step"))
-
-    assert near_lossless_coarsen(100, F(1), F(5, 2), KeyedBits(b"key", b"step")) == 100 + drawn
-
-
-def test_near_lossless_steps_that_add_no_noise_are_refused() -> None:
-    with pytest.raises(ParameterError, match="must add noise"):
-        near_lossless_coarsen(1, F(2), F(2), BITS)
-    with pytest.raises(ParameterError, match="at least 1/4"):
-        near_lossless_error(F(1), F(9, 8))
