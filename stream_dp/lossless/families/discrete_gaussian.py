@@ -108,12 +108,6 @@ class OddRatioLadder:
             raise StateError("the marks below this reading were forgotten; nothing finer can be drawn from it")
         return Marks(exact, _multiples(value_coarse.plus, level), _multiples(value_coarse.minus, level))
 
-    def mark_probability(self, m: int, precision: int) -> tuple[int, int]:
-        """Encloses 2^precision P(B_m = 1) = q^m / (1 + q^m) for odd m, by at most 4 units."""
-        lower, upper = exp_neg(Fraction(m, 2 * self.variance), precision)
-        one = 1 << precision
-        return lower * one // (one + lower), -(-upper * one // (one + upper))
-
     def _check(self, *levels: int) -> None:
         for level in levels:
             if level not in self.divisors:

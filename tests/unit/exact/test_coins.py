@@ -14,9 +14,10 @@ import pytest
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import exp_neg
 from tests.support.counting_laws import binomial_pmf, poisson_pmf
+from tests.support.tapes import RecordedBits
 
 F = Fraction
 PRECISION = 200

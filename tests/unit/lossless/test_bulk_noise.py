@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dp.errors import ParameterError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless import bulk_noise as module
 from stream_dp.lossless.bulk_noise import COARSEST, Uniforms, bulk_noise, staircases
 from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
+from tests.support.tapes import RecordedBits
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "lmr3.json").read_text())
 EPSILONS = [

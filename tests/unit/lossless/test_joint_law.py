@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import StateError
 from stream_dp.exact.aes import Blocks
-from stream_dp.exact.bits import RecordedBits
 from stream_dp.lossless import bulk_noise, excess, sealed
 from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter
 from tests.support.laplace_laws import bridge_pmf
+from tests.support.tapes import RecordedBits
 from tests.support.threshold_process import clocks
 
 WORDS = [word << 61 for word in range(8)]

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.families.discrete_gaussian import Marks, OddRatioLadder
 from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, pmf
 from stream_dp.lossless.multiple_release import MultipleRelease, RangeRelease
 from tests.support.laplace_laws import bridge_pmf
+from tests.support.tapes import RecordedBits
 
 F = Fraction
 NO_BITS = RecordedBits(b"")
