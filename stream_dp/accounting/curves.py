@@ -1,4 +1,4 @@
-"""What noise costs in zCDP, and the epsilon of a Renyi curve: upper bounds, all rounding upwards.
+"""The zCDP of the noise families, and the epsilon of a Renyi curve: upper bounds, all rounding upwards.
 
 Everything is about one release; a set of releases of one snapshot has the curve of its finest (lossless 1.3). A move of
 several counts costs the sum of the moves of each; l counts that move by one each cost l times the curve of a shift of
