@@ -1,1 +1,1 @@
-"""What the experiments share: the frame of a command, and charts on a terminal."""
+"""Shared by the experiments: the frame of a command, and charts on a terminal."""

@@ -145,12 +145,12 @@ class Study:
 
     @property
     def claims(self) -> list[Claim]:
-        """What is to be found again."""
+        """Claims of the paper to be found again."""
         return [*map(_ratio_claim, self.ratios), *_shape_claims(self.tables)]
 
 
 def steps(runs: int) -> int:
-    """How many steps `study` reports."""
+    """Return the number of steps that `study` reports."""
     return 1 + len(transactions.PUBLISHED) * len(KS) * runs
 
 

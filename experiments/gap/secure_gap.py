@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 REFINEMENT = 10
-"""How much finer every level is than the one before."""
+"""Factor by which every level is finer than the one before."""
 
 
 class CountedCoins:
@@ -73,7 +73,7 @@ class CountedCoins:
 
 @dataclass(frozen=True, slots=True)
 class SecureRun:
-    """What came out, and what it took.
+    """Result of a run, and its cost.
 
     Attributes:
         items: places in the table, best first.
@@ -93,7 +93,7 @@ class SecureRun:
 
     @property
     def levels(self) -> int:
-        """How often the noise was refined."""
+        """Number of refinements of the noise."""
         return len(self.refined)
 
     @property

@@ -35,7 +35,7 @@ PUBLISHED = (
 
 
 def find(folder: Path, one: Transactions) -> Path | None:
-    """Where the file is, if it is there."""
+    """Return the path of the file, None where it is missing."""
     candidates = (folder / one.file, folder / f"{one.file}.gz")
     return next((file for file in candidates if file.is_file()), None)
 

@@ -65,7 +65,7 @@ def _simulate(runs: int, rng: np.random.Generator) -> list[Series]:
 
 
 def _table_deviations(one: Series) -> list[float]:
-    """How far the table is off: independent releases at the second and last budget, lossless ones at both ends."""
+    """Return the errors of the table: independent at the second and last budget, lossless at both ends."""
     independent = one.independent.deviations
     ends = [curve.deviations[index] for curve in one.lossless.values() for index in (0, -1)]
     return [float(deviation) for deviation in (independent[1], independent[-1], *ends)]

@@ -40,7 +40,7 @@ class Curve:
 
     @property
     def deviations(self) -> FloatArray:
-        """How far the measured variances are off, relative to the expected ones."""
+        """Relative errors of the measured variances."""
         return self.measured / self.expected - 1
 
 
@@ -65,7 +65,7 @@ class Series:
 
     @property
     def penalty(self) -> float:
-        """How much worse independent releases are from the second on, r / (r - 1)."""
+        """Factor by which independent releases are worse from the second on, r / (r - 1)."""
         return self.ratio / (self.ratio - 1)
 
 
@@ -91,7 +91,7 @@ def tolerance(runs: int) -> float:
 
 
 def work(runs: int, releases: Sequence[int] = RELEASES) -> int:
-    """How many noise numbers `simulate` draws in all, which is what it reports its progress in."""
+    """Return how many noise numbers `simulate` draws in all: the unit of its progress."""
     return runs * sum(releases) * (len(ORDERS) + 1)
 
 

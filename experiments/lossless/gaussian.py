@@ -33,7 +33,7 @@ class Insertion(Generic[Number]):
 def insertion(
     rho: Number, coarse: Number | None, fine: Number | None, sensitivity_squared: Number
 ) -> Insertion[Number]:
-    """How to draw the release at rho from its neighbours, in any order of releases.
+    """Return the law of the release at rho given its neighbours, in any order of releases.
 
     Args:
         rho: the parameter asked for.

@@ -1,4 +1,4 @@
-"""What a continuous noise family consists of, and lossless multiple release over any of them."""
+"""Continuous noise families, and lossless multiple release over any of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ContinuousFamily(Protocol):
     """
 
     def is_finer(self, level: float, other: float) -> bool:
-        """Whether `level` has less noise than `other`."""
+        """Return true if `level` has less noise than `other`."""
 
     def fresh(self, level: float, size: Size, rng: np.random.Generator) -> FloatArray:
         """Noise of a level, the first release."""

@@ -60,7 +60,7 @@ class Sharpened:
 
 
 def sharpened(z: FloatArray, coarse: float, scale: float) -> Sharpened:
-    """How coarse noise z splits when it is sharpened to a smaller scale; the three pieces add up to 1.
+    """Split coarse noise z as sharpening to a smaller scale does; the three pieces add up to 1.
 
     Raises:
         ParameterError: not 0 < scale < coarse.

@@ -33,7 +33,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """How an empty bin behaves in the last of some rounds; 0 where doubles cannot tell it from 0.
+    """Behaviour of an empty bin in the last of some rounds; 0 where doubles cannot tell it from 0.
 
     Attributes:
         chance: p, of being shown in the last round if it was shown in none before.

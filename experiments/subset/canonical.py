@@ -38,7 +38,7 @@ SIGNED = Canonical(0.75, signed=True)
 
 @dataclass(frozen=True, slots=True)
 class ClassLaw:
-    """How probable each class of subsets is.
+    """Probabilities of the classes of subsets.
 
     Attributes:
         profile: the scores.

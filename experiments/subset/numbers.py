@@ -32,11 +32,11 @@ _PAPERS_OWN = ("canonical γ=1/2", "canonical γ=1")
 TABLES = {5: "netflix", 6: "patent", 7: "searchlogs", 8: "medcost", 9: "income", 10: "hepth", 3: "zipfian"}
 """Tables of scores by the number of the figure; Figure 1 is part of Figure 5."""
 MADE_UP = {5: "netflix-like", 6: "hyperbolic", 7: "steeper", 3: "zipfian"}
-"""What stands in their places without the authors' files."""
+"""Tables in their places without the authors' files."""
 _HUGE = ("hyperbolic", "steeper")
 """Of a million items; the best thousand of them are left out, because they tie or take a minute."""
 PRINTED = {10: 6, 100: 34, 1000: 81}
-"""How many times smaller a budget the paper says is enough, for `netflix`."""
+"""Factor by which a smaller budget is enough, as the paper says, for `netflix`."""
 LABELS = {
     **dict.fromkeys(("netflix", "netflix-like", "zipfian", "hyperbolic", "steeper"), PRINTED),
     "patent": {10: 5, 100: 29, 1000: 80},
@@ -105,7 +105,7 @@ class Comparison:
 
     @property
     def factor(self) -> float | None:
-        """How many times smaller a budget is enough."""
+        """Factor by which a smaller budget is enough."""
         return None if self.ends is None else self.ends[1] / self.ends[0]
 
     @property
@@ -121,7 +121,7 @@ class Comparison:
 
     @property
     def expected(self) -> int | None:
-        """What the label should be."""
+        """Expected label."""
         return LABELS[self.table].get(self.k)
 
 
@@ -152,7 +152,7 @@ class Study:
 
     @property
     def claims(self) -> list[Claim]:
-        """What is to be found again."""
+        """Claims of the paper to be found again."""
         return [
             *(claim for one in self.comparisons for claim in _label_claims(one)),
             *(claim for row in self.noises for claim in _noise_claims(row, published=self.published)),
@@ -161,7 +161,7 @@ class Study:
 
 
 def steps(figures: Sequence[int], data: Path | None) -> int:
-    """How many steps `study` reports."""
+    """Return the number of steps that `study` reports."""
     return len(list(_compared(figures, data))) + len(NOISE_KS) * (4 in figures) + len(KS) * (2 in figures)
 
 
@@ -215,7 +215,7 @@ def _compared(figures: Sequence[int], data: Path | None) -> Iterator[tuple[str, 
 
 
 def compare(name: str, profile: Profile, runs: int, rng: np.random.Generator) -> Comparison:
-    """What each selection needs on a table, and how its chances grow."""
+    """Return the budget of each selection on a table, and the growth of its chances."""
     chances = {mechanism: _chance(profile, mechanism) for mechanism in (*WHOLE, *BY_ITEM)}
     critical, _ = critical_epsilon(profile, canonical.PAPER)
     even, almost_sure = (dict.fromkeys(chances) for _ in range(2))

@@ -119,7 +119,7 @@ def _log_all_below(noise: Noise, tail: FloatArray, sizes: FloatArray, value: flo
 
 
 def _crossing(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Where a rising function passes zero, to a hundredth, from below."""
+    """Return where a rising function passes zero, to a hundredth, from below."""
     while high - low > 0.01:
         middle = (low + high) / 2
         low, high = (low, middle) if rising(middle) > 0 else (middle, high)
@@ -168,7 +168,7 @@ def simulate(
 
 
 def _clears(near: FloatArray, beyond: FloatArray, bar: Bar, k: int) -> NDArray[np.bool_]:
-    """Whether all that must be in are among the best k noisy scores, and none of what must not, run by run."""
+    """Return, run by run, whether all that must be in are among the best k noisy scores, and none of what must not."""
     least_wanted = near[:, : bar.kept].min(axis=1)
     best_unwanted = np.maximum(beyond, near[:, bar.last :].max(axis=1, initial=-np.inf))
     between = near[:, bar.kept : bar.last]

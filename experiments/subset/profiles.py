@@ -15,7 +15,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Bar:
-    """What a selection must achieve: the best `kept` ranks are all in it, and none behind rank `last` is.
+    """Requirement on a selection: the best `kept` ranks are all in it, and none behind rank `last` is.
 
     Ranks count from 1.
     """
@@ -67,26 +67,26 @@ class Profile:
 
     @property
     def k(self) -> int:
-        """How many are selected."""
+        """Number of items selected."""
         return len(self.best)
 
     @property
     def domain(self) -> int:
-        """How many items there are in all."""
+        """Number of items in all."""
         return self.k + int(self.last[-1]) + 1
 
     @property
     def sizes(self) -> IntArray:
-        """How many items each run has."""
+        """Number of items of each run."""
         return self.last - self.first + 1
 
     @property
     def tied(self) -> bool:
-        """Whether rank k + 1 is as good as rank k, so that no selection can know the one from the other."""
+        """True if rank k + 1 is as good as rank k: no selection can tell them apart."""
         return bool(self.best[-1] == self.scores[0])
 
     def runs_within(self, bar: Bar) -> int:
-        """How many runs lie before the last rank that a bar allows."""
+        """Return the number of runs before the last rank that a bar allows."""
         return int(np.searchsorted(self.last, bar.last - self.k))
 
     @cached_property

@@ -12,7 +12,7 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 def nodes_and_weights(edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Where to evaluate, and with what weight, for an integral over rising edges; twelve nodes in every piece."""
+    """Return nodes and weights of an integral over rising edges; twelve nodes in every piece."""
     half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
     return (middle[:, None] + half[:, None] * _POINTS).ravel(), (half[:, None] * _WEIGHTS).ravel()
 

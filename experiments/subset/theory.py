@@ -1,4 +1,4 @@
-"""What theorems promise about the canonical mechanism, and where it collapses.
+"""Theorems about the canonical mechanism, and the epsilon below which it collapses.
 
 Bounds in normalised scores, one user moving each by 1; natural logarithms.
 """
@@ -48,7 +48,7 @@ def peeling_leap(domain: int, k: int) -> float:
 
 
 def joint_shortfall(profile: Profile, gamma: float) -> FloatArray:
-    """How far classes fall short: (1 - gamma) of the best score left out, gamma of the worst let in, around rank k.
+    """Return how far classes fall short: (1 - gamma) of the best score left out, gamma of the worst let in.
 
     In raw scores; no more than 2 / epsilon times `canonical_error`, times the sensitivity, at its confidence.
     """

@@ -55,7 +55,7 @@ class Ratio:
 
     @property
     def value(self) -> Fraction:
-        """What the knowledge that the steps are draws saves, as a factor."""
+        """Factor saved by the knowledge that the steps are draws."""
         return self.optimal.epsilon / self.bounded_range
 
 
@@ -74,7 +74,7 @@ def figure_1(epsilon: Fraction, progress: Callable[[int], None]) -> list[Ratio]:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """What a schedule needs to stay within (3, 1e-6) for 30 days, k = 10 and kbar = 1000.
+    """Parameters that a schedule needs to stay within (3, 1e-6) for 30 days, k = 10 and kbar = 1000.
 
     Attributes:
         schedule: how often a window ends, in words.
@@ -130,7 +130,7 @@ def laplace_month(windows: int, schedule: str = "") -> Month:
 
 
 def agrees(value: Fraction, printed: str) -> bool:
-    """Whether a number rounds to the printed digits."""
+    """Return true if a number rounds to the printed digits."""
     return abs(value - Fraction(printed)) * 2 <= last_digit(printed)
 
 
@@ -140,7 +140,7 @@ def last_digit(printed: str) -> Fraction:
 
 
 def agreements(figure: Mapping[Fraction, Sequence[Ratio]], months: Sequence[Month]) -> list[bool]:
-    """Whether each number that was computed beforehand comes out again."""
+    """Return, for each number that was computed beforehand, whether it comes out again."""
     ratios = [
         agrees(ratio.value, RATIOS[epsilon][ratio.draws])
         for epsilon, curve in figure.items()

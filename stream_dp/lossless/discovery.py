@@ -72,7 +72,7 @@ def two_sided_from(threshold: int, minimum: int, confidence: Fraction) -> int:
 
 
 def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> Fraction:
-    """What showing unknown keys adds to delta, over all levels and all items of one user.
+    """Return the delta of showing unknown keys, over all levels and all items of one user.
 
     The union bound l sum_i a_i^(tau_i - 1) / (1 + a_i), each power rounded up by less than 2^-250. With thresholds
     from `minimum_count` the exact bound is at most what was divided among them.

@@ -36,7 +36,7 @@ class Factorization:
 
     @property
     def sensitivity(self) -> int:
-        """How many nodes one unit of one pane changes, each by 1: Delta1 of R, and Delta2^2 of R.
+        """Number of nodes that one unit of one pane changes, each by 1: Delta1 of R, and Delta2^2 of R.
 
         Noise is scaled to this, not to the answers. Somebody who counts in p panes changes p times as much in L1.
         """
@@ -157,7 +157,7 @@ class RunningSums(Generic[Key, Level, Value]):
 
     @property
     def sensitivity(self) -> int:
-        """How many nodes one unit of one pane changes, each by 1: Delta1, and Delta2^2."""
+        """Number of nodes that one unit of one pane changes, each by 1: Delta1, and Delta2^2."""
         return self._largest.bit_length()
 
     @property
@@ -167,7 +167,7 @@ class RunningSums(Generic[Key, Level, Value]):
 
     @property
     def state(self) -> RunningState[Key, Level, Value]:
-        """What the object can be made again from; it holds exact counts of the open blocks."""
+        """State from which the object can be made again; it holds exact counts of the open blocks."""
         return RunningState(
             self._closed,
             tuple((node, dict(counts)) for node, counts in self._open),

@@ -49,7 +49,7 @@ class NoiseFamily(Protocol[LevelT_contra, Value]):
         """The reading of a count of 0 without noise; `zero + y` is all that is known of a released y."""
 
     def is_finer(self, a: LevelT_contra, b: LevelT_contra) -> bool:
-        """Whether a has strictly less noise than b, and tells more."""
+        """Return true if a has strictly less noise than b."""
 
     def fresh(self, level: LevelT_contra, bits: BitSource) -> Value:
         """Noise of a level."""

@@ -1,4 +1,4 @@
-"""What tests compare discrete Laplace noise with: the exact laws of its kernels, and its Renyi divergence."""
+"""Oracles of discrete Laplace noise: the exact laws of its kernels, and its Renyi divergence."""
 
 from __future__ import annotations
 
