@@ -1,4 +1,4 @@
-"""What a top-k selection costs a ledger."""
+"""The cost of a top-k selection in a ledger."""
 
 from __future__ import annotations
 

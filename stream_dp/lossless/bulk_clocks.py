@@ -1,4 +1,4 @@
-"""The threshold process of many keys at once: `threshold_process.clocks`, word for word, on arrays of integers."""
+"""The threshold process of many keys at once, on arrays of integers (specs/lossless 7.5)."""
 
 from __future__ import annotations
 

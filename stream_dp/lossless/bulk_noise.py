@@ -156,15 +156,6 @@ def bulk_noise(threshold: int, size: int, bits: BitSource) -> NDArray[np.int64]:
     return noise
 
 
-def noise_at(threshold: int, index: int, uniforms: Uniforms) -> int:
-    """What `bulk_noise` draws at a place from these uniform numbers: the reference, one whole number at a time."""
-    noise = 0
-    for place, stair in enumerate(staircases(threshold)):
-        plus, minus = (stair.count_above(uniforms, _number(2 * place + side, index)) for side in (0, 1))
-        noise += plus - minus << place
-    return noise
-
-
 def _number(part: int, index: int) -> int:
     """Which uniform number decides a part of the noise at an index."""
     return (part << _INDEX_BITS) + index

@@ -6,11 +6,11 @@ shown is the delta. It is not lossless: it adds over the levels of a ladder (spe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from stream_dp.errors import ParameterError, StateError
+from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg, log, smallest_power
 from stream_dp.lossless.levels import noise_parameter
 
@@ -72,7 +72,7 @@ def two_sided_from(threshold: int, minimum: int, confidence: Fraction) -> int:
 
 
 def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> Fraction:
-    """What showing unknown keys adds to delta, over all levels and all items of one user.
+    """Return the delta of showing unknown keys, over all levels and all items of one user.
 
     The union bound l sum_i a_i^(tau_i - 1) / (1 + a_i), each power rounded up by less than 2^-250. With thresholds
     from `minimum_count` the exact bound is at most what was divided among them.
@@ -107,53 +107,6 @@ def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> F
                 "1 - e^-(epsilon / items per user); spend less delta, or more epsilon"
             )
     return delta
-
-
-def gate_delta(levels: Sequence[int], minimum: int, items_per_user: int) -> Fraction:
-    """What showing unknown keys adds to delta where one gate decides for all levels which keys exist.
-
-    The gate is the coarsest level: its delta is paid once, whatever finer levels print, at the price of missing
-    small keys there. A gate at a finer level would tell coarse readers what they are not cleared for.
-
-    Args:
-        levels: A of every level of the ladder, coarse to fine.
-        minimum: tau of the gate.
-        items_per_user: l, the number of keys one user counts for in one window, each once.
-
-    Returns:
-        An upper bound of the delta of one window.
-
-    Raises:
-        ParameterError: as for `discovery_delta`.
-
-    Source: specs/lossless 2.9.5 (single gate), vector H03.
-    """
-    return discovery_delta([(_coarsest(levels), minimum)], items_per_user)
-
-
-def passing_gate(
-    readings: Mapping[bytes, Sequence[int]], *, levels: Sequence[int], minimum: int
-) -> dict[bytes, tuple[int, ...]]:
-    """The readings of the keys that exist: those whose reading at the coarsest level reaches the gate.
-
-    Args:
-        readings: for every key its reading at every level, coarse to fine; `sealed.read_levels` has them by level.
-        levels: A of those levels, coarse to fine.
-        minimum: tau of the gate.
-
-    Returns:
-        All readings of the keys that pass, in the order of `readings`; every level prints exactly these keys.
-
-    Raises:
-        ParameterError: the levels do not go from coarse to fine, each once.
-        StateError: a key does not have one reading per level.
-
-    Source: specs/lossless 2.9.5 (single gate).
-    """
-    _coarsest(levels)
-    if any(len(row) != len(levels) for row in readings.values()):
-        raise StateError(f"a gate needs one reading per key and level; there are {len(levels)} levels")
-    return {key: tuple(row) for key, row in readings.items() if row[0] >= minimum}
 
 
 def _coarsest(levels: Sequence[int]) -> int:

@@ -53,7 +53,7 @@ def noise_parameter(threshold: int) -> Fraction:
 
 
 def epsilon_bound(threshold: int) -> Fraction:
-    """What a change of one count by one costs at level A: ln(2^64 / A), rounded up by less than 2^-60.
+    """Return the cost of a change of one count by one at level A: ln(2^64 / A), rounded up by less than 2^-60.
 
     The rounding can lie above the nominal epsilon that A was made for, which bounds the cost as well.
 

@@ -21,56 +21,12 @@ def pmf(a: Fraction, k: int) -> Fraction:
     return Fraction(1 - a, 1 + a) * a ** abs(k)
 
 
-def tail(a: Fraction, t: int) -> Fraction:
-    """P(Z >= t), any integer t; a^t / (1 + a) for t >= 0.
-
-    Source: specs/lossless 2.9.4, vector H02.
-    """
-    if t >= 0:
-        return Fraction(a**t, 1 + a)
-    return 1 - Fraction(a ** (1 - t), 1 + a)
-
-
 def bridge_atom(a_fine: Fraction, a_coarse: Fraction) -> Fraction:
     """Weight of the point mass at zero in the bridge; the weights of a ladder's steps multiply.
 
     Source: specs/lossless 7.1, vectors D01, D02.
     """
     return Fraction(a_fine * (1 - a_coarse) ** 2, a_coarse * (1 - a_fine) ** 2)
-
-
-def bridge_pmf(a_fine: Fraction, a_coarse: Fraction, k: int) -> Fraction:
-    """P(W = k) of the only W, independent of the fine noise, that turns it into coarse noise; a_fine <= a_coarse.
-
-    An atom at zero plus a discrete Laplace law of the coarse parameter.
-
-    Source: specs/lossless 7.1, vectors D01, D02.
-    """
-    atom = bridge_atom(a_fine, a_coarse)
-    return (1 - atom) * pmf(a_coarse, k) + (atom if k == 0 else 0)
-
-
-def sharpen_pmf(a_coarse: Fraction, a: Fraction, z: int, w: int) -> Fraction:
-    """P(the noise at a is w | the noise at a_coarse is z), a < a_coarse.
-
-    Source: specs/lossless 7.2, vector D04.
-    """
-    return Fraction(pmf(a, w) * bridge_pmf(a, a_coarse, z - w), pmf(a_coarse, z))
-
-
-def between_pmf(a_fine: Fraction, a: Fraction, a_coarse: Fraction, k: int, w: int) -> Fraction:
-    """P(the reading at a is w above the fine one | the coarse one is k above it), a_fine < a < a_coarse.
-
-    Unlike that of continuous Laplace noise, k = 0 does not force w = 0.
-
-    Source: specs/lossless 7.3, vector D05.
-    """
-    return Fraction(bridge_pmf(a_fine, a, w) * bridge_pmf(a, a_coarse, k - w), bridge_pmf(a_fine, a_coarse, k))
-
-
-def variance(a: Fraction) -> Fraction:
-    """Var(Z) = 2a / (1 - a)^2, in squared counts."""
-    return Fraction(2 * a, (1 - a) ** 2)
 
 
 def mean_absolute(a: Fraction) -> Fraction:
@@ -160,16 +116,6 @@ class DiscreteLaplace:
         plus, minus = clocks_behind(coarse, value_coarse - exact, bits)
         ratio = Fraction(level, coarse)
         return exact + min(plus, coins.geometric(ratio, bits)) - min(minus, coins.geometric(ratio, bits))
-
-    def tail(self, level: Fraction, t: int) -> Fraction:
-        """P(Z >= t)."""
-        check_parameter(level)
-        return tail(level, t)
-
-    def above(self, level: Fraction, t: int, bits: BitSource) -> int:
-        """Noise given that it is at least t >= 0: the law has no memory there."""
-        check_parameter(level)
-        return t + coins.geometric(level, bits)
 
 
 def check_parameter(*levels: Fraction) -> None:

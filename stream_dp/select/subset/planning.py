@@ -102,14 +102,6 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
     return 2 * p.sensitivity * p.gamma.denominator * Fraction(most * ln_two, of << _PRECISION + LOG_BITS)
 
 
-def feasible(profile: Profile, d: int, p: SubsetParameters) -> bool:
-    """Whether epsilon is at least 1.3 times the critical one; below, one-shot selection finds more (specs/subset 3.6).
-
-    Args and errors: those of `critical_epsilon`.
-    """
-    return p.epsilon >= MARGIN * critical_epsilon(profile, d, p)
-
-
 def _log_classes(ends: Sequence[int], k: int, wanted: set[int]) -> dict[int, list[int]]:
     """2^LOG_BITS log2 C(t - k - 1 + j, j), a little more, for the ranks t and the j that are wanted."""
     behind = np.array(ends, np.int64) - k - 1
