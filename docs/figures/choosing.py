@@ -21,9 +21,8 @@ from experiments.subset.profiles import Profile
 from experiments.subset.solving import epsilon_at
 from stream_dp.select import TopKParameters
 from stream_dp.select.gap import GapParameters
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours, lead_for_all, shortfall
 from stream_dp.select.subset import SubsetParameters, worst_miss
-from stream_dp.select.utility import lead_for_all, shortfall
 
 LISTED, KBAR = 10_000, 1_000
 EPSILON, DELTA, RARE = Fraction(1), Fraction("1e-6"), Fraction(1, 20)

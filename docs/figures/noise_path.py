@@ -12,8 +12,7 @@ from fractions import Fraction
 from math import log, sqrt
 from pathlib import Path
 
-from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.bulk_clocks import bulk_clocks
+from stream_dp.lossless.bulk import AddressedWords, bulk_clocks
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 
 COUNT = 40

@@ -10,8 +10,8 @@ from experiments.topk.optimal import OptimalPoint, optimal_composition
 from experiments.topk.pay_what_you_get import Sizing, epsilon_per_draw, size
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import NO_STEPS, compose
-from stream_dp.accounting.inverse import largest
-from stream_dp.accounting.laplace_selection import laplace_selection_delta
+from stream_dp.accounting.rounding import largest
+from stream_dp.accounting.selection import laplace_selection_delta
 from stream_dp.select import TopKParameters, threshold
 
 FIGURE_DELTA = Fraction(1, 10**6)

@@ -11,8 +11,7 @@ from fractions import Fraction
 
 from stream_dp.accounting.composition import NO_STEPS, compose
 from stream_dp.accounting.cost import Cost
-from stream_dp.accounting.inverse import check_target, largest
-from stream_dp.accounting.rounding import down, log_up, up
+from stream_dp.accounting.rounding import check_target, down, largest, log_up, up
 from stream_dp.errors import ParameterError
 
 

@@ -13,8 +13,7 @@ from fractions import Fraction
 
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.curves import approximate_epsilon, zcdp_curve
-from stream_dp.accounting.inverse import check_target, largest
-from stream_dp.accounting.rounding import log_up, root_up, tanh_half_up
+from stream_dp.accounting.rounding import check_target, largest, log_up, root_up, tanh_half_up
 from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import log
 

@@ -16,10 +16,16 @@ What views release is the keyed form, which stores nothing: `lossless.sealed`. I
 name, so that nothing here waits for NumPy.
 """
 
-from stream_dp.lossless.discovery import discovery_delta, minimum_count, two_sided_from
 from stream_dp.lossless.factorization import Factorization, RunningState, RunningSums, prefix_sums
 from stream_dp.lossless.kernels import NoiseFamily
-from stream_dp.lossless.levels import epsilon_bound, noise_parameter, threshold_for
+from stream_dp.lossless.levels import (
+    discovery_delta,
+    epsilon_bound,
+    minimum_count,
+    noise_parameter,
+    threshold_for,
+    two_sided_from,
+)
 from stream_dp.lossless.multiple_release import MultipleRelease, RangeRelease
 
 __all__ = [

@@ -10,9 +10,7 @@ from hashlib import sha256
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.bulk_clocks import bulk_clocks
-from stream_dp.lossless.bulk_noise import bulk_noise
+from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.lossless.prf import KEY_BYTES, length_prefixed
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.reals import log
-from stream_dp.select.subset.binomials import log_subsets
-from stream_dp.select.subset.logarithms import LOG_BITS, log2_above, log2_below, shift_for
+from stream_dp.select.subset.logarithms import LOG_BITS, log2_above, log2_below, log_subsets, shift_for
 from stream_dp.select.subset.parameters import SubsetParameters, Variant
 
 Profile = Sequence[tuple[int, int]]

@@ -8,8 +8,7 @@ from math import exp, log, sinh, tanh
 
 import pytest
 
-from stream_dp.accounting.curves import discrete_laplace_rho
-from stream_dp.accounting.ladder import ladder_rho
+from stream_dp.accounting.curves import discrete_laplace_rho, ladder_rho
 from stream_dp.lossless.families.discrete_laplace import pmf
 from tests.support.laplace_laws import bridge_pmf
 

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.lossless import addressed_words
-from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.bulk_clocks import bulk_clocks
+from stream_dp.lossless import bulk as addressed_words
+from stream_dp.lossless.bulk import AddressedWords, bulk_clocks
 from stream_dp.lossless.levels import threshold_for
 from stream_dp.lossless.sealed import excess
 from tests.support.threshold_process import clocks

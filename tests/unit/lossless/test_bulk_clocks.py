@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dp.exact.aes import Blocks
-from stream_dp.lossless import bulk_clocks as module
-from stream_dp.lossless.bulk_clocks import bulk_clocks
+from stream_dp.lossless import bulk as module
+from stream_dp.lossless.bulk import bulk_clocks
 from stream_dp.lossless.levels import WORD
 from tests.support.threshold_process import clocks
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.lossless import bulk_noise as module
-from stream_dp.lossless.bulk_noise import COARSEST, Uniforms, bulk_noise, staircases
+from stream_dp.lossless import bulk as module
+from stream_dp.lossless.bulk import COARSEST, Uniforms, bulk_noise, staircases
 from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
 from tests.support.tapes import RecordedBits
 

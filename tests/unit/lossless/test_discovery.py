@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.lossless.discovery import discovery_delta, minimum_count, two_sided_from
 from stream_dp.lossless.families.discrete_laplace import interval, pmf
-from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
+from stream_dp.lossless.levels import (
+    WORD,
+    discovery_delta,
+    minimum_count,
+    noise_parameter,
+    threshold_for,
+    two_sided_from,
+)
 from tests.support.laplace_laws import tail
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 4), Fraction(1), Fraction(3)]

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import StateError
 from stream_dp.exact.aes import Blocks
-from stream_dp.lossless import bulk_noise, sealed
+from stream_dp.lossless import bulk as bulk_noise
+from stream_dp.lossless import sealed
 from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter
 from tests.support.laplace_laws import bridge_pmf

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.accounting.laplace_selection import laplace_selection_cost
+from stream_dp.accounting.selection import laplace_selection_cost
 from stream_dp.errors import StateError
 from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import KeyedBits

@@ -11,7 +11,7 @@ import pytest
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.select import Domain, TopK, TopKParameters, candidates, limited_domain_top_k
-from stream_dp.select.limited_domain import peel
+from stream_dp.select.gumbel import peel
 from stream_dp.select.one_shot import Exact, NoisyThreshold, noisy_top_k
 from stream_dp.select.peeling import BOTTOM
 from tests.support.items import text

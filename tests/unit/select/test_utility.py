@@ -9,7 +9,7 @@ import pytest
 from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg
 from stream_dp.select import TopK, TopKParameters, threshold
-from stream_dp.select.utility import (
+from stream_dp.select.parameters import (
     chance_of_noise,
     lead_for_all,
     lead_for_inclusion,

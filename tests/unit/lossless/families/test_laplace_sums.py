@@ -7,8 +7,14 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.lossless.families.discrete_laplace import interval, mean_absolute, pmf
-from stream_dp.lossless.families.laplace_sums import sum_interval, sum_mean_absolute, sum_tail
+from stream_dp.lossless.families.discrete_laplace import (
+    interval,
+    mean_absolute,
+    pmf,
+    sum_interval,
+    sum_mean_absolute,
+    sum_tail,
+)
 from stream_dp.lossless.levels import WORD, threshold_for
 from tests.support.laplace_laws import tail
 

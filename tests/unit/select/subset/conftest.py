@@ -15,11 +15,10 @@ import pytest
 
 from stream_dp.exact.comparison import Real
 from stream_dp.select.subset import Noise, SubsetParameters, Variant
-from stream_dp.select.subset.canonical import chance
+from stream_dp.select.subset.canonical import Clock, chance
 from stream_dp.select.subset.envelope import Cell, Envelope
 from stream_dp.select.subset.layout import Layout, depth_of, lay_out
 from stream_dp.select.subset.proposals import Pool, proposal
-from stream_dp.select.subset.race import Clock
 from tests.support.tapes import RecordedBits
 
 PRECISION = 160

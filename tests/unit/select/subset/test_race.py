@@ -15,9 +15,9 @@ from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import log
 from stream_dp.select.one_shot import Exact
 from stream_dp.select.subset import Noise, SubsetParameters, canonical
+from stream_dp.select.subset.canonical import Clock, still_open
 from stream_dp.select.subset.envelope import Envelope
 from stream_dp.select.subset.layout import depth_of, lay_out
-from stream_dp.select.subset.race import Clock, still_open
 from tests.support.tapes import RecordedBits
 
 
