@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.records.statement import Statement
+from stream_dp.records.statement import LedgerStatement
 from stream_dp.windows.durations import format_time
 
 TICK_MS = 1000
@@ -36,7 +36,7 @@ class Situation:
     holding: Plan
     clocks: Mapping[str, int] = field(default_factory=dict)
     workers: bool = False
-    statements: Sequence[Statement] = ()
+    statements: Sequence[LedgerStatement] = ()
 
     def clock(self, view: ViewPlan) -> int | None:
         """What the clock of a view shows, as far as that is known; one that is not counted has those of its source."""

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
 from stream_dp.kinds.registry import KINDS
-from stream_dp.records.models import SCHEMA_VERSION, Entry, Interval, Part, Refusal, Release
+from stream_dp.records.models import SCHEMA_VERSION, Interval, LedgerEntry, Part, Refusal, Release
 from stream_dp.windows.encoding import cut
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def _of_known_kind(refusal: Refusal) -> Refusal:
 _REFUSAL: Any = Annotated[Refusal, AfterValidator(_of_known_kind)]
 _RELEASE: Any = Annotated[reduce(or_, (kind.release for kind in KINDS.values())), Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[_RELEASE | _REFUSAL, Field(discriminator="type")])
-_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Entry)
+_ENTRIES: TypeAdapter[LedgerEntry] = TypeAdapter(LedgerEntry)
 _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
     "record": ("What a topic <application>.releases.<view>.<audience> holds", _ADAPTER),
     **{kind.name: (kind.title, TypeAdapter(kind.release)) for kind in KINDS.values()},
@@ -47,7 +47,7 @@ SCHEMA_NAMES = tuple(_SCHEMAS)
 _REFUSED = b"/refusal"
 
 
-def encode(record: AnyRecord | Entry) -> bytes:
+def encode(record: AnyRecord | LedgerEntry) -> bytes:
     """A record or an entry as it is published: JSON in UTF-8, compact, keys sorted. Equal ones give equal bytes."""
     return _json(record.model_dump(mode="json", exclude_none=True))
 
@@ -90,7 +90,7 @@ def decode(data: bytes) -> AnyRecord:
     return _decoded(_ADAPTER, data, "a release record")
 
 
-def decode_entry(data: bytes) -> Entry:
+def decode_entry(data: bytes) -> LedgerEntry:
     """The entry that `encode` wrote, here or in a later stream-dp of this schema version.
 
     Raises:
@@ -195,9 +195,9 @@ def part_key(release: bytes, number: int) -> bytes:
     return release if number == 1 else b"%s/%d" % (release, number)
 
 
-def entry_key(entry: Entry) -> bytes:
+def entry_key(entry: LedgerEntry) -> bytes:
     """The Kafka key of an entry: compaction keeps every charge, and the newest refusal of every revision."""
-    first = entry.readers[0]
+    first = entry.audiences[0]
     key = f"{entry.view}/{entry.window.start_ms}/{first.audience}/{first.revision}"
     return (key if entry.type == "charge" else f"{key}/refusal").encode()
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from stream_dp.accounting import Cost
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.models import Price, Refusal, Release
+from stream_dp.records.models import PrivacyCost, Refusal, Release
 
 _Window = tuple[str, str, int, int]
 """View, audience, start and end."""
@@ -119,7 +119,7 @@ class History:
                 yield from (seen.release for seen in windows.values() if seen.release is not None)
 
 
-def cost(price: Price) -> Cost:
+def cost(price: PrivacyCost) -> Cost:
     """The exact cost that a record names."""
     return _cost(price.epsilon.exact, price.delta.exact)
 

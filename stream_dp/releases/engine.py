@@ -45,7 +45,7 @@ from stream_dp.releases.pieces import (
     Change,
     leftovers,
 )
-from stream_dp.releases.publication import Publisher
+from stream_dp.releases.publication import RecordBuilder
 from stream_dp.releases.releasing import Arrivals, Releasing
 from stream_dp.releases.rows import (
     BLOCK,
@@ -129,7 +129,7 @@ class ReleaseEngine:
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
         self._questions = questions = Questions(self._views, self._marks)
-        publisher = Publisher(topic, accounts)
+        publisher = RecordBuilder(topic, accounts)
         sums = Sums(publisher, keys.secrets)
         self._retention = Retention(self._marks, topic)
         self._sharpening = Sharpening(self._accounts, publisher, sums, keys.secrets)

@@ -24,7 +24,7 @@ from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.records.models import Reason
 from stream_dp.releases.clearances import Errand
 from stream_dp.releases.pieces import Addressed, Change, noise_of, stored_table
-from stream_dp.releases.publication import Publisher, account, coarse_to_fine, refusal_record, release_record
+from stream_dp.releases.publication import RecordBuilder, account, coarse_to_fine, refusal_record, release_record
 from stream_dp.releases.rows import BLOCK, NOTHING, Given, PaneSum, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import after, bucket_number, decode, encode, text, window_key, window_start
@@ -65,7 +65,7 @@ class _Window(NamedTuple):
 class Sums:
     """Makes the records of windows that are sums of panes."""
 
-    def __init__(self, publisher: Publisher, secrets: Mapping[str, bytes]) -> None:
+    def __init__(self, publisher: RecordBuilder, secrets: Mapping[str, bytes]) -> None:
         """Set up.
 
         Args:
@@ -172,8 +172,8 @@ class Sums:
             start_ms=panes[0].start_ms,
             revision=given.revision,
             fields=view.kind.total(table, sums),
-            held=sum((view.cost(pane.row.given[audience].level) for pane in panes), Cost.ZERO),
-            told=window.ledger.readers.get(audience, Cost.ZERO),
+            window_loss=sum((view.cost(pane.row.given[audience].level) for pane in panes), Cost.ZERO),
+            period_loss=window.ledger.readers.get(audience, Cost.ZERO),
             ledger=account(window.plan, panes[-1].start_ms),
             panes=len(panes),
         )
@@ -205,8 +205,8 @@ class Sums:
             level=level,
             start_ms=window.panes[0].start_ms,
             revision=revision,
-            asked=Cost.ZERO if reason == "lost" else asked,
-            told=window.ledger.readers.get(audience, Cost.ZERO),
+            requested=Cost.ZERO if reason == "lost" else asked,
+            period_loss=window.ledger.readers.get(audience, Cost.ZERO),
             ledger=account(window.plan, window.panes[-1].start_ms),
             reason=reason,
             panes=len(window.panes),

@@ -18,7 +18,7 @@ from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.panes import Begun, Pane, Sums, begun, block_rows, inner_counts, is_passed_over, used_blocks
 from stream_dp.releases.pieces import Addressed, Change, leave, stored_buckets, table_rows
-from stream_dp.releases.publication import Booking, Publisher
+from stream_dp.releases.publication import Booking, RecordBuilder
 from stream_dp.releases.rows import BUCKET, WINDOW, Call, Given, WindowRow, charged_rows
 from stream_dp.releases.totals import Counted, counted
 from stream_dp.releases.view_editions import Questions
@@ -99,7 +99,7 @@ class Releasing:
         accounts: Accounts,
         clearances: Clearances,
         arrivals: Arrivals,
-        publisher: Publisher,
+        publisher: RecordBuilder,
         sums: Sums,
         *,
         slots: Slots,

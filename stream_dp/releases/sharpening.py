@@ -9,7 +9,7 @@ from stream_dp.releases.accounts import Accounts, difference
 from stream_dp.releases.clearances import Errand
 from stream_dp.releases.panes import Sums, earlier_blocks, first_row
 from stream_dp.releases.pieces import Addressed, Change, leave, noise_of, stored_table
-from stream_dp.releases.publication import Booking, Publisher
+from stream_dp.releases.publication import Booking, RecordBuilder
 from stream_dp.releases.rows import NOTHING, WINDOW, Call, Given, WindowRow, charged_rows
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import encode, window_key
@@ -18,7 +18,7 @@ from stream_dp.windows.encoding import encode, window_key
 class Sharpening:
     """Sharpens windows of the views of one partition, as far as their ledgers can pay."""
 
-    def __init__(self, accounts: Accounts, publisher: Publisher, sums: Sums, secrets: Mapping[str, bytes]) -> None:
+    def __init__(self, accounts: Accounts, publisher: RecordBuilder, sums: Sums, secrets: Mapping[str, bytes]) -> None:
         """Set up the sharpening.
 
         Args:

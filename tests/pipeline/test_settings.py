@@ -314,7 +314,9 @@ async def test_views_come_and_go_while_a_worker_runs(changing: Make) -> None:
     made.app.plan = first
     assert told(found) == told(made.expected([*script, *back], 7))
     (ledger,) = (await made.app.ledgers()).values()
-    assert ledger.views[made.view.name] == sum((one.held.cost for one in released(found["partner"])), Cost.ZERO)
+    assert ledger.views[made.view.name] == sum(
+        (one.privacy.window.cost for one in released(found["partner"])), Cost.ZERO
+    )
 
 
 async def test_a_view_that_is_put_back_or_new_in_a_fast_stream_shows_exact_windows_and_no_others(

@@ -147,10 +147,10 @@ class Changing:
         (ledger,) = (await self.app.ledgers()).values()
         due: dict[int, tuple[int, Cost]] = {}
         for start, records in by_window(releases).items():
-            finest = max(records, key=lambda one: (one.held.cost.epsilon, one.held.cost.delta))
+            finest = max(records, key=lambda one: (one.privacy.window.cost.epsilon, one.privacy.window.cost.delta))
             asked = next(one for one in self.questions() if finest.edition in [made.number for made in one.editions])
             if asked.window.made_of_panes is None and asked.window.running is None:
-                due[start] = finest.edition, finest.held.cost
+                due[start] = finest.edition, finest.privacy.window.cost
                 continue
             for pane in asked.window.shape.starts(asked.begins_ms, finest.window.end_ms):
                 if asked.window.pays(pane):
@@ -162,7 +162,7 @@ class Changing:
         charged = [
             (entry.window.start_ms, (entry.edition, cost))
             for entry in entries
-            if (cost := sum((one.charged.cost for one in entry.readers), Cost.ZERO)) != Cost.ZERO
+            if (cost := sum((one.charged.cost for one in entry.audiences), Cost.ZERO)) != Cost.ZERO
         ]
         assert len(dict(charged)) == len(charged), "each window is charged once"
         assert dict(charged) == due, "a lost one costs nothing, nor does a late audience"
@@ -189,7 +189,9 @@ def _without(releases: Mapping[str, Sequence[AnyRecord]], lost: Collection[int])
 
 def told(releases: Mapping[str, Iterable[AnyRecord]]) -> dict[str, list[dict[str, Any]]]:
     """Records by audience, without what was told before them."""
-    return {name: [one.model_dump(exclude={"told"}) for one in records] for name, records in releases.items()}
+    return {
+        name: [one.model_dump(exclude={"privacy": {"period"}}) for one in records] for name, records in releases.items()
+    }
 
 
 def differing(

@@ -20,7 +20,7 @@ from stream_dp.kinds.topk import TopKPlan, TopKRelease
 from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline, topic_key
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.history import Joiner
-from stream_dp.records.models import Entry, Refusal, Release
+from stream_dp.records.models import LedgerEntry, Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
@@ -349,7 +349,7 @@ class Desk:
             if record.window.start_ms == start and not isinstance(record, Refusal)
         ][-1]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         """Every entry of the accounts, in order."""
         return [decode_entry(message.value or b"") for message in self.machine.sent if message.topic == ACCOUNTS]
 
@@ -358,7 +358,7 @@ class Desk:
         return [
             reader.charged.cost
             for entry in self.entries()
-            for reader in entry.readers
+            for reader in entry.audiences
             if (entry.type, entry.view, entry.window.start_ms, reader.audience) == ("charge", view, start, audience)
         ][-1]
 
@@ -547,7 +547,7 @@ class Auditor:
         record = decode_record(message.value)
         same: tuple[object, ...] = (message.topic, message.key, record.revision)
         if isinstance(record, Refusal):  # a later grant may be refused as well; it says so anew
-            same += (record.level.name, record.told)
+            same += (record.level.name, record.privacy.period)
         assert message.key == topic_key(record)
         assert len(message.key) + len(message.value) <= MESSAGE_BYTES
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
@@ -562,7 +562,7 @@ class Auditor:
                 "a window answers two questions"
             )
         reader = ledger_key(asked, charged[-1]), record.audience
-        self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
+        self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.privacy.period.cost)
         if isinstance(record, Refusal):
             return
         level = [level.name for level in asked.levels].index(record.level.name)
@@ -590,11 +590,11 @@ class Auditor:
         asked = self.desk.question(entry.view, entry.edition)
         assert asked is not None
         key = ledger_key(asked, entry.window.start_ms)
-        charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
-        assert charged <= entry.asked.cost
+        charged = sum((reader.charged.cost for reader in entry.audiences), Cost.ZERO)
+        assert charged <= entry.requested.cost
         self.charges.setdefault(key, {})[message.key] = charged
         if entry.type == "charge":  # those of one slot come by window; a refusal may stand before the period begins
-            self.left[key] = entry.left.cost.least(self.left.get(key, entry.left.cost))
+            self.left[key] = entry.remaining.cost.least(self.left.get(key, entry.remaining.cost))
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""

@@ -13,7 +13,7 @@ from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.editions import Posted, presented
 from stream_dp.records.models import PartitionStatus, WorkerStatus
-from stream_dp.records.statement import Statement
+from stream_dp.records.statement import LedgerStatement
 from stream_dp.runtime.faust.membership import EMPTY, STABLE
 from stream_dp.runtime.kafka.client import Group
 from stream_dp.windows.durations import format_duration
@@ -52,14 +52,14 @@ class Reports:
     partitions: Mapping[int, PartitionStatus]
     stopped: frozenset[str]
     group: Group
-    statements: Sequence[Statement] = ()
+    statements: Sequence[LedgerStatement] = ()
     settings: Sequence[Posted] = ()
 
     @property
     def workers(self) -> list[WorkerStatus]:
         """The workers that run, or that have fallen silent lately."""
         running = [one for name, one in sorted(self.said.items()) if name not in self.stopped]
-        return [one for one in running if self.now_ms - one.at_ms <= GONE_MS]
+        return [one for one in running if self.now_ms - one.reported_ms <= GONE_MS]
 
     @property
     def running(self) -> list[WorkerStatus]:
@@ -74,12 +74,12 @@ class Reports:
 
     def is_silent(self, worker: WorkerStatus) -> bool:
         """Whether a worker has not said how it is for too long."""
-        return self.now_ms - worker.at_ms > SILENT_MS
+        return self.now_ms - worker.reported_ms > SILENT_MS
 
     @property
     def owners(self) -> dict[int, str]:
         """By partition, the worker that has it, the one that said so last."""
-        running = sorted(self.running, key=lambda one: one.at_ms)
+        running = sorted(self.running, key=lambda one: one.reported_ms)
         return {partition: one.instance for one in running for partition in one.partitions}
 
 
@@ -156,15 +156,15 @@ class Summary:
             "workers": [
                 {
                     "instance": one.instance,
-                    "since_ms": one.since_ms,
-                    "said_ms": one.at_ms,
+                    "started_ms": one.started_ms,
+                    "reported_ms": one.reported_ms,
                     "version": one.code_version,
                     "settings": one.settings,
                     "partitions": sorted(one.partitions),
                     "silent": reports.is_silent(one),
-                    "waits_for": one.waits_for,
-                    "refusal": one.refusal,
-                    "topics": list(one.topics),
+                    "waiting_for": one.waiting_for,
+                    "settings_error": one.settings_error,
+                    "topic_problems": list(one.topic_problems),
                     "clock_ahead_ms": one.clock_ahead_ms,
                 }
                 for one in reports.workers
@@ -214,7 +214,7 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     lag: dict[str, dict[int, int]] = {}
     totals: Counter[str] = Counter()
     for number, part in sorted(parts.items()):
-        totals.update(part.totals)
+        totals.update(part.counters)
         for source, records in part.lag.items():
             lag.setdefault(source, {})[number] = records
     unowned = sorted(set(range(plan.partitions)) - reports.owners.keys())
@@ -236,14 +236,14 @@ def _times(
     return {**streams, **known}
 
 
-def _of_ledger(plan: Plan, statement: Statement, times: Mapping[str, int]) -> Sequence[int]:
+def _of_ledger(plan: Plan, statement: LedgerStatement, times: Mapping[str, int]) -> Sequence[int]:
     """The times of the views that a ledger pays for."""
     return [
         times[name] for name, view in plan.views.items() if view.ledger.name == statement.account.name and name in times
     ]
 
 
-def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, int]) -> Iterator[str]:
+def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[str, int]) -> Iterator[str]:
     """The views whose newest windows are refused."""
     for statement in statements:
         period = statement.account.period
@@ -272,7 +272,7 @@ def _to_come(
 
 def _released(view: str, parts: Mapping[int, PartitionStatus]) -> int | None:
     """Up to when the windows of a view are released or refused, as far as that is known."""
-    return max((part.released[view] for part in parts.values() if view in part.released), default=None)
+    return max((part.next_windows_ms[view] for part in parts.values() if view in part.next_windows_ms), default=None)
 
 
 def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unowned: Sequence[int]) -> Iterator[str]:
@@ -289,7 +289,7 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
         yield from _of_worker(worker, reports)
     if running and all(worker.clock_ahead_ms for worker in running):
         yield "no worker's clock agrees with the broker's, so no window is closed: see whether the broker's is wrong"
-    yield from dict.fromkeys(words for worker in running for words in worker.topics)
+    yield from dict.fromkeys(words for worker in running for words in worker.topic_problems)
     yield from _missing(reports)
     if running and members > len(running):
         yield f"of {members} members of the group {plan.id} only {len(running)} have said how they are"
@@ -309,7 +309,7 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
 def _missing(reports: Reports) -> Iterator[str]:
     """Which records of the sources were deleted lately before they were counted."""
     for number, part in sorted(reports.partitions.items()):
-        for source, gaps in sorted(part.missing.items()):
+        for source, gaps in sorted(part.deleted_records.items()):
             if recent := [gap for gap in gaps if gap.at_ms > reports.now_ms - MISSED_MS]:
                 offsets = ", ".join(f"{gap.first} to {gap.last}" for gap in recent)
                 yield (
@@ -321,19 +321,19 @@ def _missing(reports: Reports) -> Iterator[str]:
 
 def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[str]:
     if reports.is_silent(worker):
-        silent = _ago(reports.now_ms - worker.at_ms)
+        silent = _ago(reports.now_ms - worker.reported_ms)
         yield f"worker {worker.instance} has said nothing for {silent}: see whether it runs, and its log"
     elif worker.clock_ahead_ms:
         yield f"worker {worker.instance} makes no ticks: its clock is {_apart(worker)} the broker's; set it right"
-    elif worker.waits_for:
-        yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
+    elif worker.waiting_for:
+        yield f"worker {worker.instance} is not ready: it waits for {worker.waiting_for}"
     newest = reports.settings[-1] if reports.settings else None
-    if worker.refusal:
+    if worker.settings_error:
         yield (
             f"worker {worker.instance} cannot take newer settings up and goes on with settings {worker.settings}: "
-            f"{worker.refusal}"
+            f"{worker.settings_error}"
         )
-    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
+    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.reported_ms - LEARNT_MS:
         yield (
             f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
             f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
@@ -409,7 +409,7 @@ def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:
     return until is not None and found.released_to is not None and until <= found.released_to
 
 
-def _budget(plan: Plan, statement: Statement, times: Sequence[int]) -> Budget:
+def _budget(plan: Plan, statement: LedgerStatement, times: Sequence[int]) -> Budget:
     """What is left of a ledger, and how far it reaches.
 
     Args:

@@ -321,7 +321,7 @@ class Host(Carrier):
             await asyncio.sleep(AGAIN_SECONDS)
 
     @property
-    def waits_for(self) -> str:
+    def waiting_for(self) -> str:
         """What chunks wait for beside the broker, in words; nothing if they do not."""
         return next((str(one.registry) for one in self._schemas.values() if one.registry.waits), "")
 

@@ -17,7 +17,7 @@ from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy, share_words
 from stream_dp.control.editions import presented
-from stream_dp.records.models import Entry
+from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import Period, read_statements
 from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.runtime.kafka.topics import sources_of
@@ -166,10 +166,10 @@ class Advice:
 
     # -- windows and budgets ----------------------------------------------------------------------------------
 
-    def _tell_of_ledgers(self, entries: Sequence[Entry]) -> None:
+    def _tell_of_ledgers(self, entries: Sequence[LedgerEntry]) -> None:
         for entry in entries:
             period = Period.of(entry)
-            is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.readers)
+            is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.audiences)
             if is_window and period not in self._refusing:
                 self._refusing.add(period)
                 log.warning(
@@ -179,8 +179,8 @@ class Advice:
                     period.ledger,
                     entry.view,
                     format_time(entry.window.start_ms),
-                    price_words(entry.asked),
-                    price_words(entry.left_for_view),
+                    price_words(entry.requested),
+                    price_words(entry.remaining_for_view),
                     format_time(period.end_ms),
                     period.ledger,
                 )

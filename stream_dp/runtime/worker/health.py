@@ -65,14 +65,14 @@ class Health:
         return 0 if self.worker is None else self.worker.clock_ahead_ms
 
     @property
-    def waits_for(self) -> str:
+    def waiting_for(self) -> str:
         """What it waits for, in words; nothing if it is ready: joined, recovered, right in time and not cut off."""
         if not self.is_alive:
             return "its end, since it has crashed"
         if self._stop is not None and self._stop.given:
             return "its end, since it was told to stop"
         if self.worker is None:
-            return self.start.waits_for
+            return self.start.waiting_for
         if self.is_silent:
             return f"the broker at {self.worker.app.outage.address}, which does not answer"
         return self.worker.words() or self.worker.clock_words
@@ -144,7 +144,7 @@ class Exposition:
     def collect(self) -> Iterator[Metric]:
         """All metrics, as they are now."""
         worker = self._health.worker
-        ready, silent = not self._health.waits_for, self._health.is_silent
+        ready, silent = not self._health.waiting_for, self._health.is_silent
         yield _gauge("ready", "1 if the worker has joined, has recovered and is not cut off, else 0.", ready)
         yield _gauge("broker_silent", "1 if the worker waits for a broker that does not answer, else 0.", silent)
         if worker is None:
@@ -221,7 +221,7 @@ async def serving(address: Address, health: Health, metrics: Exposition) -> Asyn
         return _answer("" if health.is_alive else "the worker has crashed; its process ends")
 
     async def readyz(_request: web.Request) -> web.Response:
-        return _answer(f"waiting for {words}" if (words := health.waits_for) else "")
+        return _answer(f"waiting for {words}" if (words := health.waiting_for) else "")
 
     async def page(_request: web.Request) -> web.Response:
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})

@@ -42,7 +42,7 @@ class Start:
         self._since = self._said = clock()
 
     @property
-    def waits_for(self) -> str:
+    def waiting_for(self) -> str:
         """What it waits for, in words."""
         return self._words()
 
@@ -52,7 +52,7 @@ class Start:
 
     def look(self) -> bool:
         """Say what it waits for, now and then; whether there is still time."""
-        words, now = self.waits_for, self._clock()
+        words, now = self.waiting_for, self._clock()
         if words != self._last:
             self._last, self._since = words, now
         if now - self._said >= SAY_SECONDS:

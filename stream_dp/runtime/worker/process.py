@@ -133,9 +133,9 @@ async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:
     """End the process where it is told to stop, or waits too long: there is nothing at hand to finish."""
     await _first(stop.wait(), start.overdue())
     if stop.given:
-        leave(0, f"worker of {plan.id} stopped while it waited for {start.waits_for}")
+        leave(0, f"worker of {plan.id} stopped while it waited for {start.waiting_for}")
     within = format_duration(round(start.within_s * 1000))
-    leave(1, f"error: the worker did not start: for {within} it waited for {start.waits_for}")
+    leave(1, f"error: the worker did not start: for {within} it waited for {start.waiting_for}")
 
 
 async def _end_on_crash(worker: Worker, stop: Stop) -> None:

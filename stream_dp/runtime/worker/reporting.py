@@ -151,7 +151,7 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
             try:
                 status = await current(plan, client, health, since_ms)
                 await client.publish([Outgoing(topic, 0, key, encode_status(status))])
-                said = status.settings, status.refusal, status.clock_ahead_ms != 0
+                said = status.settings, status.settings_error, status.clock_ahead_ms != 0
             except (StreamDPError, KafkaError) as error:
                 log.debug("the status cannot be published: %s", error)
             while True:
@@ -188,12 +188,12 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         schema_version=1,
         code_version=__version__,
         instance=instance_id(plan),
-        since_ms=since_ms,
-        at_ms=health.now_ms,
+        started_ms=since_ms,
+        reported_ms=health.now_ms,
         settings=plan.settings,
-        waits_for=health.waits_for,
-        refusal=_refusal(health),
-        topics=[] if worker is None else list(worker.wrong_topics),
+        waiting_for=health.waiting_for,
+        settings_error=_refusal(health),
+        topic_problems=[] if worker is None else list(worker.wrong_topics),
         clock_ahead_ms=health.clock_ahead_ms,
         partitions={
             partition: _partition(plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.read})
@@ -231,4 +231,6 @@ def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> Partitio
                 status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
                 views.setdefault(question.view, status)  # the oldest that has a window open
     totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
-    return PartitionStatus(lag=lag, views=views, released=standing.released, totals=totals, missing=missing)
+    return PartitionStatus(
+        lag=lag, views=views, next_windows_ms=standing.released, counters=totals, deleted_records=missing
+    )

@@ -241,7 +241,7 @@ class Worker:
 
     def words(self) -> str:
         """What it waits for until it runs; nothing if it does."""
-        if joining := self._joining() or self.host.waits_for:
+        if joining := self._joining() or self.host.waiting_for:
             return joining
         waiting = [partition for partition in self.partitions if not self.host.has_loaded(partition)]
         if waiting and self.refusal:

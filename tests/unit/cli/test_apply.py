@@ -70,10 +70,10 @@ def worker(name: str, settings: int) -> WorkerStatus:
         schema_version=1,
         code_version="0.1.0",
         instance=name,
-        since_ms=now_ms() - 60_000,
-        at_ms=now_ms(),
+        started_ms=now_ms() - 60_000,
+        reported_ms=now_ms(),
         settings=settings,
-        waits_for="",
+        waiting_for="",
         partitions={},
     )
 
@@ -321,8 +321,8 @@ def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
     assert "views.searches: watermarks move its clock, and no worker says what that shows; say from when" in silent.err
     for age_ms, day in ((0, 100), (6000, 101)):
         shown = ViewStatus(clock_ms=100 * DAY - LEAD_MS - 5000, open_from_ms=99 * DAY)
-        part = PartitionStatus(lag={}, views={"searches": shown}, released={}, totals={})
-        said = worker("one", 9).model_copy(update={"partitions": {0: part}, "at_ms": now_ms() - age_ms})
+        part = PartitionStatus(lag={}, views={"searches": shown}, next_windows_ms={}, counters={})
+        said = worker("one", 9).model_copy(update={"partitions": {0: part}, "reported_ms": now_ms() - age_ms})
         says(log, said)
         found = json.loads(call("apply", changed(visits_file, ("k: 3", "k: 4")), "--dry-run", "--json").out)
         assert [view["at_ms"] for view in found["views"]] == [day * DAY]

@@ -117,8 +117,8 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
             "selection": None if mechanism == "gumbel" else mechanism,
             "items": (RankedCount(rank=1, item="a", count=5),),
         },
-        held=Cost.ZERO,
-        told=Cost.ZERO,
+        window_loss=Cost.ZERO,
+        period_loss=Cost.ZERO,
         ledger=account(plan.ledger, 0),
     )
     data = json.loads(encode(record))

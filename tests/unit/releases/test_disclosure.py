@@ -448,7 +448,7 @@ def test_what_was_taken_back_counts_once_among_what_an_audience_was_told(lowered
     desk.slot(90_000)
     (ledger,) = read_ledgers(desk.machine.rows.items()).values()
     newest = desk.records("pages", "public")[-1]
-    assert ledger.readers["public"] == newest.told.cost == ledger.spent
+    assert ledger.readers["public"] == newest.privacy.period.cost == ledger.spent
     assert ledger.spent.epsilon == 2 * 4
     desk.auditor.settled()
 

@@ -72,8 +72,8 @@ def test_a_record_says_which_panes_it_is_about_and_what_the_noise_of_its_blocks_
         assert record.blocks == blocks
         assert record.noise_interval_95 == view.levels[MIDDLE].interval_of(blocks)
         assert record.level.epsilon.exact == str(view.levels[MIDDLE].epsilon)
-        assert record.held.cost == view.cost(MIDDLE)
-        assert record.told.cost == view.cost(MIDDLE) * (1 + start // 6000)
+        assert record.privacy.window.cost == view.cost(MIDDLE)
+        assert record.privacy.period.cost == view.cost(MIDDLE) * (1 + start // 6000)
     assert len({message.key for message in desk.published() if message.topic.endswith("staff")}) == len(STARTS)
 
 
@@ -174,7 +174,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_at_every_pane() -> N
     view = desk.plan.views["pages"]
     assert newest_totals(desk, "staff") == expected(desk, dict.fromkeys(STARTS[:6], MIDDLE))
     assert refusals(desk, "staff") == dict.fromkeys(STARTS[6:], "budget")
-    assert {record.asked.cost for record in desk.records("pages", "staff")[6:]} == {view.cost(MIDDLE)}  # type: ignore[union-attr]
+    assert {record.requested.cost for record in desk.records("pages", "staff")[6:]} == {view.cost(MIDDLE)}  # type: ignore[union-attr]
     assert [entry.type for entry in desk.entries()] == ["charge", "refusal"]
     assert spent(desk) == view.cost(MIDDLE)
     assert kept_blocks(desk) == set()

@@ -111,8 +111,8 @@ def expected(question: Question, window: tuple[int, int], audience: str, record:
     units = panes if paned else [question.unit(last)]
     costs = [view.spent(sealed(question, unit)[0], question.levels[unit][audience]) for unit in units]
     held = sum(costs, Cost.ZERO)
-    if record.held.cost <= held:  # a pane may have become finer behind the window
-        held = record.held.cost
+    if record.privacy.window.cost <= held:  # a pane may have become finer behind the window
+        held = record.privacy.window.cost
     return release_record(
         view,
         audience=audience,
@@ -120,8 +120,8 @@ def expected(question: Question, window: tuple[int, int], audience: str, record:
         start_ms=window[0] if paned else last,
         revision=record.revision,
         fields=fields,
-        held=held,
-        told=record.told.cost,
+        window_loss=held,
+        period_loss=record.privacy.period.cost,
         ledger=account(view.ledger, last),
         panes=len(panes) if paned else None,
     )
@@ -144,7 +144,7 @@ def check_charges(desk: Desk, replay: Replay) -> None:
     for entry in {entry_key(entry): entry for entry in desk.entries()}.values():
         assert entry.type == "charge"
         place = entry.view, entry.window.start_ms
-        charged[place] = sum((reader.charged.cost for reader in entry.readers), charged.get(place, Cost.ZERO))
+        charged[place] = sum((reader.charged.cost for reader in entry.audiences), charged.get(place, Cost.ZERO))
     costs: dict[tuple[str, int], Cost] = {}
     periods: dict[bytes, Cost] = {}
     readers: dict[tuple[bytes, str], Cost] = {}
@@ -206,9 +206,10 @@ def windows(desk: Desk) -> set[bytes]:
 
 
 def said(desk: Desk) -> dict[bytes, Any]:
-    """What stands in the public topics, but for what had been told in the period."""
+    """Return what is in the public topics, without the loss in the period."""
     found = {key: value for (_, _, key), value in newest(desk.published()).items() if key and value}
-    return {key: {**json.loads(value), "told": None} for key, value in found.items()}
+    bodies = {key: json.loads(value) for key, value in found.items()}
+    return {key: {**body, "privacy": body["privacy"] | {"period": None}} for key, body in bodies.items()}
 
 
 def ledgers(desk: Desk) -> dict[bytes, tuple[Cost, Mapping[str, Cost]]]:

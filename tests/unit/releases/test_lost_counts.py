@@ -194,7 +194,7 @@ def test_nothing_is_charged_for_a_window_that_was_lost() -> None:
     assert sum((ledger.spent for ledger in ledgers), Cost.ZERO) == Cost.ZERO
     refusal = chain.desk.records("pages", "staff")[0]
     assert isinstance(refusal, Refusal)
-    assert refusal.asked.cost == Cost.ZERO
+    assert refusal.requested.cost == Cost.ZERO
 
 
 def test_refusals_without_end_are_not_published_but_an_error_that_says_so() -> None:
