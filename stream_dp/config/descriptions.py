@@ -140,7 +140,7 @@ class ViewDescription(BaseModel):
     )
     explanation: Explanation = Field(description="What is peculiar to the kind.")
     coalition: str = Field(description="What somebody learns who reads every audience's topic.")
-    fingerprint: str = Field(description="Changes whenever the view becomes another question for its state.")
+    fingerprint: str = Field(description="Changes whenever the view becomes another definition for its state.")
 
 
 class PartDescription(BaseModel):

@@ -26,7 +26,7 @@ class Situation:
 
     Attributes:
         now_ms: the wall clock.
-        holding: the plan that its settings come to, with every question of every view (`plan_holding`).
+        holding: the plan that its settings come to, with every definition of every view (`plan_holding`).
         clocks: by view, what its clock shows in the partition that is ahead, as far as workers have said.
         workers: whether any runs.
         statements: what the ledgers say of their newest periods.
@@ -50,10 +50,10 @@ class Situation:
 
     def is_counted(self, view: str) -> bool:
         """Whether there is a view of this name, which was not taken out."""
-        return any(one.until_ms is None for one in self.questions(view))
+        return any(one.until_ms is None for one in self.definitions(view))
 
-    def questions(self, view: str) -> list[ViewPlan]:
-        """The questions of a view so far, also of one that was taken out, in the order in which they were decided."""
+    def definitions(self, view: str) -> list[ViewPlan]:
+        """The definitions of a view so far, also of one that was taken out, in the order in which they were decided."""
         return [one for one in self.holding.views.values() if one.view == view]
 
 
@@ -77,7 +77,7 @@ def boundary(
     Raises:
         ConfigError: there is no such window, it would be one of the past, or nobody says what the view's clock shows.
     """
-    asked = situation.questions(latter.view)
+    asked = situation.definitions(latter.view)
     start_ms = None if is_taken_out else latter.window.first_ms
     if not asked and start_ms is not None and (backfill or start_ms > situation.now_ms):
         return start_ms
@@ -104,7 +104,7 @@ def boundary(
 
 
 def _in_force(asked: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
-    """The question that has a window that ends at a time, or goes on over it; None if there is none."""
+    """The definition that has a window that ends at a time, or goes on over it; None if there is none."""
     open_then = [one for one in asked if one.begins_ms <= time_ms and (one.until_ms is None or time_ms <= one.until_ms)]
     return open_then[-1] if open_then else None
 

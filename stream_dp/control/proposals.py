@@ -20,7 +20,7 @@ from stream_dp.config.loading import Sections
 from stream_dp.config.plan import Edition, LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms
 from stream_dp.control.boundaries import Situation, boundary
-from stream_dp.control.editions import is_same_question
+from stream_dp.control.editions import is_same_definition
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.windows.durations import format_duration
 
@@ -245,7 +245,7 @@ def _until(view: ViewPlan, edition: Edition) -> int | None:
 
 
 def _disclosure(view: ViewPlan) -> dict[str, str]:
-    """What is disclosed of the windows of a question, in words."""
+    """What is disclosed of the windows of a definition, in words."""
     found = {f"audience {name}": _rising(view, name, level) for name, level in view.audiences.items()}
     if view.sharpen is not None:
         level, every = view.levels[view.sharpen.level].name, format_duration(view.sharpen.every_ms)
@@ -367,7 +367,7 @@ def propose(
         else:
             views.append(_view(name, was, becomes, at_ms, _own(name, [former, latter], settings)))
     if not backfill:
-        fresh = {name for name in after.views if not situation.questions(name)}
+        fresh = {name for name in after.views if not situation.definitions(name)}
         faults += backlog_faults(after, fresh, situation.now_ms, BACKFILL)
     new = {one.view: one.at_ms for one in views if one.change == "new"}
     faults += starved(before, after)
@@ -385,8 +385,8 @@ def _restarts(before: Plan, after: Plan, situation: Situation) -> Iterator[Fault
     """What changes only while no worker runs."""
     if not situation.workers:
         return
-    questions = sorted(situation.holding.views.values(), key=lambda view: view.until_ms is None)
-    used = {view.source.name: view.source for view in questions}
+    definitions = sorted(situation.holding.views.values(), key=lambda view: view.until_ms is None)
+    used = {view.source.name: view.source for view in definitions}
     for source in {view.source.name: view.source for view in after.views.values()}.values():
         if used.get(source.name) != source:
             what = "differs from what the workers read" if source.name in used else "is read by no worker yet"
@@ -412,7 +412,7 @@ def _view(
         change="new" if former is None else "removed" if latter is None else "changed",
         at_ms=at_ms,
         settings=tuple(settings),
-        goes_on=former is not None and latter is not None and is_same_question(former, latter),
+        goes_on=former is not None and latter is not None and is_same_definition(former, latter),
         day_before=None if former is None else day([former]),
         day_after=None if latter is None else day([latter]),
         levels=tuple(_levels(former, latter)),

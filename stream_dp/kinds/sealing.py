@@ -37,7 +37,7 @@ class WindowNoise:
     """What the noise of one window is made from, as long as the window is retained.
 
     Attributes:
-        name: of the view and the window; no two windows of any questions share one (lossless 6.3).
+        name: of the view and the window; no two windows of any definitions share one (lossless 6.3).
         prf_key: the secret that coarser levels are derived from, the window's own.
     """
 

@@ -72,7 +72,7 @@ def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> C
 def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
     """What a stored call costs all readers together, and what each reader it served alone."""
     if call.audience:
-        others = max([row.drawn, *(given.level for name, given in row.given.items() if name != call.audience)])
+        others = max([row.drawn, *(state.level for name, state in row.states.items() if name != call.audience)])
         finest = max(others, call.before)
         return (
             difference(view, table, finest, max(finest, call.level)),
@@ -80,7 +80,7 @@ def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tup
         )
     return (
         view.spent(table, row.finest),
-        {name: view.spent(table, given.level) for name, given in row.given.items()},
+        {name: view.spent(table, state.level) for name, state in row.states.items()},
     )
 
 
@@ -188,7 +188,7 @@ class Accounts:
         return Shares(budget, kept | needed, most_of(budget, newest.values()))
 
     def _paying(self, population: bytes) -> list[ViewPlan]:
-        """The questions of all views that a population pays for."""
+        """The definitions of all views that a population pays for."""
         return [one for one in self._views.values() if population == LEDGER + one.ledger.fingerprint]
 
     def _ended(self, population: bytes) -> set[str]:
@@ -196,11 +196,11 @@ class Accounts:
         return {one.view for one in self._paying(population)} - self._newest(population).keys()
 
     def _newest(self, population: bytes) -> dict[str, ViewPlan]:
-        """The newest questions of its other views, by view."""
+        """The newest definitions of its other views, by view."""
         return {one.view: one for one in self._paying(population) if one.until_ms is None}
 
     def _scheduled(self, view: str, population: bytes, period: Stretch) -> Cost:
-        """What the windows of a view in a period cost at worst, by its questions."""
+        """What the windows of a view in a period cost at worst, by its definitions."""
         asked = (one for one in self._paying(population) if one.view == view)
         return sum((one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms) for one in asked), Cost.ZERO)
 

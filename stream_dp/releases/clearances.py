@@ -104,7 +104,7 @@ LOOKED_AT_ONCE = 500
 """Windows that one step looks at: between two steps the runtime looks whether the partition is still its own."""
 
 
-class Errand(NamedTuple):
+class SharpeningRequest(NamedTuple):
     """One window of one audience that is to become finer."""
 
     view: ViewPlan
@@ -124,29 +124,29 @@ class Errand(NamedTuple):
         if self.follows:
             return False
         if self.grant is not None:
-            return row.turned_down.get(self.audience) == self.grant
+            return row.refused_grants.get(self.audience) == self.grant
         return self.level in row.declined.get(self.audience, ())
 
     def refuse(self, row: WindowRow) -> None:
         """Note that."""
         if self.grant is not None:
-            row.turned_down[self.audience] = self.grant
+            row.refused_grants[self.audience] = self.grant
         else:
             row.declined[self.audience] = sorted({*row.declined.get(self.audience, ()), self.level})
 
 
-class Errands(Protocol):
+class SharpeningRequests(Protocol):
     """Who asks."""
 
     @property
     def waits(self) -> bool:
-        """Whether there may be an errand, or progress to store."""
+        """True if there may be a request, or progress to store."""
 
-    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
-        """Errands, each with the row of its window as it is stored; as many of them as are taken are run at once."""
+    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
+        """Yield the requests, each with the stored row of its window; those that are taken are run at once."""
 
     def progress(self) -> list[Change]:
-        """The rows to store behind the errands that were taken."""
+        """The rows to store behind the requests that were taken."""
 
 
 class _Place(NamedTuple):
@@ -206,19 +206,19 @@ class Clearances:
         if not self._is_there(row):
             return
         for audience in sorted(view.audiences):
-            is_given = row.level(audience) == row.given.get(audience, NOTHING).level >= 0
+            is_given = row.level(audience) == row.states.get(audience, NOTHING).level >= 0
             if is_given and audience not in self._rows:
                 continue
             grant = self._deciding(view, audience, start_ms)
             if grant is None or not grant.open:
-                if self._errand(view, audience, start_ms, row, self._later_ms):
+                if self._request(view, audience, start_ms, row, self._later_ms):
                     self._add(audience, _Place(view, start_ms, self._later_ms))
                 elif self._is_withheld(view, audience, start_ms, row):
                     self.withheld.setdefault(audience, set()).add(view.view)
 
     def _is_withheld(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
         """Whether an audience has nothing of a window, and may have something that costs more."""
-        lacks = row.given.get(audience, NOTHING).level < 0 and view.window.pays(start_ms)
+        lacks = row.states.get(audience, NOTHING).level < 0 and view.window.pays(start_ms)
         return lacks and self.level(view, audience, start_ms) >= 0
 
     def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
@@ -228,32 +228,32 @@ class Clearances:
         later, for which it is as if the window had been released before they came.
         """
         for audience in sorted(view.audiences):
-            if self._errand(view, audience, start_ms, row, row.slot_ms):
+            if self._request(view, audience, start_ms, row, row.slot_ms):
                 self._add(audience, _Place(view, start_ms, row.slot_ms))
 
-    def share(self, errand: Errand, row: WindowRow) -> None:
+    def share(self, request: SharpeningRequest, row: WindowRow) -> None:
         """Look who may see more of a window that became finer, since it is free now: it was withheld, or refused."""
-        view, start_ms, _, _, slot_ms, *_ = errand
+        view, start_ms, _, _, slot_ms, *_ = request
         for audience in sorted(view.audiences):
-            free = self._errand(view, audience, start_ms, row, slot_ms)
+            free = self._request(view, audience, start_ms, row, slot_ms)
             if free is not None and free.grant is None and not free.follows:
                 self._add(audience, _Place(view, start_ms, slot_ms))
 
-    def spread(self, errand: Errand, had: int, rows: Rows) -> None:
+    def spread(self, request: SharpeningRequest, had: int, rows: Rows) -> None:
         """Look which later windows a pane is in that may become finer with it: up to one that is no finer than it was.
 
         Args:
-            errand: what made the pane finer.
+            request: what made the pane finer.
             had: index of the level that the audience had of it.
             rows: the partition's table, with what was changed.
         """
-        view, start_ms, audience, _, slot_ms, *_ = errand
+        view, start_ms, audience, _, slot_ms, *_ = request
         for number in range(1, view.most_panes):
             at = view.window.shape.next(start_ms, number)
             row = stored_window(view.name, at, rows)
-            if row is None or row.given.get(audience, NOTHING).level <= had:
+            if row is None or row.states.get(audience, NOTHING).level <= had:
                 return
-            if row.level(audience) < row.given[audience].level:
+            if row.level(audience) < row.states[audience].level:
                 self._add(audience, _Place(view, at, slot_ms))
 
     def _add(self, audience: str, place: _Place) -> None:
@@ -303,7 +303,9 @@ class Clearances:
                 return grant
         return None
 
-    def _errand(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow, slot_ms: int) -> Errand | None:
+    def _request(
+        self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow, slot_ms: int
+    ) -> SharpeningRequest | None:
         """What an audience is to get of a released window beyond what it has.
 
         With a grant to carry out, if that was not turned down there. Without one, if it sees nothing, or less than its
@@ -313,16 +315,20 @@ class Clearances:
         """
         if not self._is_there(row):
             return None
-        grant, has = self._deciding(view, audience, start_ms), row.given.get(audience, NOTHING).level
+        grant, has = self._deciding(view, audience, start_ms), row.states.get(audience, NOTHING).level
         level = self.level(view, audience, start_ms)
-        asks = grant if grant is not None and grant.open and row.turned_down.get(audience) != grant.number else None
+        asks = grant if grant is not None and grant.open and row.refused_grants.get(audience) != grant.number else None
         if asks is not None and asks.slot_ms is not None and row.level(audience) < level:
-            return Errand(view, start_ms, audience, level, asks.slot_ms, asks.number)
+            return SharpeningRequest(view, start_ms, audience, level, asks.slot_ms, asks.number)
         lacks = has < level and (has < 0 or grant is not None)
         if lacks and (level <= row.finest or not view.window.pays(start_ms)):
-            return Errand(view, start_ms, audience, level, slot_ms)
+            return SharpeningRequest(view, start_ms, audience, level, slot_ms)
         has = min(has, self.most(view, audience, start_ms))
-        return Errand(view, start_ms, audience, has, slot_ms, follows=True) if row.level(audience) < has else None
+        return (
+            SharpeningRequest(view, start_ms, audience, has, slot_ms, follows=True)
+            if row.level(audience) < has
+            else None
+        )
 
     # -- taking grants ----------------------------------------------------------------------------------------
 
@@ -389,7 +395,7 @@ class Clearances:
         """Whether an audience has to get something."""
         return bool(self._sharpening)
 
-    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
+    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
         """What the first audience that waits is to get, window by window."""
         audience, windows = next(iter(self._sharpening.items()))
         if not windows:
@@ -397,18 +403,18 @@ class Clearances:
         while windows:
             view, start, slot_ms = windows.popleft()
             row = stored_window(view.name, start, rows)
-            errand = None if row is None else self._errand(view, audience, start, row, slot_ms)
+            request = None if row is None else self._request(view, audience, start, row, slot_ms)
             if not windows:
                 self._finish(audience)
-            if row is not None and errand is not None:  # else it is no longer retained, or there already
-                yield errand, row
+            if row is not None and request is not None:  # else it is no longer retained, or there already
+                yield request, row
 
     def _finish(self, audience: str) -> None:
         del self._sharpening[audience]
         self._changed.add(audience)
 
     def progress(self) -> list[Change]:
-        """The rows to store behind errands that were run: the grants of an audience that has all it was to get."""
+        """The rows to store behind requests that were run: the grants of an audience that has all it was to get."""
         changed = []
         for audience in sorted(self._changed & self._rows.keys()):
             opened = [grant for grant in self._rows[audience].grants if grant.open]
@@ -425,7 +431,7 @@ class Clearances:
                 prefix = WINDOW + text(view.name)
                 for key, value in rows.scan(prefix, after(prefix)):
                     start = window_start(WINDOW, view.name, key)
-                    if self._errand(view, audience, start, decode(WindowRow, value), self._later_ms):
+                    if self._request(view, audience, start, decode(WindowRow, value), self._later_ms):
                         found.append(_Place(view, start, self._later_ms))
         return found
 

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import SharpenPlan, ViewPlan
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, Errand, LeftoverRow
+from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, LeftoverRow, SharpeningRequest
 from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import LEFTOVER, NOTHING, WINDOW, WindowRow, period_of, stored_window
 from stream_dp.releases.unlocks import Ages
-from stream_dp.releases.view_editions import Questions
+from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import decode, encode, text, window_key, window_start
 from stream_dp.windows.shape import Stretch
@@ -46,19 +46,19 @@ class _Run:
 
 
 class Leftover:
-    """The views of one partition that sharpen by what their ledger has left; they are `errands.Errands`."""
+    """The views of one partition that sharpen by what their ledger has left; implements `SharpeningRequests`."""
 
-    def __init__(self, questions: Questions, accounts: Accounts, clearances: Clearances, ages: Ages) -> None:
+    def __init__(self, definitions: ViewDefinitions, accounts: Accounts, clearances: Clearances, ages: Ages) -> None:
         """Set it up; `load` makes it ready.
 
         Args:
-            questions: what the views ask, and how far their releases have come.
+            definitions: the views' definitions, and how far their releases have come.
             accounts: what the ledgers have left.
             clearances: what grants say.
             ages: what time it is for a view.
         """
-        self._views = questions.views
-        self._marks = questions.marks
+        self._views = definitions.views
+        self._marks = definitions.marks
         self._accounts = accounts
         self._clearances = clearances
         self._ages = ages
@@ -99,7 +99,7 @@ class Leftover:
         """When a view sharpens next; its grid may be another one than it was."""
         return 0 if run.row.at_ms is not None else run.plan.next_ms(run.row.done_ms)
 
-    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
+    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
         """Windows of the first view that sharpens by now, the newest first, as long as what is left pays for them."""
         run = min(filter(self._is_due, self._runs), key=self._due_ms)
         row, view, shape = run.row, run.view, run.view.window.shape
@@ -126,20 +126,20 @@ class Leftover:
                     if (later := self._unlock_to_come(view, max(stored.finest, run.plan.level))) != Cost.ZERO:
                         pending[period][view.name, start] = later
                     slot = self._ages.slot(view, row.at_ms)
-                    yield Errand(view, start, run.plan.audience, run.plan.level, slot), stored
+                    yield SharpeningRequest(view, start, run.plan.audience, run.plan.level, slot), stored
                 else:
                     row.before_ms = start = min(start, self._first_in(view, period))
             start = shape.next(start, -1)
 
     def progress(self) -> list[Change]:
-        """The rows to store behind errands that were run."""
+        """The rows to store behind requests that were run."""
         changed = [self._stored(run) for run in self._runs if run.view.name in self._changed]
         self._changed.clear()
         return changed
 
     def _is_to_be_sharpened(self, run: _Run, start: int, row: WindowRow) -> bool:
         audience = run.plan.audience
-        lacks = row.given.get(audience, NOTHING).level < run.plan.level
+        lacks = row.states.get(audience, NOTHING).level < run.plan.level
         return lacks and self._clearances.may_rise(run.view, audience, start, row)
 
     def _fits(

@@ -71,8 +71,8 @@ def _is_lost(view: ViewPlan, stored: ViewRow | None, one: Shown, rows: Rows) -> 
     row = stored_window(view.name, one.start_ms, rows)
     if row is None:
         return stored is None or one.start_ms >= stored.kept_ms
-    given = row.given if row.sum is None else row.sum.given
-    return given.get(one.audience, NOTHING).revision < one.revision - one.refused
+    states = row.states if row.sum is None else row.sum.states
+    return states.get(one.audience, NOTHING).revision < one.revision - one.refused
 
 
 def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> list[int]:
@@ -100,7 +100,7 @@ def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> lis
         start
         for start, row in found
         if not (row.refused or row.expires or row.outbox)
-        and any((name, start) not in there for name in view.audiences if row.given.get(name, NOTHING).level >= 0)
+        and any((name, start) not in there for name in view.audiences if row.states.get(name, NOTHING).level >= 0)
     ]
 
 
@@ -177,7 +177,7 @@ def write_off(
     lost: Sequence[int],
     mark: ViewRow,
     accounts: Accounts,
-    recall: Callable[[str, int], Sequence[Message]],
+    declare_lost: Callable[[str, int], Sequence[Message]],
     rows: Rows,
 ) -> Iterator[Effect]:
     """Charge lost windows at worst and step over them. A crash in between charges them again, never too little.
@@ -187,7 +187,7 @@ def write_off(
         lost: the starts of the windows, ascending.
         mark: how far its releases have come; changed.
         accounts: which ledger pays.
-        recall: as `ReleaseEngine` has it.
+        declare_lost: as `ReleaseEngine` has it.
         rows: the partition's table.
     """
     shape = view.window.shape
@@ -199,9 +199,9 @@ def write_off(
     ]
     half = [start for start in lost if stored_window(view.name, start, rows) is not None]
     mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
-    mark.told_ms = max(mark.told_ms, lost[-1])
+    mark.published_ms = max(mark.published_ms, lost[-1])
     forgotten = [row for start in half for row in forgotten_window(view.name, start, rows)]
-    yield Send(recall(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
+    yield Send(declare_lost(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
     those = Counted("windows_lost", view.name, len(lost), lost[-1], 0)
     yield Commit([counted([those], rows), *charged, *forgotten, (VIEW + text(view.name), encode(mark))])
     yield those.increment

@@ -37,7 +37,7 @@ class Outboxes:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, str]] = []
-        """A heap of (slot, start of the window, question): those of former questions of a view begin earlier."""
+        """A heap of (slot, start of the window, definition): those of former definitions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
         self._late: set[tuple[str, int]] = set()
@@ -109,7 +109,7 @@ class Outboxes:
         leaving = due.pop(0) if due and not behind else None
         if due:
             heappush(self._waiting, (due[0].slot_ms, start, view))
-        if leaving is not None and row is not None and row.takes_back(leaving) and not self._knows(view, start, rows):
+        if leaving is not None and row is not None and row.withdraws(leaving) and not self._knows(view, start, rows):
             self._held.append((leaving.slot_ms, start, view))
             self._waited.add((view, start))
             return None
@@ -208,7 +208,7 @@ def revoked(
             if record.value is not None or record.void:
                 waiting.setdefault(record.topic, {}).setdefault(departure.number, []).append((key, record))
     changed: list[Change] = []
-    given = row.given if row.sum is None else row.sum.given
+    states = row.states if row.sum is None else row.sum.states
     finest, is_lowered = row.finest, False
     for audience in view.readers:
         records = waiting.get(topic(view.view, audience), {})
@@ -218,11 +218,11 @@ def revoked(
             behind = (one for number, those in records.items() if number >= first.number for one in those)
             changed += [(key, encode(_void(record))) for key, record in behind if not record.void]
             level = first.had.get(audience, NOTHING.level)
-            if audience in given and given[audience].level != level:
+            if audience in states and states[audience].level != level:
                 row.drawn = finest
                 if row.sum is None:
-                    row.taken_back[audience] = row.told(audience)
-                given[audience] = replace(given[audience], level=level)
+                    row.withdrawn_levels[audience] = row.accounted_level(audience)
+                states[audience] = replace(states[audience], level=level)
                 is_lowered = True
     return [*changed, (window_key(WINDOW, view.name, start), encode(row))] if changed or is_lowered else []
 

@@ -22,10 +22,10 @@ from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.records.models import Reason
-from stream_dp.releases.clearances import Errand
+from stream_dp.releases.clearances import SharpeningRequest
 from stream_dp.releases.pieces import Addressed, Change, noise_of, stored_table
 from stream_dp.releases.publication import RecordBuilder, account, coarse_to_fine, refusal_record, release_record
-from stream_dp.releases.rows import BLOCK, NOTHING, Given, PaneSum, WindowRow, stored_window
+from stream_dp.releases.rows import BLOCK, NOTHING, AudienceState, PaneSum, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import after, bucket_number, decode, encode, text, window_key, window_start
 from stream_dp.windows.merging import parts_of
@@ -53,11 +53,11 @@ class _Window(NamedTuple):
 
     def level(self, audience: str) -> int:
         """The finest level that an audience has of every pane, -1 if it has nothing of one."""
-        return min(pane.row.given.get(audience, NOTHING).level for pane in self.panes)
+        return min(pane.row.states.get(audience, NOTHING).level for pane in self.panes)
 
     def counts_beyond(self, audience: str, level: int) -> Cost:
         """What the counts of all panes cost at a level beyond what an audience has of them."""
-        had = [pane.row.given.get(audience, NOTHING).level for pane in self.panes]
+        had = [pane.row.states.get(audience, NOTHING).level for pane in self.panes]
         costs = [self.view.counts(max(level, one)) for one in had]
         return sum(costs, Cost.ZERO) - sum((self.view.counts(one) for one in had if one >= 0), Cost.ZERO)
 
@@ -109,40 +109,42 @@ class Sums:
                 records += self._refused(window, audience, levels[audience], 1, asked, reason)
                 last.row.sum.refused_to.append(audience)
             elif (level := window.level(audience)) >= 0:
-                last.row.sum.given[audience] = Given(1, level)
-                records += self._release(window, audience, last.row.sum.given[audience], rows)
+                last.row.sum.states[audience] = AudienceState(1, level)
+                records += self._release(window, audience, last.row.sum.states[audience], rows)
         return records
 
-    def again(self, errand: Errand, row: WindowRow, plan: LedgerPlan, ledger: Ledger, rows: Rows) -> list[Addressed]:
+    def again(
+        self, request: SharpeningRequest, row: WindowRow, plan: LedgerPlan, ledger: Ledger, rows: Rows
+    ) -> list[Addressed]:
         """The next revision of the window that ends with a pane, if the audience has all its panes finer now.
 
         It is a refusal if the ledger did not pay for one of the panes.
 
         Args:
-            errand: the pane, who may see more, and what.
+            request: the pane, who may see more, and what.
             row: the row of the pane; it is told of the revision.
             plan: of the ledger that pays for the pane.
             ledger: that ledger, behind what was paid for the pane.
             rows: the partition's table, with what was changed before.
         """
-        view, start_ms, audience, asked, *_ = errand
+        view, start_ms, audience, asked, *_ = request
         released = row.sum
         if released is None or not released.panes or released.refused:
             return []
         panes = [*self._before(view, start_ms, released.panes, rows), Pane(start_ms, row)]
-        given = released.given.get(audience, NOTHING)
-        if len(panes) < released.panes or self._refusal(panes) is not None or given.level >= asked:
+        state = released.states.get(audience, NOTHING)
+        if len(panes) < released.panes or self._refusal(panes) is not None or state.level >= asked:
             return []
         window = _Window(view, panes, plan, ledger)
-        if (level := min(asked, window.level(audience))) > given.level:
-            released.given[audience] = Given(given.revision + 1, level, given.parts)
-            return self._release(window, audience, released.given[audience], rows)
-        if not any(errand.is_refused(pane.row) for pane in panes):
+        if (level := min(asked, window.level(audience))) > state.level:
+            released.states[audience] = AudienceState(state.revision + 1, level, state.parts)
+            return self._release(window, audience, released.states[audience], rows)
+        if not any(request.is_refused(pane.row) for pane in panes):
             return []
-        errand.refuse(row)
+        request.refuse(row)
         released.refused_to = sorted({*released.refused_to, audience})
         return self._refused(
-            window, audience, asked, given.revision + 1, window.counts_beyond(audience, asked), "budget"
+            window, audience, asked, state.revision + 1, window.counts_beyond(audience, asked), "budget"
         )
 
     @staticmethod
@@ -158,27 +160,27 @@ class Sums:
             return "lost"
         return "budget" if any(pane.row.refused for pane in panes) else None
 
-    def _release(self, window: _Window, audience: str, given: Given, rows: Rows) -> list[Addressed]:
+    def _release(self, window: _Window, audience: str, state: AudienceState, rows: Rows) -> list[Addressed]:
         view, panes = window.view, window.panes
         sums: Sequence[int] = ()
         for pane in panes:
-            summand = self._summand(view, pane, given.level, rows)
+            summand = self._summand(view, pane, state.level, rows)
             sums = [*map(add, sums, summand)] if sums else summand
         table = panes[-1].table or stored_table(view.name, panes[-1].start_ms, rows)
         record = release_record(
             view,
             audience=audience,
-            level=given.level,
+            level=state.level,
             start_ms=panes[0].start_ms,
-            revision=given.revision,
+            revision=state.revision,
             fields=view.kind.total(table, sums),
-            window_loss=sum((view.cost(pane.row.given[audience].level) for pane in panes), Cost.ZERO),
+            window_loss=sum((view.cost(pane.row.states[audience].level) for pane in panes), Cost.ZERO),
             period_loss=window.ledger.readers.get(audience, Cost.ZERO),
             ledger=account(window.plan, panes[-1].start_ms),
             panes=len(panes),
         )
         records = self._publisher.addressed(record)
-        given.parts = max(given.parts, len(records))
+        state.parts = max(state.parts, len(records))
         return records
 
     def _summand(self, view: ViewPlan, pane: Pane, level: int, rows: Rows) -> Sequence[int]:
@@ -260,7 +262,7 @@ def begun(
     if before.refused:
         return Begun({}, "lost" if before.lost else "budget")
     blocks = earlier_blocks(view, start, secrets, rows)
-    paid = {name: min(level, first.given.get(name, NOTHING).level) for name, level in allowed.items()}
+    paid = {name: min(level, first.states.get(name, NOTHING).level) for name, level in allowed.items()}
     levels = {audience: level for audience, level in paid.items() if level >= 0}
     return Begun(levels, "lost" if blocks is None else None, blocks or ())
 

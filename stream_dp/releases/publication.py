@@ -32,7 +32,7 @@ from stream_dp.records.models import (
 )
 from stream_dp.releases.accounts import Balance, difference
 from stream_dp.releases.pieces import RECORD_BYTES, Addressed
-from stream_dp.releases.rows import Given
+from stream_dp.releases.rows import AudienceState
 from stream_dp.version import __version__
 from stream_dp.windows.shape import Stretch
 
@@ -78,7 +78,7 @@ class RecordBuilder:
         view: ViewPlan,
         start_ms: int,
         parts: Sequence[tuple[SealedTable, WindowNoise]],
-        given: Mapping[str, Given],
+        states: Mapping[str, AudienceState],
         levels: Mapping[str, int],
         booking: Booking,
     ) -> list[Addressed]:
@@ -88,7 +88,7 @@ class RecordBuilder:
             view: the view.
             start_ms: start of the window, or of the pane at whose end a total is told.
             parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
-            given: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
+            states: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
             levels: the level to be published to each audience.
             booking: what was charged.
         """
@@ -106,14 +106,14 @@ class RecordBuilder:
                 audience=audience,
                 level=levels[audience],
                 start_ms=start_ms,
-                revision=given[audience].revision,
+                revision=states[audience].revision,
                 fields=fields,
                 window_loss=view.spent(table, levels[audience]),
                 period_loss=booking.period_loss(audience),
                 ledger=summary,
             )
             published = self.addressed(record)
-            given[audience].parts = max(given[audience].parts, len(published))
+            states[audience].parts = max(states[audience].parts, len(published))
             records += published
         return records
 
@@ -122,7 +122,7 @@ class RecordBuilder:
         view: ViewPlan,
         start_ms: int,
         table: SealedTable,
-        given: Mapping[str, Given],
+        states: Mapping[str, AudienceState],
         levels: Mapping[str, int],
         finest: int,
         booking: Booking,
@@ -133,14 +133,14 @@ class RecordBuilder:
             view: the view.
             start_ms: start of the window.
             table: its sealed table.
-            given: what every audience has of it now, its revision among it.
+            states: what every audience has of it now, its revision among it.
             levels: the level that is published to each audience.
             finest: the finest level that anyone had before, -1 for none.
             booking: the charge.
         """
         charges = []
         for audience in coarse_to_fine(levels):
-            level, revision = levels[audience], given[audience].revision
+            level, revision = levels[audience], states[audience].revision
             charged = difference(view, table, finest, max(finest, level))
             charges.append(audience_charge(view, audience, level, revision, charged, booking.shares[audience]))
             finest = max(finest, level)

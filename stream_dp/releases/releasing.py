@@ -19,9 +19,9 @@ from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.panes import Begun, Pane, Sums, begun, block_rows, inner_counts, is_passed_over, used_blocks
 from stream_dp.releases.pieces import Addressed, Change, leave, stored_buckets, table_rows
 from stream_dp.releases.publication import Booking, RecordBuilder
-from stream_dp.releases.rows import BUCKET, WINDOW, Call, Given, WindowRow, charged_rows
+from stream_dp.releases.rows import BUCKET, WINDOW, AudienceState, Call, WindowRow, charged_rows
 from stream_dp.releases.totals import Counted, counted
-from stream_dp.releases.view_editions import Questions
+from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Commit, Effect, Leave, Rows
 from stream_dp.windows.encoding import after, encode, window_key
@@ -95,7 +95,7 @@ class Releasing:
 
     def __init__(
         self,
-        questions: Questions,
+        definitions: ViewDefinitions,
         accounts: Accounts,
         clearances: Clearances,
         arrivals: Arrivals,
@@ -111,7 +111,7 @@ class Releasing:
         """Set up the releasing.
 
         Args:
-            questions: what the views ask, and how far their releases have come; it goes on with that.
+            definitions: the views' definitions, and how far their releases have come; it goes on with that.
             accounts: which ledger pays.
             clearances: who may see what.
             arrivals: what has come of the windows that wait.
@@ -123,7 +123,7 @@ class Releasing:
             lists: as `ReleaseEngine` has them.
             unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
-        self._questions = questions
+        self._definitions = definitions
         self._accounts = accounts
         self._clearances = clearances
         self._arrivals = arrivals
@@ -157,7 +157,7 @@ class Releasing:
             start: start of the window, ms.
             rows: the partition's table.
         """
-        kept_ms = self._questions.marks[view.name].kept_ms
+        kept_ms = self._definitions.marks[view.name].kept_ms
         if not view.windows.has(start) or is_passed_over(view.at(start), start, kept_ms, rows):
             yield from self._pass_over(view, start, rows)
             return
@@ -194,7 +194,7 @@ class Releasing:
             row = WindowRow(refused=True, slot_ms=slot, lost=arrived.is_lost)
             refused = Booking(ledger, balance, asked)
             if view.window.made_of_panes is None:
-                row.turned_down = dict.fromkeys(levels, 0)
+                row.refused_grants = dict.fromkeys(levels, 0)
                 leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
             else:
                 leaving = self._sums.first(view, Pane(start, row), levels, balance.plan, ledger, rows)
@@ -204,18 +204,18 @@ class Releasing:
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
         sealed = self._sealed(view, start, arrived, rows)
-        given = {name: Given(1, level) for name, level in levels.items()}
-        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=sealed.key_id, secret=sealed.secret)
+        states = {name: AudienceState(1, level) for name, level in levels.items()}
+        row = WindowRow(refused=False, slot_ms=slot, states=states, key_id=sealed.key_id, secret=sealed.secret)
         cost, shares = price(view, call, sealed.table, row)
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         self._accounts.keep(view, key, paid)
         booking = Booking(paid, self._accounts.balance(view, start), view.cost(finest), shares)
         if view.window.made_of_panes is None:
             parts = [(sealed.table, sealed.noise)]
-            leaving = self._publisher.releases(view, start, parts, row.given, levels, booking)
+            leaving = self._publisher.releases(view, start, parts, row.states, levels, booking)
         else:
             leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.balance.plan, paid, rows)
-        leaving.append(self._publisher.charge(view, start, sealed.table, row.given, levels, -1, booking))
+        leaving.append(self._publisher.charge(view, start, sealed.table, row.states, levels, -1, booking))
         yield from self._store_sealed(view, start, row, sealed, leaving, charged_rows(key, paid), rows)
 
     def _go_on(self, view: ViewPlan, start: int, arrived: _Arrived, window: Begun, rows: Rows) -> Iterator[Effect]:
@@ -226,16 +226,16 @@ class Releasing:
         if reason is not None:
             asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values(), default=0))
             told = dict.fromkeys(arrived.levels, 0)
-            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", turned_down=told)
+            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", refused_grants=told)
             leaving = self._publisher.refusals(view, start, arrived.levels, 1, asked, booking, reason)
             yield from self._refuse(view, start, row, leaving, rows)
             return
         sealed = self._sealed(view, start, arrived, rows)
-        given = {name: Given(1, level) for name, level in window.levels.items()}
+        states = {name: AudienceState(1, level) for name, level in window.levels.items()}
         slot, key_id, secret = arrived.slot_ms, sealed.key_id, sealed.secret
-        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=key_id, secret=secret)
+        row = WindowRow(refused=False, slot_ms=slot, states=states, key_id=key_id, secret=secret)
         parts = [*window.blocks, (sealed.table, sealed.noise)]
-        leaving = self._publisher.releases(view, start, parts, row.given, window.levels, booking)
+        leaving = self._publisher.releases(view, start, parts, row.states, window.levels, booking)
         yield from self._store_sealed(view, start, row, sealed, leaving, [], rows)
 
     def _sealed(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> _Sealed:
@@ -271,15 +271,15 @@ class Releasing:
         ]
         unknown = {} if sealed.unknown is None else {"events_unknown": sealed.unknown}
         yield from self._store(view, start, row, before, behind, rows, windows_released=1, **unknown)
-        self._clearances.follow(self._questions.views[view.name], start, row)
+        self._clearances.follow(self._definitions.views[view.name], start, row)
 
     def _pass_over(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""
         self._arrivals.forget(view.name, start)
         counts = window_key(BUCKET, view.name, start)
-        self._questions.marks[view.name].next_ms = view.window.shape.next(start)
+        self._definitions.marks[view.name].next_ms = view.window.shape.next(start)
         forgotten = [(key, None) for key, _ in rows.scan(counts, after(counts))]
-        yield Commit([self._questions.row(view), *forgotten])
+        yield Commit([self._definitions.row(view), *forgotten])
 
     def _store(
         self,
@@ -302,7 +302,7 @@ class Releasing:
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
-                *self._questions.advance(view, start, is_told=row.is_told),
+                *self._definitions.advance(view, start, publishes_window=row.publishes_window),
                 *((key, None) for prefix in forgotten for key, _ in rows.scan(prefix, after(prefix))),
             ]
         )

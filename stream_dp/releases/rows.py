@@ -63,19 +63,19 @@ _LEDGER_BYTES = _END_AT + len(moment(0))
 
 
 class ViewRow(msgspec.Struct, array_like=True):
-    """How far the releases of a view have come, and which question they answer."""
+    """How far the releases of a view have come, and their definition."""
 
     fingerprint: bytes
     next_ms: int
     """Start of the next window to release; windows leave in order, empty or not."""
     kept_ms: int
     """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
-    told_ms: int
-    """Start of the newest window that readers were told of, or of the pane that it was released with. Of a question
-    that is over, the end of its windows once readers were told of one of the question that took its place."""
+    published_ms: int
+    """Start of the newest window that readers were told of, or of the pane that it was released with. Of a definition
+    that is over, the end of its windows once readers were told of one of the definition that took its place."""
 
     def check(self, view: str, stored: Self) -> None:
-        """Refuse to go on with releases that answer another question.
+        """Refuse to go on with releases of another definition.
 
         Raises:
             ConfigError: the view was changed.
@@ -87,7 +87,7 @@ class ViewRow(msgspec.Struct, array_like=True):
             )
 
 
-class Given(msgspec.Struct, array_like=True):
+class AudienceState(msgspec.Struct, array_like=True):
     """What an audience has of a window: the number of its last revision and the index of its level."""
 
     revision: int
@@ -96,7 +96,7 @@ class Given(msgspec.Struct, array_like=True):
     """In how many parts the largest revision was published, so under how many keys some revision stands."""
 
 
-NOTHING = Given(0, -1)
+NOTHING = AudienceState(0, -1)
 
 
 class Departure(msgspec.Struct, array_like=True):
@@ -118,7 +118,7 @@ class PaneSum(msgspec.Struct, array_like=True):
     panes: int
     """How many; 0: no window ends there."""
     refused: bool = False
-    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    states: dict[str, AudienceState] = msgspec.field(default_factory=dict)
     """Who has what of it."""
     refused_to: list[str] = msgspec.field(default_factory=list)
     """Who was told of a refusal."""
@@ -133,12 +133,12 @@ class WindowRow(msgspec.Struct, array_like=True):
     refused: bool
     slot_ms: int
     """When its first records leave; those of later windows of the view leave no earlier."""
-    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    states: dict[str, AudienceState] = msgspec.field(default_factory=dict)
     departures: int = 0
     """How many there have been, published or not."""
     outbox: list[Departure] = msgspec.field(default_factory=list)
     """Those that still have to be published, in order."""
-    turned_down: dict[str, int] = msgspec.field(default_factory=dict)
+    refused_grants: dict[str, int] = msgspec.field(default_factory=dict)
     """By audience that was told of a refusal: the last grant that the ledger could not pay for, which is not refused
     anew when it is carried on; 0 where the window itself is refused."""
     key_id: str = ""
@@ -156,44 +156,44 @@ class WindowRow(msgspec.Struct, array_like=True):
     """The levels that the window's age would have given an audience and the ledger could not pay for."""
     drawn: int = -1
     """Index of the finest level that was charged and taken back before it left (`releases.revoking`): it stays paid."""
-    taken_back: dict[str, int] = msgspec.field(default_factory=dict)
+    withdrawn_levels: dict[str, int] = msgspec.field(default_factory=dict)
     """By audience from which something was so taken back: index of the finest level that counts as told to it."""
 
     @property
-    def is_told(self) -> bool:
+    def publishes_window(self) -> bool:
         """Whether readers were told of a window with it: with every one but panes that no window ends with."""
         return self.sum is None or self.sum.panes > 0
 
     @property
     def has_left(self) -> bool:
         """Whether records of a window left with it that nothing took back: a release, or that it was refused."""
-        given = self.given if self.sum is None else self.sum.given
-        left = self.is_told and not self.expires and self.departures > len(self.outbox)
-        return left and (not given or any(one.level >= 0 for one in given.values()))
+        states = self.states if self.sum is None else self.sum.states
+        left = self.publishes_window and not self.expires and self.departures > len(self.outbox)
+        return left and (not states or any(one.level >= 0 for one in states.values()))
 
-    def takes_back(self, departure: Departure) -> bool:
+    def withdraws(self, departure: Departure) -> bool:
         """Whether a departure is that of the tombstones, and there are some."""
         return self.expires and departure.number == self.departures and departure.records > 0
 
     @property
     def finest(self) -> int:
         """Index of the finest level that is paid for, which an audience has as a rule; -1 if none is."""
-        return max([self.drawn, *(given.level for given in self.given.values())])
+        return max([self.drawn, *(one.level for one in self.states.values())])
 
     def level(self, audience: str) -> int:
         """Index of the level that an audience has of all that is released of it; -1 if of some it has nothing."""
-        level = self.given.get(audience, NOTHING).level
+        level = self.states.get(audience, NOTHING).level
         if self.sum is None or not self.sum.panes or self.sum.refused:
             return level
-        return min(level, self.sum.given.get(audience, NOTHING).level)
+        return min(level, self.sum.states.get(audience, NOTHING).level)
 
-    def told(self, audience: str) -> int:
+    def accounted_level(self, audience: str) -> int:
         """Index of the finest level that is counted among what an audience was told, -1 if none is."""
-        return max(self.given.get(audience, NOTHING).level, self.taken_back.get(audience, NOTHING.level))
+        return max(self.states.get(audience, NOTHING).level, self.withdrawn_levels.get(audience, NOTHING.level))
 
     def has(self, audience: str) -> int:
         """Index of the level of what is published to an audience with it, -1 if it has nothing."""
-        return (self.given if self.sum is None else self.sum.given).get(audience, NOTHING).level
+        return (self.states if self.sum is None else self.sum.states).get(audience, NOTHING).level
 
     def add(self, slot_ms: int, records: int, had: Mapping[str, int] = MappingProxyType({})) -> Departure:
         """Let so many records leave behind those that wait already, at a slot or later."""
@@ -266,7 +266,7 @@ class Call:
         """Whether what was reserved for has been stored with the window."""
         if row is None or row.refused:
             return False
-        return not self.audience or row.given.get(self.audience, NOTHING).level >= self.level
+        return not self.audience or row.states.get(self.audience, NOTHING).level >= self.level
 
 
 def merged_key(bucket: MergedBucket) -> bytes:

@@ -1,8 +1,8 @@
 """How many windows were released, refused, lost, sharpened and late: totals that are stored with what they count.
 
 One row holds those of all views of a partition, and what was added to them last. It stands first in the commit of what
-it counts, so a crash in that commit may leave the row alone: then `taken_back` finds that what was added last is not
-stored. So everything is counted once, as often as it is tried.
+it counts, so a crash in that commit may leave the row alone: then `withdrawn_levels` finds that what was added last is
+not stored. So everything is counted once, as often as it is tried.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def counted(those: Iterable[Counted], rows: Rows) -> Change:
     return TOTALS, encode(row)
 
 
-def taken_back(rows: Rows) -> list[Change]:
+def withdrawn_levels(rows: Rows) -> list[Change]:
     """What a crash asks for, before anything else is changed: the row without what it counts and is not stored."""
     row = _stored(rows)
     undone = [one for one in row.last if not one.is_stored(rows)]

@@ -66,8 +66,8 @@ def bound_chunk(
             log alone decides what is late, not what one fetch happens to bring together.
         open_from_ms: start of the first window that was not handed on; everything before it is late.
         misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
-        is_oldest: no earlier question of the view is open: what is from before this one began is too late for all. Else
-            it is the earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here.
+        is_oldest: no earlier definition of the view is open: what is from before this one began is too late for all.
+            Else it is the earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here.
 
     Returns:
         The clock, the accepted contributions and the refusals, one for each contribution that no window takes, reasons:

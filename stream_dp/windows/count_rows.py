@@ -44,15 +44,15 @@ class Missing(msgspec.Struct, array_like=True):
     """The time of the first tick behind them."""
 
 
-class LaneClock(msgspec.Struct, array_like=True):
+class SourcePartitionClock(msgspec.Struct, array_like=True):
     """The time of a view in one partition of a source that is re-keyed; as in `ViewMark`."""
 
     clock_ms: int
-    heard_ms: int | None
+    idle_since_ms: int | None
     gap: tuple[int, int] | None = None
 
 
-class Lane(msgspec.Struct, array_like=True):
+class SourcePartition(msgspec.Struct, array_like=True):
     """How far one partition of a source that is re-keyed has come, as it was heard of in a partition of users."""
 
     offset: int = -1
@@ -71,7 +71,7 @@ class ViewMark(msgspec.Struct, array_like=True):
     fingerprint: bytes
     clock_ms: int
     """Everything before this time has been seen: the last watermark or, by the wall clock, the last tick."""
-    heard_ms: int | None
+    idle_since_ms: int | None
     """With an event clock, the time of the tick from which idle time counts; None until there was one."""
     open_from_ms: int
     """Start of the first window whose counts have not been handed on."""
@@ -92,10 +92,10 @@ class ViewMark(msgspec.Struct, array_like=True):
     """How many events were refused, by reason."""
     repeats: dict[str, int] = {}
     """Those of them that were `REPEATS`, when windows were handed on last."""
-    lanes: dict[int, LaneClock] = {}
+    source_partitions: dict[int, SourcePartitionClock] = {}
     """Where the source is re-keyed: the times that make up that of the view, by partition of the source."""
     cut_ms: int | None = None
-    """What was counted in windows from this one on was left to a later question of the view, or given up."""
+    """What was counted in windows from this one on was left to a later definition of the view, or given up."""
     lost: list[tuple[int, int]] = []
     """Windows that start in one of these intervals may lack records that were deleted before they were counted: they
     are refused as lost. From the first start to, and without, a time."""
@@ -134,7 +134,7 @@ class Marker(msgspec.Struct, array_like=True):
     """How many of them were watermarks."""
     refused: dict[str, int] = {}
     """How many were refused for every view, by reason."""
-    lanes: dict[int, Lane] = {}
+    source_partitions: dict[int, SourcePartition] = {}
     """Where the source is re-keyed: by its partition, how far that has come."""
     read_ms: int = -1
     """The time of the tick behind the last record that was read, if it is later than `tick_ms`."""
@@ -169,7 +169,7 @@ class Marker(msgspec.Struct, array_like=True):
                 yield Increment(counter, amount, (("view", view),))
 
 
-def hear(of: Marker | Lane, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
+def take_watermarks(of: Marker | SourcePartition, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
     """Take watermarks into what is known of a partition.
 
     Args:

@@ -5,7 +5,8 @@ partition counted may come in parts; a bucket is summed when every partition's h
 marker in place of its counts: a partial that comes again is dropped, not counted anew.
 
 Where something was lost between the counters and the release agent, the counters are asked to stand in for what they
-handed on (`PartitionCounter.recall`). A partial that stands in comes behind those it stands in for, if these were not
+handed on (`PartitionCounter.declare_lost`). A partial that stands in comes behind those it stands in for, if these were
+not
 lost: it says nothing then. Otherwise its bucket is lost. For a bucket that is finished one is handed on nevertheless,
 since the merged counts may be what was lost.
 """

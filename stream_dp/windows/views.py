@@ -18,7 +18,7 @@ _EDITION = "@"
 
 
 def state_name(view: str, edition: int) -> str:
-    """What the state of a view is kept under whose question changed with an edition: its name, for the first."""
+    """What the state of a view is kept under whose definition changed with an edition: its name, for the first."""
     return view if edition == 1 else f"{view}{_EDITION}{edition}"
 
 
@@ -29,7 +29,7 @@ def view_of(state: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CountedView:
-    """The counting side of a view, or of one of the questions of a view; times in ms since the epoch, UTC."""
+    """The counting side of a view, or of one of the definitions of a view; times in ms since the epoch, UTC."""
 
     name: str
     """What its counts are kept under (`state_name`)."""
@@ -59,9 +59,9 @@ class CountedView:
     has_lists: bool = False
     """Whether it is a list of items."""
     until_ms: int | None = None
-    """Start of the first window that is another question's, or nobody's; None: there is none."""
+    """Start of the first window that is another definition's, or nobody's; None: there is none."""
     origin_ms: int | None = None
-    """Where the first question of the view began, if that is another one."""
+    """Where the first definition of the view began, if that is another one."""
 
     @property
     def view(self) -> str:
@@ -78,12 +78,12 @@ class CountedView:
         return None if self.until_ms is None else tiling.end(tiling.start_of(self.until_ms - 1))
 
     def out_of_time(self, time_ms: int, closed_before_ms: int, *, is_oldest: bool) -> str:
-        """Why an event that is too early or too late is refused; nothing if it is an earlier question's to say.
+        """Why an event that is too early or too late is refused; nothing if it is an earlier definition's to say.
 
         Args:
             time_ms: of the event.
             closed_before_ms: start of the first window that is open.
-            is_oldest: whether no earlier question of the view is open: what is too early for this one is for all.
+            is_oldest: whether no earlier definition of the view is open: what is too early for this one is for all.
         """
         if time_ms >= closed_before_ms:
             return "future"

@@ -257,8 +257,8 @@ def test_a_cut_at_any_row_of_a_release_in_parts_changes_nothing_that_was_shown(c
         finished(desk)
         for start in (0, SECOND):
             table = desk.table(VIEW, start)
-            for audience, given in desk.row(VIEW, start).given.items():
-                (reading,) = read_window(desk.plan.views[VIEW], start, table, [given.level], desk.key(VIEW, start))
+            for audience, state in desk.row(VIEW, start).states.items():
+                (reading,) = read_window(desk.plan.views[VIEW], start, table, [state.level], desk.key(VIEW, start))
                 record = desk.record(VIEW, audience, start)
                 assert all(getattr(record, name) == value for name, value in reading.fields.items())
         assert not [key for key in desk.machine.rows if key.startswith(OUTBOX)]

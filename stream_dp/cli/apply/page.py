@@ -126,9 +126,9 @@ def _view(view: ViewChange) -> Iterator[str]:
     yield f"  noise of a count, 95 %: {', '.join(noise) or 'as before'}"
     if view.change == "changed":
         yield "  " + (
-            "it is the same question, so it goes on with what is stored"
+            "same definition: it continues with the stored state"
             if view.goes_on
-            else "it is another question, so its counts and its noise begin anew; the ledger and the revisions go on"
+            else "new definition: counts and noise begin anew; ledger and revisions continue"
         )
 
 

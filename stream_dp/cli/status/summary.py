@@ -202,15 +202,15 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     """How an application is.
 
     Args:
-        plan: the application, with every question of every view.
+        plan: the application, with every definition of every view.
         reports: what was read of it.
     """
     parts = reports.partitions
-    questions: dict[str, list[ViewPlan]] = {}
-    for question in plan.views.values():
-        questions.setdefault(question.view, []).append(question)
-    views = {name: _view(name, asked, plan, parts, reports.now_ms) for name, asked in questions.items()}
-    views = {name: one for name, one in views.items() if not _is_over(questions[name][-1], one)}
+    definitions: dict[str, list[ViewPlan]] = {}
+    for definition in plan.views.values():
+        definitions.setdefault(definition.view, []).append(definition)
+    views = {name: _view(name, asked, plan, parts, reports.now_ms) for name, asked in definitions.items()}
+    views = {name: one for name, one in views.items() if not _is_over(definitions[name][-1], one)}
     lag: dict[str, dict[int, int]] = {}
     totals: Counter[str] = Counter()
     for number, part in sorted(parts.items()):
@@ -219,19 +219,19 @@ def summary(plan: Plan, reports: Reports) -> Summary:
             lag.setdefault(source, {})[number] = records
     unowned = sorted(set(range(plan.partitions)) - reports.owners.keys())
     shown = presented(plan)
-    times = _times(questions, views, reports.now_ms)
+    times = _times(definitions, views, reports.now_ms)
     budgets = {one.account.name: _budget(shown, one, _of_ledger(shown, one, times)) for one in reports.statements}
     faults = [*_refused(shown, reports.statements, times), *_faults(plan, reports, views, unowned)]
     faults += [f"ledger {name} {budget.words}" for name, budget in budgets.items() if budget.is_spent]
-    to_come = sorted(_to_come(questions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
+    to_come = sorted(_to_come(definitions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
     return Summary(reports, faults, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
 
 
 def _times(
-    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], now_ms: int
+    definitions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], now_ms: int
 ) -> dict[str, int]:
     """The time of each view, as far as it is known: that of the stream where watermarks move its clock."""
-    known = {name: now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
+    known = {name: now_ms for name, asked in definitions.items() if asked[-1].window.clock == "wall"}
     streams = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
     return {**streams, **known}
 
@@ -260,12 +260,12 @@ def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[s
 
 
 def _to_come(
-    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
+    definitions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
 ) -> Iterator[ToCome]:
     clocks = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
-    clocks |= {name: reports.now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
-    yield from settings_to_come(questions, reports.settings, clocks)
-    for name, asked in questions.items():
+    clocks |= {name: reports.now_ms for name, asked in definitions.items() if asked[-1].window.clock == "wall"}
+    yield from settings_to_come(definitions, reports.settings, clocks)
+    for name, asked in definitions.items():
         if asked[0].editions and (released := _released(name, reports.partitions)) is not None:
             yield from sharper_to_come(asked, released, reports.now_ms)
 
@@ -349,35 +349,35 @@ def _apart(worker: WorkerStatus) -> str:
 
 
 def _view(
-    name: str, questions: Sequence[ViewPlan], plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int
+    name: str, definitions: Sequence[ViewPlan], plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int
 ) -> ViewSummary:
-    """How far a view is, whose windows from a time on may be another question."""
+    """How far a view is, whose windows from a time on may be another definition."""
     counted = {number: part.views[name] for number, part in sorted(parts.items()) if name in part.views}
     clocks = {number: one.clock_ms for number, one in counted.items()}
     released = _released(name, parts)
-    by_wall = questions[-1].window.clock == "wall"
+    by_wall = definitions[-1].window.clock == "wall"
     clock = now_ms if by_wall else max(clocks.values(), default=None)
     window = None
     if counted and clock is not None:
         start = min(one.open_from_ms for one in counted.values())
-        window = _open(questions, start, clock if by_wall else clock + 1)
+        window = _open(definitions, start, clock if by_wall else clock + 1)
     due = None
-    if released is not None and by_wall and (asked := _at(questions, released)) is not None:
+    if released is not None and by_wall and (asked := _at(definitions, released)) is not None:
         due = plan.slots.after(asked.window.shape.end(asked.windows.next(released)) + asked.window.grace_ms)
     edition = None
-    if questions[0].editions:
-        held = questions[0] if clock is None else _at(questions, clock) or questions[-1]
+    if definitions[0].editions:
+        held = definitions[0] if clock is None else _at(definitions, clock) or definitions[-1]
         edition = held.edition(held.begins_ms if clock is None else clock).number
     waiting = 0
     if len(counted) == plan.partitions:
-        waiting = _waiting(questions, released, min(one.open_from_ms for one in counted.values()))
+        waiting = _waiting(definitions, released, min(one.open_from_ms for one in counted.values()))
     return ViewSummary(edition, clocks, window, released, due, waiting)
 
 
-def _waiting(questions: Sequence[ViewPlan], released: int | None, closed_ms: int) -> int:
+def _waiting(definitions: Sequence[ViewPlan], released: int | None, closed_ms: int) -> int:
     """How many windows begin before the first that is open somewhere, and are neither released nor refused."""
     number = 0
-    for one in questions:
+    for one in definitions:
         since = [at for at in (released, one.begins_ms if one.editions else None) if at is not None]
         if since:
             until_ms = closed_ms if one.until_ms is None else min(closed_ms, one.until_ms)
@@ -385,17 +385,17 @@ def _waiting(questions: Sequence[ViewPlan], released: int | None, closed_ms: int
     return number
 
 
-def _at(questions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
-    """The question whose windows a time is in; None: the view has ended by then."""
-    found = (one for one in reversed(questions) if not one.editions or one.begins_ms <= time_ms)
-    one = next(found, questions[0])
+def _at(definitions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
+    """The definition whose windows a time is in; None: the view has ended by then."""
+    found = (one for one in reversed(definitions) if not one.editions or one.begins_ms <= time_ms)
+    one = next(found, definitions[0])
     return one if one.until_ms is None or time_ms < one.until_ms else None
 
 
-def _open(questions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
+def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
     """How many windows have begun from one on that is open, and from when to when they are."""
     number, end = 0, start_ms
-    for one in questions:
+    for one in definitions:
         first = max(start_ms, one.begins_ms) if one.editions else start_ms
         begun = one.window.shape.begun(first, clock_ms if one.until_ms is None else min(clock_ms, one.until_ms))
         if begun:

@@ -274,9 +274,9 @@ class Host(Carrier):
         """
         if (schemas := self._schemas.get(chunk.topic)) is None:
             return {}
-        in_parcels = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
+        is_rekeyed = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
         give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
-        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, give_way)
+        return await schemas.asked(events_in(chunk.records) if is_rekeyed else chunk.records, give_way)
 
     def _giving_way(
         self, partition: int, topics: Collection[str], name: str, what: str
@@ -434,7 +434,7 @@ class Host(Carrier):
         await self.engage(chunk.partition, ReleaseEngine.buckets, chunk.values)
 
     async def _know(self, chunk: Chunk, table: str) -> None:
-        """Read the settings if something is about a view, or a question of one, that they may have brought."""
+        """Read the settings if something is about a view, or a definition of one, that they may have brought."""
         if any(decode(Named, value).view not in self.plan.views for value in chunk.values if value is not None):
             await self.settled(chunk.partition, table)
 

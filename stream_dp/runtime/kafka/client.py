@@ -40,7 +40,7 @@ from stream_dp.runtime.kafka.requests import (
     TopicsRequest,
     entries_of,
 )
-from stream_dp.runtime.kafka.rights import Entry, Right
+from stream_dp.runtime.kafka.rights import AclEntry, Right
 from stream_dp.runtime.kafka.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
 _LOG_APPEND_TIME = 1
@@ -147,7 +147,7 @@ class Client(Protocol):
     async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
         """Where partitions begin now: the offset of the first record of each that was not deleted, or its end."""
 
-    async def entries(self) -> Sequence[Entry] | None:
+    async def entries(self) -> Sequence[AclEntry] | None:
         """Who may do what, by the cluster's authorizer; None where there is none.
 
         Raises:
@@ -325,7 +325,7 @@ class KafkaClient:
                 reason = detail or for_code(code).__name__
                 raise BrokerError(f"the cluster at {self._address} did not give a right: {reason}")
 
-    async def entries(self) -> Sequence[Entry] | None:
+    async def entries(self) -> Sequence[AclEntry] | None:
         """Who may do what, by the cluster's authorizer; None where there is none.
 
         Raises:

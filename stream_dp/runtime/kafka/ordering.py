@@ -27,9 +27,9 @@ class Tick(msgspec.Struct, array_like=True, frozen=True):
     """The wall clock, read first."""
     ends: Mapping[str, int]
     """By topic, the end of the source's partition of the same number, asked for afterwards."""
-    recall: tuple[str, int] | None = None
+    declare_lost: tuple[str, int] | None = None
     """In place of the time: a view of which counts were lost on their way, and the start of the first window that is
-    waited for (`PartitionCounter.recall`)."""
+    waited for (`PartitionCounter.declare_lost`)."""
     settings: int = 0
     """Number of the settings that whoever made it knew: all that stood in the control topic at its time."""
     asks: tuple[int, ...] = ()

@@ -31,7 +31,7 @@ class Right(NamedTuple):
     prefixed: bool = False
 
 
-class Entry(NamedTuple):
+class AclEntry(NamedTuple):
     """One entry of a cluster's authorizer, in its own words; `resource` may be the cluster, `operation` All."""
 
     principal: str
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
         return right.name.startswith(self.name) if self.prefixed else self.name in (right.name, "*")
 
 
-def lacking(needed: Iterable[Right], entries: Sequence[Entry]) -> list[Right]:
+def lacking(needed: Iterable[Right], entries: Sequence[AclEntry]) -> list[Right]:
     """Those of some rights that a cluster does not give.
 
     An entry for one host allows, since nobody knows here where an account connects from, and denies nothing.
@@ -71,7 +71,7 @@ def lacking(needed: Iterable[Right], entries: Sequence[Entry]) -> list[Right]:
     return found
 
 
-def workers_known(plan: Plan, entries: Sequence[Entry]) -> list[str]:
+def workers_known(plan: Plan, entries: Sequence[AclEntry]) -> list[str]:
     """The accounts of an application's workers: those with all rights of a worker, but for `Create`.
 
     Args:

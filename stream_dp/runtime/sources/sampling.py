@@ -25,7 +25,7 @@ from stream_dp.runtime.sources.diagnosis import other_unit
 from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.events import Decoded, Record, Schemas
 from stream_dp.windows.open_windows import OpenWindow
-from stream_dp.windows.rekeying import Entry
+from stream_dp.windows.rekeying import RekeyedEvent
 
 SAMPLE_RECORDS = 2000
 SAMPLE_BYTES = 16 << 20
@@ -231,7 +231,7 @@ def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> 
 
     def rekeyed(records: Sequence[Record]) -> Decoded:
         keyed = reader.read(records)
-        events = [Entry(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
+        events = [RekeyedEvent(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
         decoded = decoder.decode(cast("Sequence[Record]", events))
         decoded.watermarks = keyed.watermarks
         decoded.refused = sorted([*decoded.refused, *keyed.refused])

@@ -112,7 +112,7 @@ def _read_releases(plan: Plan, partition: int, rows: Rows, into: Standing) -> No
         if view.view not in goes_on and (stored := stored_view(view.name, rows)) is not None:
             into.released[view.view] = stored.next_ms
             if view.until_ms is None or stored.next_ms < view.until_ms:
-                goes_on.add(view.view)  # later questions of it wait for this one
+                goes_on.add(view.view)  # later definitions of it wait for this one
         into.totals.take(_zeros(view.view, SETTLED))
     names = {view.view for view in here}
     into.totals.take(one for one in stored_totals(rows) if dict(one.labels)["view"] in names)
@@ -226,10 +226,10 @@ def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> Partitio
                 GapStatus(first=gap.first, last=gap.behind - 1, at_ms=gap.at_ms) for gap in gaps
             )
         for name, mark in (marker.views if marker is not None else {}).items():
-            question = plan.views.get(name)
-            if question is not None and (question.until_ms is None or mark.open_from_ms < question.until_ms):
+            definition = plan.views.get(name)
+            if definition is not None and (definition.until_ms is None or mark.open_from_ms < definition.until_ms):
                 status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
-                views.setdefault(question.view, status)  # the oldest that has a window open
+                views.setdefault(definition.view, status)  # the oldest that has a window open
     totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
     return PartitionStatus(
         lag=lag, views=views, next_windows_ms=standing.released, counters=totals, deleted_records=missing

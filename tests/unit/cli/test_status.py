@@ -373,7 +373,7 @@ def test_an_edition_that_begins_later_is_to_come_and_one_that_holds_is_told_with
     ]
 
 
-def test_windows_of_two_questions_that_are_open_are_told_together(visits: Plan) -> None:
+def test_windows_of_two_definitions_that_are_open_are_told_together(visits: Plan) -> None:
     known = edited(visits, ("window.size=12h", TODAY))
     found = under(visits, known, *counted(2, TODAY - DAY)).views["searches"]
     assert found.edition == 2

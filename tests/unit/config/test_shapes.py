@@ -44,7 +44,7 @@ def test_the_shape_follows_from_size_step_and_pane() -> None:
     assert shapes("size: 3s, step: 2s, pane: 1s") == (Tiling(1000), Hopping(3000, 2000, -3000), 3)
 
 
-def test_size_and_step_are_part_of_the_question_of_direct_windows_and_not_of_windows_of_panes() -> None:
+def test_size_and_step_are_part_of_the_definition_of_direct_windows_and_not_of_windows_of_panes() -> None:
     def fingerprint(window: str) -> bytes:
         return shop(window, ("period: 4s", "period: 60s")).views["pages"].fingerprint
 

@@ -423,7 +423,7 @@ def test_a_coarse_record_does_not_depend_on_what_finer_readers_see() -> None:
 
 
 def test_other_counts_are_noised_afresh_at_every_level() -> None:
-    """lossless X02: the same question about other counts must not show their exact difference."""
+    """lossless X02: the same definition about other counts must not show their exact difference."""
     values, coarse = [], []
     for extra in (0, 1):
         desk = Desk(PAGES)

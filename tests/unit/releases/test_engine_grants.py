@@ -11,7 +11,7 @@ from stream_dp.control.grants import Order, Scope
 from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import SHARPENED_AT_ONCE, ReleaseEngine
-from stream_dp.releases.rows import WINDOW, Given
+from stream_dp.releases.rows import WINDOW, AudienceState
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, plan
 
 CROWD = {f"page {n}": 40 + n for n in range(12)}
@@ -121,10 +121,10 @@ def test_a_grant_holds_for_windows_to_come() -> None:
     desk.reader.restart()
     desk.give("pages", 1000, CROWD)
     assert revisions(desk, "partner")[-1] == (1000, 1, "fine")
-    assert desk.row("pages", 1000).given == {
-        "partner": Given(1, FINE),
-        "public": Given(1, COARSE),
-        "staff": Given(1, MIDDLE),
+    assert desk.row("pages", 1000).states == {
+        "partner": AudienceState(1, FINE),
+        "public": AudienceState(1, COARSE),
+        "staff": AudienceState(1, MIDDLE),
     }
     desk.auditor.settled()
 
@@ -212,7 +212,7 @@ def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publ
     assert refusal.requested.epsilon.exact == "3", "beyond what public has; staff has a level between"
     (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
     assert (entry.requested.epsilon.exact, entry.remaining.epsilon.exact) == ("2", "0")
-    assert desk.row("pages", 1000).given["public"] == Given(1, COARSE)
+    assert desk.row("pages", 1000).states["public"] == AudienceState(1, COARSE)
     assert desk.machine.counts["windows_sharpened", (("view", "pages"),)] == 1
     assert desk.machine.counts["sharpenings_refused", (("view", "pages"),)] == 1
     desk.auditor.settled()
@@ -360,7 +360,7 @@ def test_a_grant_takes_the_place_of_what_an_audience_gets_by_itself() -> None:
     desk.machine.carry_out(engine.order(Order(1, "partner", "fine"), desk.machine, now_ms=0))
     while engine.waits:
         desk.machine.carry_out(engine.due(desk.machine))
-    assert desk.row("pages", 0).given["partner"] == Given(1, FINE)
+    assert desk.row("pages", 0).states["partner"] == AudienceState(1, FINE)
 
 
 def test_a_grant_to_an_audience_that_came_later_than_windows_that_cost_more_gives_them() -> None:

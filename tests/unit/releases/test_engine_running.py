@@ -11,7 +11,7 @@ from stream_dp.control.grants import Order
 from stream_dp.records.models import Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, Given, read_ledgers
+from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, AudienceState, read_ledgers
 from stream_dp.windows.encoding import text, window_start
 from tests.support.machine import newest
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, buckets_of
@@ -163,7 +163,7 @@ def test_a_pane_that_is_released_while_a_grant_waits_gets_as_fine_as_the_others_
     machine.carry_out(engine.order(Order(1, "public", "fine"), machine, now_ms=0))
     while engine.waits:
         machine.carry_out(engine.due(machine))
-    assert [desk.row("pages", start).given["public"] for start in STARTS[:3]] == [Given(2, FINE)] * 3
+    assert [desk.row("pages", start).states["public"] for start in STARTS[:3]] == [AudienceState(2, FINE)] * 3
     desk.reader.restart()
     assert newest_totals(desk, "public") == expected(desk, dict.fromkeys(STARTS[:3], FINE))
 

@@ -465,7 +465,7 @@ async def test_what_stands_before_a_tick_is_counted_by_the_settings_that_its_mak
 
 
 @pytest.mark.parametrize("later", [False, True])
-async def test_counts_of_a_question_that_is_not_known_make_the_settings_be_read_before_they_are_dropped(
+async def test_counts_of_a_definition_that_is_not_known_make_the_settings_be_read_before_they_are_dropped(
     worker: Worker, later: bool
 ) -> None:
     host = at_time(worker, 0)
