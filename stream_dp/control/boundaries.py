@@ -17,12 +17,12 @@ from stream_dp.windows.durations import format_time
 
 TICK_MS = 1000
 LEAD_MS = 10_000 + TICK_MS
-"""How far ahead of its clock the first window of new settings begins at the least: workers learn of them by a tick."""
+"""Least lead over its clock at which new settings begin: workers learn of them by a tick."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of an application whose settings are to change.
+    """State of an application whose settings are to change.
 
     Attributes:
         now_ms: the wall clock.
@@ -39,7 +39,7 @@ class Situation:
     statements: Sequence[LedgerStatement] = ()
 
     def clock(self, view: ViewPlan) -> int | None:
-        """What the clock of a view shows, as far as that is known; one that is not counted has those of its source."""
+        """Return the known clocks of a view; one that is not counted has those of its source."""
         if view.window.clock == "wall":
             return self.now_ms
         if self.is_counted(view.view) and view.view in self.clocks:
@@ -49,7 +49,7 @@ class Situation:
         return max(shown.values(), default=None)
 
     def is_counted(self, view: str) -> bool:
-        """Whether there is a view of this name, which was not taken out."""
+        """Return True if there is a view of this name, which was not taken out."""
         return any(one.until_ms is None for one in self.definitions(view))
 
     def definitions(self, view: str) -> list[ViewPlan]:

@@ -63,7 +63,7 @@ def _disclosed(definition: ViewPlan, newest: ViewPlan | None, audiences: Collect
 
 
 def level_indices(definition: ViewPlan, newest: ViewPlan) -> dict[str, int]:
-    """What the names of levels come to in the ladder of a definition: its own, and those of the newest one.
+    """Return the index in a definition's ladder of level names: its own, and those of the newest definition.
 
     Args:
         definition: the definition.
@@ -113,7 +113,7 @@ def _unlocks(newest: ViewPlan, found: Mapping[str, int], named: Mapping[str, int
 def _sharpen(
     definition: ViewPlan, newest: ViewPlan, found: Mapping[str, int], named: Mapping[str, int]
 ) -> SharpenPlan | None:
-    """What is done with what is left; nothing for windows of panes, which no file may ask that of."""
+    """Return the plan for leftover budget; None for windows of panes, for which no file may have one."""
     wanted, window = newest.sharpen, definition.window
     if wanted is None or wanted.audience not in found or definition.most_panes > 1 or window.running is not None:
         return None

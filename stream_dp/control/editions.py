@@ -190,7 +190,7 @@ def presented(plan: Plan) -> Plan:
 
 
 def differing(file: Plan, number: int, sections: Mapping[str, Any], consequence: str) -> str | None:
-    """What to say where a file's settings are not those that hold; None if it means the same.
+    """Return a message if a file's settings differ from those in effect; None if they mean the same.
 
     Args:
         file: of the file.
@@ -255,7 +255,7 @@ def _paid_by(ledgers: Mapping[str, LedgerPlan], view: ViewPlan) -> ViewPlan:
 
 
 def is_same_definition(view: ViewPlan, other: ViewPlan) -> bool:
-    """Whether nothing is different of what is counted, when windows close, and what is noised."""
+    """Return True if nothing is different of what is counted, when windows close, and what is noised."""
     return _definition(view) == _definition(other)
 
 
@@ -265,7 +265,7 @@ def _definition(view: ViewPlan) -> tuple[object, ...]:
 
 
 def _check_sources(definitions: Mapping[str, Sequence[ViewPlan]]) -> None:
-    """How far a source is counted is kept under its name."""
+    """Check that sources keep their topic: their progress is stored under their name."""
     sources = [one.source for asked in definitions.values() for one in asked]
     topics: dict[str, str] = {}
     for source in sources:
@@ -317,7 +317,7 @@ class Held:
 
     @property
     def never_holds(self) -> bool:
-        """Whether another one was decided before it began, and took its place."""
+        """True if another one was decided before it began, and took its place."""
         return self.until_ms is not None and self.until_ms <= self.from_ms
 
 

@@ -61,7 +61,7 @@ def _step(value: Fraction) -> Fraction:
 
 
 class GapSelectionSettings(Section):
-    """How the keys of a gap view are chosen, and what that costs a window."""
+    """Selection of a gap view's keys, and its cost per window."""
 
     epsilon: Epsilon
     scale: Scale = "general"
@@ -122,7 +122,7 @@ class GapRelease(Release):
     items: tuple[LeadingCount, ...] = Field(description="The keys chosen, the first one first.")
 
     def extent(self) -> str:
-        """How many keys of how large a list."""
+        """Number of keys, and the size of the list."""
         return f"the first {self.k} of {self.catalogue.keys} of list {self.catalogue.version}"
 
     def remark(self, entry: ItemCount) -> str:
@@ -206,7 +206,7 @@ class GapPlan(ListedPlan):
         ]
 
     def shown(self, level: int, listed: ListedIn, rows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
-        """What the record of a level says.
+        """Return the fields of the record of a level.
 
         Args:
             level: index into the ladder.
@@ -236,7 +236,7 @@ class GapPlan(ListedPlan):
         return decimal_up(Fraction(1 + lam * k, k + lam * k), DISPLAY_DIGITS)
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """What is chosen, how far a key must lead for that to be sure, and how much the gaps improve the counts."""
+        """Explain the choice, the lead that makes it sure, and how much the gaps improve the counts."""
         p, details = self.parameters, self._details()
         one_way = ", as for users who move all counts one way," if p.monotone else ""
         sentences = [
@@ -269,14 +269,14 @@ class GapPlan(ListedPlan):
 
 
 def _behind(p: GapParameters, chance: Fraction) -> str:
-    """What exponential noise exceeds with a chance, in users, rounded up: scale ln(1 / chance)."""
+    """Return the value that exponential noise exceeds with a chance, in users, rounded up: scale ln(1 / chance)."""
     _, above = log(Fraction(1, chance), _LOG_PRECISION)
     return decimal_up(p.scale * Fraction(above, 1 << _LOG_PRECISION), DISPLAY_DIGITS)
 
 
 @lru_cache(maxsize=1 << 14)
 def _lead(gap: int, p: GapParameters) -> dict[str, Any]:
-    """What a record says of a gap."""
+    """Return the remark of a record on a gap."""
     least = margin(gap, ONE_IN_TWENTY, p)
     return {
         "gap": decimal(Fraction(gap, p.resolution), GAP_PLACES).rstrip("0").rstrip("."),

@@ -1,4 +1,4 @@
-"""What kinds have in common whose keys stand on a public list."""
+"""Common part of the kinds whose keys are on a public list."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ListedIn(PublicRecord):
 
 
 class ListDetails(BaseModel):
-    """Which list a plan is about."""
+    """List that a plan is about."""
 
     keys: int | None = Field(description="How many keys the list has; null for one in a topic.")
     version: str | None = Field(description="Version of the list; null for one in a topic.")
@@ -64,7 +64,7 @@ class ListedPlan(KindPlan):
 
     @property
     def list_in_words(self) -> str:
-        """How large the list is, or where it stands."""
+        """Size of the list, or the place where it is."""
         if self.listed is None:
             return f"The list stands in topic {self.topics[0]}; a changed one holds from the next window on."
         return f"The list has {self.listed.size} keys, version {self.listed.version}."
@@ -101,7 +101,7 @@ def placed(
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted of the keys of a list.
+    """Counts of the keys of a list.
 
     Attributes:
         listed: the list.
@@ -121,7 +121,7 @@ class Counted:
 
     @property
     def zeros(self) -> int:
-        """How many keys of the list nobody had."""
+        """Number of keys of the list that nobody had."""
         return self.listed.size - len(self.places)
 
     def named(self, chosen: Iterable[object]) -> list[str]:

@@ -37,11 +37,11 @@ class PublicKeys(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
 
     @abstractmethod
     def __contains__(self, key: object) -> bool:
-        """Whether a key is on the list."""
+        """Return True if a key is on the list."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[str]:
@@ -98,7 +98,7 @@ class KeyList(PublicKeys):
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return len(self.keys)
 
     @cached_property
@@ -106,7 +106,7 @@ class KeyList(PublicKeys):
         return frozenset(self.keys)
 
     def __contains__(self, key: object) -> bool:
-        """Whether a key is on the list."""
+        """Return True if a key is on the list."""
         return key in self._members
 
     def __iter__(self) -> Iterator[str]:
@@ -143,11 +143,11 @@ class NumberRange(PublicKeys):
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Number of numbers."""
         return self.last - self.first + 1
 
     def __contains__(self, key: object) -> bool:
-        """Whether a key is the decimal form of one of the numbers."""
+        """Return True if a key is the decimal form of one of the numbers."""
         if not isinstance(key, str) or len(key) > self._most_digits or not key.isdigit() or not key.isascii():
             return False
         return (key[0] != "0" or key == "0") and self.first <= int(key) <= self.last

@@ -65,7 +65,7 @@ def _profile(value: object) -> dict[int, int]:
 
 
 class SubsetSelectionSettings(Section):
-    """How the set is chosen, and what that costs a window."""
+    """Selection of the set, and its cost per window."""
 
     epsilon: Epsilon
     mechanism: Mechanism = "canonical"
@@ -106,7 +106,7 @@ class SubsetRelease(Release):
     )
 
     def extent(self) -> str:
-        """How many keys of how large a list."""
+        """Number of keys, and the size of the list."""
         return f"{self.k} of {self.catalogue.keys} of list {self.catalogue.version}, in no order"
 
 
@@ -200,7 +200,7 @@ class SubsetPlan(ListedPlan):
         ]
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """How the set is chosen, what it may miss, and whether that is feasible."""
+        """Explain the choice of the set, what it may miss, and whether it is feasible."""
         p, details = self.parameters, self._details()
         price = f"Choosing the set ({details.mechanism}) costs {keys_at_worst} a window, once for all audiences."
         sentences = [self.list_in_words, price, *self._expected(details), LEFT_OUT]

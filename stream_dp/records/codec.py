@@ -120,13 +120,13 @@ def _check_version(data: bytes, what: str) -> None:
 
 
 class Versioned(msgspec.Struct, frozen=True):
-    """What every record and entry says in every version, now and later."""
+    """Field of every record and entry in every version, now and later."""
 
     schema_version: int
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """What tells records apart, read without the rest of them."""
+    """Fields that identify a record, read without the rest of it."""
 
     schema_version: Literal[1]
     type: Literal["release", "refusal"]

@@ -1,4 +1,4 @@
-"""What was read of release topics: for every window the release that holds, and the one it replaced."""
+"""Records read from release topics: for every window the current release, and the one it replaced."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class History:
         return seen
 
     def windows(self, view: str, audience: str) -> dict[int, Seen]:
-        """What was read of a view and audience by start of the window, in order of time.
+        """Return the records of a view and audience by start of the window, in order of time.
 
         Of windows of panes that start alike, because their length was changed, it is the longest.
         """

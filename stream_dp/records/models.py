@@ -96,7 +96,7 @@ class PrivacyCost(PublicRecord):
 
     @classmethod
     def left(cls, cost: Cost) -> PrivacyCost:
-        """What is left, decimals rounded down."""
+        """Return a remaining budget, decimals rounded down."""
         return cls(**{name: Amount.down(value) for name, value in cost.entries(at_least=2)})
 
     @property

@@ -15,7 +15,7 @@ from stream_dp.records.models import Account, AccountPart, AccountParts, LedgerE
 
 @dataclass(slots=True)
 class AudienceSpending:
-    """What the releases of one view to one audience tell.
+    """Spending of one view for one audience.
 
     Attributes:
         charged: what they added to what was spent; a reader who came later than a finer one adds nothing.
@@ -77,17 +77,17 @@ class LedgerStatement:
 
     @property
     def spent(self) -> Cost:
-        """What was spent, by the newest entry."""
+        """Budget spent, by the newest entry."""
         return self.budget.most(self.left) - self.left
 
     @property
     def seen(self) -> Cost:
-        """What the entries that are there charged."""
+        """Sum of the charges of the entries that are there."""
         return sum((share.charged for share in self.shares.values()), Cost.ZERO)
 
     @property
     def taken(self) -> dict[str, Cost]:
-        """What each view has spent, by the entries; what no entry tells of stands under no name."""
+        """Budget spent by view; under the empty name what no entry explains."""
         found = {"": self.older}
         for (view, _), share in self.shares.items():
             found[view] = found.get(view, Cost.ZERO) + share.charged
@@ -95,7 +95,7 @@ class LedgerStatement:
 
     @property
     def older(self) -> Cost:
-        """What was spent and no entry tells of."""
+        """Budget spent that no entry explains."""
         return self.spent.most(self.seen) - self.seen
 
 
@@ -144,7 +144,7 @@ def _age(found: tuple[int, LedgerEntry]) -> tuple[int, list[Fraction]]:
 
 
 def caps(account: Account) -> Cost:
-    """What a period admits: the budget, less what its parts take, and the caps of the parts."""
+    """Return the caps of a period: the budget, less what its parts take, and the caps of the parts."""
     total, parts = account.budget.cost, _parts(account.parts)
     taken = sum((Cost(part.epsilon.value, part.slack.value) for part in parts.values()), Cost.ZERO)
     entries = {PART_ENTRIES[name]: part.budget.value for name, part in parts.items()}

@@ -46,7 +46,7 @@ class GrantRow(msgspec.Struct, array_like=True):
     slot_ms: int | None = None
     """When the sharper revisions leave; later, if they miss it. None: it waits for its time."""
     open: bool = False
-    """Whether retained windows may still have to be sharpened."""
+    """True if retained windows may still have to be sharpened."""
     turns: dict[str, int] = msgspec.field(default_factory=dict)
     """By view of this partition, where the scope asks for it: start of the first window that was to come when the grant
     was carried out."""
@@ -76,14 +76,14 @@ class ClearanceRow(msgspec.Struct, array_like=True):
 
 
 class UnlockRow(msgspec.Struct, array_like=True):
-    """How far the windows of a view were unlocked."""
+    """Progress of an unlock through the windows of a view."""
 
     marks: dict[str, int]
     """By audience, time and level of an unlock: start of the first window that is still to be looked at."""
 
 
 class LeftoverRow(msgspec.Struct, array_like=True):
-    """How far what a ledger has left was spent on sharper releases of a view."""
+    """Progress of spending a ledger's leftover budget on sharper releases of a view."""
 
     done_ms: int
     """The last time of the grid that is carried out."""
@@ -117,10 +117,10 @@ class SharpeningRequest(NamedTuple):
     grant: int | None = None
     """The number of the grant that asks."""
     follows: bool = False
-    """Whether the audience has the level of the pane already, and only the window with it is to follow."""
+    """True if the audience has the level of the pane already, and only the window with it is to follow."""
 
     def is_refused(self, row: WindowRow) -> bool:
-        """Whether a ledger could not pay for it, by the row of the window, or of a pane of it."""
+        """Return True if a ledger could not pay for it, by the row of the window, or of a pane of it."""
         if self.follows:
             return False
         if self.grant is not None:
@@ -217,7 +217,7 @@ class Clearances:
                     self.withheld.setdefault(audience, set()).add(view.view)
 
     def _is_withheld(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
-        """Whether an audience has nothing of a window, and may have something that costs more."""
+        """Return True if an audience has nothing of a window, and may have something that costs more."""
         lacks = row.states.get(audience, NOTHING).level < 0 and view.window.pays(start_ms)
         return lacks and self.level(view, audience, start_ms) >= 0
 
@@ -279,7 +279,7 @@ class Clearances:
         return max([level, *by_age, *left_over])
 
     def may_rise(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
-        """Whether an audience may see a window finer though no grant asks.
+        """Return True if an audience may see a window finer though no grant asks.
 
         Not if it is refused, nor if its key is retired, nor where a grant gives the audience less of it than the
         configuration starts it with.
@@ -287,7 +287,7 @@ class Clearances:
         return self._is_there(row) and self.level(view, audience, start_ms) >= view.audiences[audience]
 
     def _is_there(self, row: WindowRow) -> bool:
-        """Whether a window can be made finer: it was released, and its key is not retired."""
+        """Return True if a window can be made finer: it was released, and its key is not retired."""
         return not row.refused and row.key_id in self._readable
 
     def _deciding(self, view: ViewPlan, audience: str, start_ms: int) -> GrantRow | None:
@@ -306,7 +306,7 @@ class Clearances:
     def _request(
         self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow, slot_ms: int
     ) -> SharpeningRequest | None:
-        """What an audience is to get of a released window beyond what it has.
+        """Return the sharpening request of an audience for a released window, None if it is to get nothing more.
 
         With a grant to carry out, if that was not turned down there. Without one, if it sees nothing, or less than its
         grant was for, and that is free, as later panes of totals are to whoever has the first; or less of a window than
@@ -376,7 +376,7 @@ class Clearances:
         self._sharpening[audience] = self._lacking(audience, rows)
 
     def _decides(self, grant: GrantRow, row: ClearanceRow) -> bool:
-        """Whether a grant may still decide something of a window that is retained or to come."""
+        """Return True if a grant may still decide something of a window that is retained or to come."""
         newer = [one for one in row.grants if one.slot_ms is not None and one.rank > grant.rank]
         for view in self._views.values():
             if _concerns(grant, view):
@@ -392,11 +392,11 @@ class Clearances:
 
     @property
     def waits(self) -> bool:
-        """Whether an audience has to get something."""
+        """True if an audience has to get something."""
         return bool(self._sharpening)
 
     def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
-        """What the first audience that waits is to get, window by window."""
+        """Yield the requests of the first audience that waits, window by window."""
         audience, windows = next(iter(self._sharpening.items()))
         if not windows:
             self._finish(audience)
@@ -446,13 +446,13 @@ def _index(view: ViewPlan, level: str) -> int:
 
 
 def _concerns(grant: GrantRow, view: ViewPlan) -> bool:
-    """Whether a grant that was carried out is about windows of a view, at a level that its ladder has, or at none."""
+    """Return True if a carried-out grant is about windows of a view, at a level that its ladder has, or at none."""
     named = not grant.scope.views or view.view in grant.scope.views
     return named and (grant.level == NO_LEVEL or view.level_index(grant.level) is not None)
 
 
 def _covers(wide: tuple[int | None, int | None], narrow: tuple[int | None, int | None]) -> bool:
-    """Whether a stretch of starts has all of another; None is no bound."""
+    """Return True if a stretch of starts has all of another; None is no bound."""
     (first, until), (other_first, other_until) = wide, narrow
     begins = first is None or (other_first is not None and first <= other_first)
     return begins and (until is None or (other_until is not None and other_until <= until))

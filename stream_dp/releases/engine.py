@@ -290,14 +290,14 @@ class ReleaseEngine:
             yield Send([self._withdrawal(bucket) for bucket in taken])
 
     def _awaits(self, bucket: MergedBucket) -> bool:
-        """Whether a bucket is of a window that is still to be released, by the definition it was counted for."""
+        """Return True if a bucket is of a window that is still to be released, by the definition it was counted for."""
         view = self._views.get(bucket.view)
         is_its_own = view is not None and (view.until_ms is None or bucket.start_ms < view.until_ms)
         return is_its_own and bucket.start_ms >= self._marks[bucket.view].next_ms
 
     @property
     def waits(self) -> bool:
-        """Whether a window is complete and its turn has come, or one expires, or somebody has to see one finer."""
+        """True if a window is complete and its turn has come, or one expires, or somebody has to see one finer."""
         views = self._views.values()
         asked = any(requests.waits for requests in self._requests)
         return asked or any(map(self._is_due, views)) or any(map(self._expires, views))
@@ -335,7 +335,7 @@ class ReleaseEngine:
         return complete and not self._is_blocked(view)
 
     def _is_blocked(self, view: ViewPlan) -> bool:
-        """Whether the time of a view stands still until all that is due by then is carried out."""
+        """Return True if the time of a view stands still until all that is due by then is carried out."""
         if self._ages.goes_by_the_wall(view):
             return False
         return self._clearances.waits or self._unlocks.holds(view) or self._leftover.holds(view)

@@ -49,7 +49,7 @@ EXPIRED_AT_ONCE = 8
 
 
 class Retention:
-    """Which windows of one partition are past their retention."""
+    """Retention of one partition: finds the windows that are past it."""
 
     def __init__(self, marks: Mapping[str, ViewRow], topic: Callable[[str, str], str]) -> None:
         """Set up the retention; it knows of the windows of a view behind `begin`.
@@ -68,7 +68,7 @@ class Retention:
         self._oldest[view.name] = oldest_ms
 
     def is_over(self, view: ViewPlan) -> bool:
-        """Whether a window of the view may have to be marked."""
+        """Return True if a window of the view may have to be marked."""
         return self._oldest[view.name] < self._horizon(view)
 
     def due_ms(self, view: ViewPlan) -> int | None:
@@ -115,7 +115,7 @@ class Retention:
             yield from leaving
 
     def _tombstones(self, view: ViewPlan, start_ms: int, row: WindowRow) -> list[Removal]:
-        """What takes back every record of a window that an audience of the view has: its keys, without values.
+        """Return the tombstones of every record of a window: its keys, without values.
 
         Nothing is sent to an audience that is no longer configured, since its topic may be gone.
         """

@@ -1,4 +1,4 @@
-"""What a ledger has left over is spent on sharper releases, at stated times.
+"""Spending of a ledger's leftover budget on sharper releases, at stated times.
 
 A view may say (`sharpen` in the configuration) that one audience is to see a level of as many windows as the rest of a
 period pays for. At every multiple of `every` since 1970 its windows of the periods that have gone on since the last
@@ -85,11 +85,11 @@ class Leftover:
 
     @property
     def waits(self) -> bool:
-        """Whether a view is to sharpen by now."""
+        """True if a view is to sharpen by now."""
         return any(map(self._is_due, self._runs))
 
     def holds(self, view: ViewPlan) -> bool:
-        """Whether a view is to sharpen by now."""
+        """Return True if a view is to sharpen by now."""
         return any(run.view.view == view.view and self._is_due(run) for run in self._runs)
 
     def _is_due(self, run: _Run) -> bool:
@@ -145,7 +145,7 @@ class Leftover:
     def _fits(
         self, run: _Run, start: int, row: WindowRow, period: Stretch, pending: Mapping[tuple[str, int], Cost]
     ) -> bool:
-        """Whether a window can be sharpened out of what nobody needs."""
+        """Return True if a window can be sharpened out of what nobody needs."""
         view, level = run.view, max(row.finest, run.plan.level)
         cost = view.counts(level) if row.finest < 0 else view.counts(level) - view.counts(row.finest)
         kept = self._accounts.plan(view, start).budget * run.plan.reserve
@@ -158,7 +158,7 @@ class Leftover:
         return [other for other in self._views.values() if other.ledger.fingerprint == view.ledger.fingerprint]
 
     def _to_come(self, view: ViewPlan, period: Stretch) -> Cost:
-        """What the windows of a view that are still to be released in a period cost at worst."""
+        """Return the worst-case cost of a view's windows that are still to be released in a period."""
         first = view.charged.shape.first_from(max(self._marks[view.name].next_ms, period.start_ms))
         return view.scheduled(first, period.end_ms)
 
@@ -168,7 +168,7 @@ class Leftover:
         return view.window.shape.first_from(period.start_ms)
 
     def _unlocks_to_come(self, view: ViewPlan, period: Stretch, rows: Rows) -> dict[tuple[str, int], Cost]:
-        """What the schedules of unlocks ask for windows that were released in a period, by view and window."""
+        """Yield the cost of scheduled unlocks for windows released in a period, by view and window."""
         found: dict[tuple[str, int], Cost] = {}
         for other in self._sharing(view):
             if other.unlocks:
@@ -182,7 +182,7 @@ class Leftover:
 
     @staticmethod
     def _unlock_to_come(view: ViewPlan, finest: int) -> Cost:
-        """What the schedule of unlocks asks for a window beyond the finest level that somebody has of it."""
+        """Return the cost of a window's scheduled unlocks beyond the finest level that somebody has of it."""
         if not view.unlocks or finest < 0 or finest >= view.planned_level:
             return Cost.ZERO
         return view.counts(view.planned_level) - view.counts(finest)

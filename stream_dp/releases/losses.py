@@ -1,4 +1,4 @@
-"""What was published and is not stored: windows whose state was lost, found by the records in the public topics.
+"""Detection of lost state: windows that were published and are not stored, by the records in the public topics.
 
 A record is published after its commit is in the changelog, so recovered tables know every record that readers have.
 Where they do not, state was lost. To go on would draw windows again that readers have, with fresh noise, and pay for it
@@ -45,7 +45,7 @@ class Shown(NamedTuple):
 
 
 Published = Mapping[str, Collection[Shown]]
-"""What was found in the public topics, by view: all, or the newest of it."""
+"""Records found in the public topics, by view: all, or the newest of them."""
 UNPUBLISHED: Published = MappingProxyType({})
 MOST_UNKNOWN = 10_000
 """Windows that are refused one by one because their counts were lost with their counters."""
@@ -105,7 +105,7 @@ def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> lis
 
 
 def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, Cost]:
-    """What can have been paid at worst for lost windows and is forgotten, by the start of its period.
+    """Return the worst-case cost of lost windows that the ledger has forgotten, by the start of its period.
 
     Windows leave in order, so whatever lies between the last that is stored and the newest that is lost was released as
     well, found or not.

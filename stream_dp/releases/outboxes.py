@@ -1,4 +1,4 @@
-"""Which stored records still have to leave, and when: releasing stores them, publishing takes them from there."""
+"""Outboxes of stored records that are to be published: releasing fills them, publishing empties them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Outboxes:
             yield Increment(LATE, missed, (("view", view_of(view)),))
 
     def _leaving(self, view: str, start: int, slot_ms: int, rows: Rows) -> Departure | None:
-        """What leaves of a window: one departure. What is behind it waits until that one is settled.
+        """Yield the next departure of a window. Later ones wait until that one is settled.
 
         Were both published, a crash before that would let the older revision be published again behind the newer one.
         """
@@ -116,7 +116,7 @@ class Outboxes:
         return leaving
 
     def _knows(self, view: str, start: int, rows: Rows) -> bool:
-        """Whether readers know a later window of a view than one, whatever it asked of that.
+        """Return True if readers know a later window of a view than one, whatever it asked of that.
 
         Once they do, they always do: the records of that one are taken back only when a later one has left.
         """
@@ -134,7 +134,7 @@ class Outboxes:
 
     @property
     def published(self) -> bool:
-        """Whether something was published that still stands in its outbox."""
+        """True if something was published that still stands in its outbox."""
         return bool(self._published)
 
     def settle(self, rows: Rows) -> Step:
@@ -192,7 +192,7 @@ def revoked(
     topic: Callable[[str, str], str],
     rows: Rows,
 ) -> list[Change]:
-    """What changes of the records of a window that wait and may not leave: their rows, and behind them the window's.
+    """Return the rows that void a window's waiting records that may not be published, the window's row last.
 
     Args:
         view: the view.

@@ -56,7 +56,7 @@ class _Window(NamedTuple):
         return min(pane.row.states.get(audience, NOTHING).level for pane in self.panes)
 
     def counts_beyond(self, audience: str, level: int) -> Cost:
-        """What the counts of all panes cost at a level beyond what an audience has of them."""
+        """Return the cost of all panes' counts at a level beyond what an audience has of them."""
         had = [pane.row.states.get(audience, NOTHING).level for pane in self.panes]
         costs = [self.view.counts(max(level, one)) for one in had]
         return sum(costs, Cost.ZERO) - sum((self.view.counts(one) for one in had if one >= 0), Cost.ZERO)
@@ -184,7 +184,7 @@ class Sums:
         return records
 
     def _summand(self, view: ViewPlan, pane: Pane, level: int, rows: Rows) -> Sequence[int]:
-        """What a pane adds at a level. It is in many windows, one after another: remembered once it is stored."""
+        """Return the addend of a pane at a level, cached once it is stored: it is in many windows."""
         place = view.name, pane.start_ms, level
         noise = noise_of(view, pane.start_ms, pane.row, self._secrets)
         if pane.table is not None:
@@ -224,7 +224,7 @@ class BlockRow(msgspec.Struct, array_like=True):
     """The exact counts of the block that ends with a pane, or a part of them."""
 
     parts: int
-    """How many there are."""
+    """Number of them."""
     counts: dict[str, int]
 
 
@@ -245,7 +245,7 @@ class Begun(NamedTuple):
 def begun(
     view: ViewPlan, start: int, allowed: Mapping[str, int], secrets: Mapping[str, bytes], rows: Rows
 ) -> Begun | None:
-    """What a pane goes on from; None where it is the first of its window, or windows have no panes.
+    """Return what a pane continues from; None where it is the first of its window, or windows have no panes.
 
     Args:
         view: the view.
@@ -268,7 +268,7 @@ def begun(
 
 
 def is_passed_over(view: ViewPlan, start: int, kept_ms: int, rows: Rows) -> bool:
-    """Whether a pane is of a window that began when nobody might see it: no total has the panes before.
+    """Return True if a pane is of a window that began when nobody might see it: no total has the panes before.
 
     Args:
         view: the view.
@@ -307,7 +307,7 @@ def earlier_blocks(view: ViewPlan, start: int, secrets: Mapping[str, bytes], row
 
 
 def inner_counts(view: ViewPlan, start: int, rows: Rows) -> Iterator[Mapping[str, int]]:
-    """What the block that ends with a pane counts beside that pane, to be added up.
+    """Return the counts of the block that ends with a pane, without that pane, to be added up.
 
     Raises:
         StateError: some of it is not there.
@@ -338,7 +338,7 @@ def block_rows(view: ViewPlan, start: int, counts: Mapping[str, int]) -> list[Ch
 
 
 def used_blocks(view: ViewPlan, start: int, *, refused: bool) -> list[bytes]:
-    """What the keys of exact counts begin with that nobody needs behind a pane.
+    """Yield the key prefixes of exact counts that are not needed after a pane.
 
     Args:
         view: the view.
@@ -357,7 +357,7 @@ def used_range(view: ViewPlan, start: int) -> tuple[bytes, bytes]:
 
 
 def leftover_blocks(view: ViewPlan, next_ms: int, rows: Rows) -> Iterator[Change]:
-    """What is stored of blocks and no longer needed, or not yet.
+    """Return the deletions of blocks that are no longer needed, or not yet.
 
     Args:
         view: the view.

@@ -29,7 +29,7 @@ from stream_dp.windows.merging import Come, MergedBucket, outside, summed
 
 
 class Arrivals:
-    """Which parts have come. Memory holds numbers; the counts are in the table.
+    """Progress of arriving parts. Memory holds numbers; the counts are in the table.
 
     That a bucket is lost counts where it is not whole, and no more when all its parts come after all.
     """
@@ -56,11 +56,11 @@ class Arrivals:
         return void
 
     def complete(self, view: str, start_ms: int) -> int:
-        """How many buckets of a window have all their parts, or are lost."""
+        """Return the number of buckets of a window that have all their parts, or are lost."""
         return sum(come.settled for come in self._windows.get((view, start_ms), {}).values())
 
     def is_lost(self, view: str, start_ms: int) -> bool:
-        """Whether a bucket of a complete window is lost."""
+        """Return True if a bucket of a complete window is lost."""
         return not all(come.whole for come in self._windows.get((view, start_ms), {}).values())
 
     def forget(self, view: str, start_ms: int) -> None:
@@ -69,7 +69,7 @@ class Arrivals:
 
 
 class _Arrived(NamedTuple):
-    """What has come of a window, when it leaves, and who may see what of it."""
+    """Inputs of a release: the counts that arrived, the slot, and the levels of the audiences."""
 
     counts: Sequence[Mapping[str, int]]
     closed_ms: int
@@ -87,7 +87,7 @@ class _Sealed(NamedTuple):
     key_id: str
     secret: bytes
     unknown: int | None
-    """How many of them have a key that is not on a list that stands in a topic."""
+    """Number of them whose key is not on the list, where that is in a topic."""
 
 
 class Releasing:
@@ -146,7 +146,7 @@ class Releasing:
         return self._last_slots[view.view]
 
     def is_unknown(self, view: ViewPlan, start: int) -> bool:
-        """Whether counts of a window were lost with their counters."""
+        """Return True if counts of a window were lost with their counters."""
         return start < self._unknown_before.get(view.name, start)
 
     def release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:

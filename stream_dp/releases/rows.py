@@ -63,7 +63,7 @@ _LEDGER_BYTES = _END_AT + len(moment(0))
 
 
 class ViewRow(msgspec.Struct, array_like=True):
-    """How far the releases of a view have come, and their definition."""
+    """Progress of the releases of a view, and the fingerprint of its definition."""
 
     fingerprint: bytes
     next_ms: int
@@ -88,7 +88,7 @@ class ViewRow(msgspec.Struct, array_like=True):
 
 
 class AudienceState(msgspec.Struct, array_like=True):
-    """What an audience has of a window: the number of its last revision and the index of its level."""
+    """State of a window for one audience: the number of its last revision and the index of its level."""
 
     revision: int
     level: int
@@ -107,7 +107,7 @@ class Departure(msgspec.Struct, array_like=True):
     slot_ms: int
     """When they leave; later, if they miss it."""
     records: int
-    """How many; each stands in a row of its own."""
+    """Number of them; each is in a row of its own."""
     had: dict[str, int] = msgspec.field(default_factory=dict)
     """By audience of a sharper revision: the index of the level that it had before. Who is not here had nothing."""
 
@@ -116,7 +116,7 @@ class PaneSum(msgspec.Struct, array_like=True):
     """The window that ends with a pane and is the sum of panes, as it was released."""
 
     panes: int
-    """How many; 0: no window ends there."""
+    """Number of them; 0: no window ends there."""
     refused: bool = False
     states: dict[str, AudienceState] = msgspec.field(default_factory=dict)
     """Who has what of it."""
@@ -135,7 +135,7 @@ class WindowRow(msgspec.Struct, array_like=True):
     """When its first records leave; those of later windows of the view leave no earlier."""
     states: dict[str, AudienceState] = msgspec.field(default_factory=dict)
     departures: int = 0
-    """How many there have been, published or not."""
+    """Number of departures so far, published or not."""
     outbox: list[Departure] = msgspec.field(default_factory=list)
     """Those that still have to be published, in order."""
     refused_grants: dict[str, int] = msgspec.field(default_factory=dict)
@@ -147,9 +147,9 @@ class WindowRow(msgspec.Struct, array_like=True):
     secret: bytes = b""
     """Of the window alone (`sealing.own_secret`); empty where there is no table."""
     expires: bool = False
-    """Whether its retention is over (`releases.expiry`): behind its last departure, nothing of it stays."""
+    """True if its retention is over (`releases.expiry`): behind its last departure, nothing of it stays."""
     lost: bool = False
-    """Whether it was refused because counts of it were lost."""
+    """True if it was refused because counts of it were lost."""
     sum: PaneSum | None = None
     """Of a pane: the window that ends with it."""
     declined: dict[str, list[int]] = msgspec.field(default_factory=dict)
@@ -161,18 +161,18 @@ class WindowRow(msgspec.Struct, array_like=True):
 
     @property
     def publishes_window(self) -> bool:
-        """Whether readers were told of a window with it: with every one but panes that no window ends with."""
+        """True if it publishes a window: a window itself, or a pane that a window ends with."""
         return self.sum is None or self.sum.panes > 0
 
     @property
     def has_left(self) -> bool:
-        """Whether records of a window left with it that nothing took back: a release, or that it was refused."""
+        """True if records of a window left with it that nothing took back: a release, or that it was refused."""
         states = self.states if self.sum is None else self.sum.states
         left = self.publishes_window and not self.expires and self.departures > len(self.outbox)
         return left and (not states or any(one.level >= 0 for one in states.values()))
 
     def withdraws(self, departure: Departure) -> bool:
-        """Whether a departure is that of the tombstones, and there are some."""
+        """Return True if a departure has tombstones."""
         return self.expires and departure.number == self.departures and departure.records > 0
 
     @property
@@ -204,7 +204,7 @@ class WindowRow(msgspec.Struct, array_like=True):
 
 
 class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What a ledger promises in a period. It holds until the period ends, whatever is configured since.
+    """Promise of a ledger in a period. It is in effect until the period ends, whatever is configured since.
 
     Caps have to be fixed before the first draw (`accounting.ledger`), so this row is written before the first
     reservation, and all records of the period print it.
@@ -217,7 +217,7 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, ledger: LedgerPlan) -> Self:
-        """What a ledger that is planned like this promises."""
+        """Return the promise of a ledger that is planned like this."""
         total = ledger.total
         parts = {
             name: (str(part.epsilon), str(part.slack), str(part.cap)) for name, part in sorted(ledger.parts.items())
@@ -232,7 +232,7 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What was kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
+    """Budget kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
 
     kept: dict[str, bytes]
     """By view, the encoded cost."""
@@ -245,7 +245,7 @@ class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a reservation is for: the first release of a window, or a sharper revision for one audience."""
+    """Purpose of a reservation: the first release of a window, or a sharper revision for one audience."""
 
     view: str
     start_ms: int
@@ -263,7 +263,7 @@ class Call:
         return cls(view, int(start), audience, int(before), int(level))
 
     def stored(self, row: WindowRow | None) -> bool:
-        """Whether what was reserved for has been stored with the window."""
+        """Return True if what was reserved for has been stored with the window."""
         if row is None or row.refused:
             return False
         return not self.audience or row.states.get(self.audience, NOTHING).level >= self.level
@@ -281,7 +281,7 @@ def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
 
 
 def population_of(ledger: bytes) -> bytes:
-    """What the keys of all ledgers of a population begin with, by one of them."""
+    """Return the prefix of the keys of all ledgers of a population, by one of them."""
     return ledger[:_PERIOD_AT]
 
 
@@ -312,7 +312,7 @@ def reservation_key(ledger: bytes, call: str) -> bytes:
 
 
 def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
-    """What a reservation changes: the ledger comes first, so that no reservation stands without one.
+    """Return the rows of a reservation: the ledger comes first, so that no reservation is stored without one.
 
     Before the first of a period stand `promise_rows`.
     """
@@ -320,17 +320,17 @@ def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, by
 
 
 def promise_rows(key: bytes, ledger: LedgerPlan, shares: Shares) -> list[tuple[bytes, bytes | None]]:
-    """What a period begins with: stored before its ledger, so that no ledger stands without."""
+    """Return the rows that a period begins with: stored before its ledger, so that no ledger is without."""
     return [(promise_key(key), encode(PromiseRow.of(ledger))), shares_row(key, shares)]
 
 
 def shares_row(key: bytes, shares: Shares) -> tuple[bytes, bytes]:
-    """What a period keeps for each view, as it is stored."""
+    """Return the row of what a period keeps for each view."""
     return shares_key(key), encode(SharesRow.of(shares))
 
 
 def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
-    """What the period of a stored ledger began with.
+    """Return the promise of a stored ledger's period.
 
     Raises:
         StateError: it is not stored, or is damaged.
@@ -342,7 +342,7 @@ def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
 
 
 def stored_shares(key: bytes, rows: Rows) -> dict[str, Cost]:
-    """What was kept for each view when the period of a stored ledger began.
+    """Return the budget kept for each view when the period of a stored ledger began.
 
     Raises:
         StateError: it is not stored, or is damaged.
@@ -354,7 +354,7 @@ def stored_shares(key: bytes, rows: Rows) -> dict[str, Cost]:
 
 
 def charged_rows(key: bytes, ledger: Ledger) -> list[tuple[bytes, bytes | None]]:
-    """What the call that was finished last changes: its charge comes first, so that it is in one of both rows."""
+    """Return the rows of the last finished call: its charge comes first, so that it is in one of both rows."""
     return [(key, encode_ledger(ledger)), (reservation_key(key, ledger.last), None)]
 
 
@@ -378,7 +378,7 @@ def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
 
 
 def repairs(key: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes | None]]:
-    """What a crash between the two rows of `charged_rows` left out: the end of the reservation that was charged."""
+    """Return the deletion that a crash between the rows of `charged_rows` left out: the charged reservation."""
     ended = reservation_key(key, ledger.last)
     return [] if rows.get(ended) is None else [(ended, None)]
 

@@ -76,7 +76,7 @@ class Sharpening:
     def _finer(
         self, request: SharpeningRequest, row: WindowRow, rows: Rows
     ) -> tuple[list[Change], list[Addressed], list[Change]]:
-        """What comes before the window's row, what is to leave, of a pane only the entry, and what comes behind."""
+        """Return the rows before the window's, the records to publish (of a pane the entry), and the rows after."""
         view, start, audience, level, *_ = request
         state, finest = row.states.get(audience, NOTHING), row.finest
         told = row.accounted_level(audience)

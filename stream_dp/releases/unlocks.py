@@ -55,7 +55,7 @@ class Ages:
 
     @staticmethod
     def goes_by_the_wall(view: ViewPlan) -> bool:
-        """Whether the time of a view goes on though no window is released."""
+        """Return True if the time of a view goes on though no window is released."""
         return view.window.clock == "wall"
 
     def now_ms(self, view: ViewPlan) -> int:
@@ -96,7 +96,7 @@ class _Step:
 
     @property
     def name(self) -> str:
-        """What its mark stands under: another unlock looks at all retained windows again."""
+        """Key of its mark: another unlock looks at all retained windows again."""
         return f"{self.audience} {self.after_ms} {self.view.levels[self.level].name}"
 
     def due_ms(self, start_ms: int) -> int:
@@ -149,11 +149,11 @@ class Unlocks:
 
     @property
     def waits(self) -> bool:
-        """Whether a window is to be unlocked by now."""
+        """True if a window is to be unlocked by now."""
         return any(map(self._is_due, self._steps))
 
     def holds(self, view: ViewPlan) -> bool:
-        """Whether a window of a view is to be unlocked by now."""
+        """Return True if a window of a view is to be unlocked by now."""
         return any(step.view.view == view.view and self._is_due(step) for step in self._steps)
 
     def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
@@ -175,7 +175,7 @@ class Unlocks:
             step.mark_ms = until
 
     def _is_due(self, step: _Step) -> bool:
-        """Whether the next window of an unlock was released and is old enough."""
+        """Return True if the next window of an unlock was released and is old enough."""
         released = step.mark_ms < self._marks[step.view.name].next_ms
         return released and step.due_ms(step.mark_ms) <= self._ages.now_ms(step.view)
 

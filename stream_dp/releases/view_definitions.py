@@ -48,11 +48,11 @@ class ViewDefinitions:
         return takewhile(lambda one: one.name != view.name, self._of[view.view])
 
     def is_over(self, view: ViewPlan) -> bool:
-        """Whether a definition has no window left to release."""
+        """Return True if a definition has no window left to release."""
         return view.until_ms is not None and self.marks[view.name].next_ms >= view.until_ms
 
     def has_turn(self, view: ViewPlan) -> bool:
-        """Whether the next window of a view is one of this definition."""
+        """Return True if the next window of a view is one of this definition."""
         return not self.is_over(view) and all(map(self.is_over, self.earlier(view)))
 
     def with_earlier(
@@ -126,7 +126,7 @@ class ViewDefinitions:
         return [*changed, self.row(view)]
 
     def aged(self, now_ms: Callable[[ViewPlan], int], rows: Rows) -> list[Change]:
-        """How long windows of views that were taken out are kept: no later window of theirs says it any more.
+        """Update how long windows of removed views are kept: they have no later window that would say it.
 
         Args:
             now_ms: the time by which they get older.

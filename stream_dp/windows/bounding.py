@@ -31,7 +31,7 @@ _WEIGHT = {reason: at for at, reason in enumerate(("before_start", "late", "dupl
 
 @dataclass(slots=True)
 class Bounded:
-    """What a chunk did to a view: its clock afterwards, the journal rows to store, the refused (offset, reason)."""
+    """Effect of a chunk on a view: its clock afterwards, the journal rows to store, the refused (offset, reason)."""
 
     clock_ms: int
     added: dict[int, JournalRow]
@@ -81,7 +81,7 @@ def bound_chunk(
 
 
 def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
-    """What a chunk did to windows that overlap, from what it did to each of their tilings, which name places."""
+    """Combine the effects of a chunk on each tiling of overlapping windows, whose refusals name places."""
     reasons: dict[int, list[str]] = {}
     for one in found:
         for place, reason in one.refused:
@@ -95,7 +95,7 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
 
 
 class _Place(NamedTuple):
-    """What is known of a view where a chunk stands in its partition: the arguments of `bound_chunk`."""
+    """Arguments of `bound_chunk`: the state of a view at a chunk of its partition."""
 
     view: CountedView
     clock_ms: int

@@ -58,7 +58,7 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 Row = tuple[bytes, bytes | None]
 
 _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
-"""What is missing: the first offset, the one behind the last, and by view the windows that may lack it."""
+"""Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 
 
 class PartitionCounter:
@@ -137,7 +137,7 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """Whether counting the next chunk may have to read or write a window on disk."""
+        """True if counting the next chunk may have to read or write a window on disk."""
         windows = (window for state in self._views for window in state.windows.values())
         return any(window.spill_store is not None or window.memory_bytes > self._most // 2 for window in windows)
 

@@ -83,7 +83,7 @@ def begin_in_gap(view: CountedView, clock: ViewMark | SourcePartitionClock, open
 
 
 def is_lost(mark: ViewMark, start_ms: int) -> bool:
-    """Whether a window may lack records that were deleted."""
+    """Return True if a window may lack records that were deleted."""
     return any(first <= start_ms < until for first, until in [*mark.lost, *open_gaps(mark)])
 
 

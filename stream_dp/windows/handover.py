@@ -1,4 +1,4 @@
-"""What the definitions of a view leave to one another in one partition of its source, when settings change.
+"""Handover between the definitions of a view in one partition of its source, when settings change.
 
 A definition ends where the next one begins. What it had counted by then in later windows (events ahead of time) is the
 next one's, as it was accepted, where that accepts the same; else it is given up, and refused as `changed`. So every
@@ -146,7 +146,7 @@ class Handover:
 
     @property
     def _wall_ms(self) -> int:
-        """What the latest tick showed that was acted on, or stands behind what was read."""
+        """Time of the latest tick that was acted on, or is behind what was read."""
         source_partitions = self._marker.source_partitions.values()
         heard = [
             time_ms
@@ -157,7 +157,7 @@ class Handover:
 
     @property
     def _stream_ms(self) -> int:
-        """What the clocks that watermarks move have come to at most; the wall clock, where there is none of them."""
+        """Latest time of the clocks that watermarks move; the wall clock, where there is none of them."""
         marked = [
             self._marker.watermark_ms,
             *(source_partition.watermark_ms for source_partition in self._marker.source_partitions.values()),
@@ -225,11 +225,11 @@ class Handover:
 
 
 def _was_over(mark: ViewMark) -> bool:
-    """Whether a definition had handed on all its windows before the settings were learned that are learned now."""
+    """Return True if a definition had handed on all its windows before the settings of now were learned."""
     return mark.cut_ms is not None and mark.open_from_ms >= mark.cut_ms
 
 
 def lost_partials(view: CountedView, start_ms: int, partition: int, mark: ViewMark) -> Iterator[Partial]:
-    """What stands in for the counts of a window that was handed on, or that nobody has counted."""
+    """Yield partials that declare the counts of a window lost: it was handed on, or nobody has counted it."""
     for bucket in range(view.buckets):
         yield Partial(view.name, start_ms, bucket, partition, mark.closed_ms, LOST, 0, {})

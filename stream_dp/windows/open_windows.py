@@ -1,4 +1,4 @@
-"""What a window that still takes events is in memory, and how it goes on on disk when it grows too large for that.
+"""Open windows in memory, which spill to disk when they grow too large.
 
 A window's journal in the table is the truth. In memory stands its sum; of a window that has outgrown the bound, a spill
 store on disk knows who has which items, and its counts are worked out from the journal when it closes. Either way the
@@ -21,7 +21,7 @@ from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.views import CountedView
 
 USER_BYTES, CONTRIBUTION_BYTES, ITEM_BYTES = 176, 8, 320
-"""What a user, each of its contributions and a distinct item take in memory, from above, beside their text."""
+"""Bytes in memory of a user, of a contribution and of a distinct item, from above, beside their text."""
 
 _USER, _PAIR = b"u", b"p"
 _ANOTHER = -1
@@ -62,13 +62,13 @@ class OpenWindow:
     tallies: list[int] = field(default_factory=list)
     """By number, how many users have the item."""
     memory_bytes: int = 0
-    """What the users and items take in memory, estimated from above; 0 in a spill store."""
+    """Bytes in memory of users and items, estimated from above; 0 in a spill store."""
     spill_store: SpillStore | None = None
     _weighed: tuple[int, int] = (0, 0)
 
     @property
     def tables(self) -> tuple[dict[bytes, tuple[int, ...]], dict[str, tuple[int]], list[int]]:
-        """What changes with every contribution, for a loop over many: `accepted`, `alone` and `tallies`."""
+        """Mappings that change with every contribution, for a loop over many: `accepted`, `alone` and `tallies`."""
         return self.accepted, self.alone, self.tallies
 
     def add(self, row: JournalRow) -> None:
@@ -207,7 +207,7 @@ class ViewState:
     windows: dict[int, OpenWindow] = field(default_factory=dict)
     """By start of where contributions are bounded: a window, or a longer stretch of them."""
     rows: Counter[int] = field(default_factory=Counter)
-    """How many journal rows there are of each window."""
+    """Return the number of journal rows of each window."""
 
     def forget(self, stop_ms: int) -> list[tuple[int, int]]:
         """Forget what bounds only windows that were handed on: all before the one that starts at `stop_ms`.
@@ -222,7 +222,7 @@ class ViewState:
 
     @property
     def is_over(self) -> bool:
-        """Whether all its windows were handed on, and no more will follow."""
+        """True if all its windows were handed on, and no more will follow."""
         return self.view.until_ms is not None and self.mark.open_from_ms >= self.view.until_ms
 
 

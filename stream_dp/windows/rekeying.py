@@ -34,7 +34,7 @@ from stream_dp.windows.open_windows import ViewState, pass_time
 MOST_BYTES = 510 << 10
 """Of the value of a record: with its user it fits into a message (`windows.sizes`)."""
 _ENTRY_BYTES = 32
-"""What an entry of a re-keyed batch takes beside its key and its value, from above."""
+"""Bytes of an event in a re-keyed batch beside its key and its value, from above."""
 
 
 class RekeyedEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class RekeyedEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class RekeyedBatch(msgspec.Struct, array_like=True, frozen=True):
-    """What a partition of a source says to a partition of users, in the order in which it is to be taken."""
+    """Events and times from a partition of a source to a partition of users, in order."""
 
     partition: int
     """Of the source."""
@@ -130,7 +130,7 @@ class Rekeyer:
 
     @property
     def takes_long(self) -> bool:
-        """Whether passing the next chunk on may have to wait for a disk: never."""
+        """True if passing the next chunk on may have to wait for a disk: never."""
         return False
 
     def load(self, rows: Rows) -> Step:
@@ -200,7 +200,7 @@ class Rekeyer:
             yield self._commit()
 
     def _lacks(self, end: int, begins: int) -> bool:
-        """Whether some records before an offset are missing."""
+        """Return True if some records before an offset are missing."""
         return self._marker.has_begun and self.next_offset < min(begins, end)
 
     def _pass_to(self, end: int, begins: int, now_ms: int) -> Iterator[Effect]:
