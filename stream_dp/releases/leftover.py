@@ -168,7 +168,7 @@ class Leftover:
         return view.window.shape.first_from(period.start_ms)
 
     def _unlocks_to_come(self, view: ViewPlan, period: Stretch, rows: Rows) -> dict[tuple[str, int], Cost]:
-        """Yield the cost of scheduled unlocks for windows released in a period, by view and window."""
+        """Return the cost of scheduled unlocks for windows released in a period, by view and window."""
         found: dict[tuple[str, int], Cost] = {}
         for other in self._sharing(view):
             if other.unlocks:

@@ -98,7 +98,7 @@ class Outboxes:
             yield Increment(LATE, missed, (("view", view_of(view)),))
 
     def _leaving(self, view: str, start: int, slot_ms: int, rows: Rows) -> Departure | None:
-        """Yield the next departure of a window. Later ones wait until that one is settled.
+        """Return the next departure of a window. Later ones wait until that one is settled.
 
         Were both published, a crash before that would let the older revision be published again behind the newer one.
         """

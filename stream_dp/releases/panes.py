@@ -307,7 +307,7 @@ def earlier_blocks(view: ViewPlan, start: int, secrets: Mapping[str, bytes], row
 
 
 def inner_counts(view: ViewPlan, start: int, rows: Rows) -> Iterator[Mapping[str, int]]:
-    """Return the counts of the block that ends with a pane, without that pane, to be added up.
+    """Yield the counts of the block that ends with a pane, without that pane, to be added up.
 
     Raises:
         StateError: some of it is not there.
@@ -338,7 +338,7 @@ def block_rows(view: ViewPlan, start: int, counts: Mapping[str, int]) -> list[Ch
 
 
 def used_blocks(view: ViewPlan, start: int, *, refused: bool) -> list[bytes]:
-    """Yield the key prefixes of exact counts that are not needed after a pane.
+    """Return the key prefixes of exact counts that are not needed after a pane.
 
     Args:
         view: the view.
@@ -357,7 +357,7 @@ def used_range(view: ViewPlan, start: int) -> tuple[bytes, bytes]:
 
 
 def leftover_blocks(view: ViewPlan, next_ms: int, rows: Rows) -> Iterator[Change]:
-    """Return the deletions of blocks that are no longer needed, or not yet.
+    """Yield the deletions of blocks that are no longer needed, or not yet.
 
     Args:
         view: the view.

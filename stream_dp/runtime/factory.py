@@ -131,7 +131,7 @@ class Factory:
         )
 
     def life(self, topic: str) -> int:
-        """How often a topic of the application was made."""
+        """Return how often a topic of the application was made."""
         return self._settled.topics[topic].number
 
     def rekeyer(self, topic: str, partition: int) -> Rekeyer:
@@ -209,14 +209,14 @@ def on_the_way(topics: Topics) -> list[str]:
 
 
 def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
-    """How a source's events are read for the views on it, in their order."""
+    """Return the format of a source's events for the views on it, in their order."""
     items = tuple(view.item_field for view in views)
     lists = frozenset(view.item_field for view in views if view.has_lists)
     return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists, source.key_field)
 
 
 def key_reader(source: SourcePlan) -> KeyReader:
-    """How the users of a source that is not keyed by user are read."""
+    """Return the reader of the users of a source that is not keyed by user."""
     assert source.key_field is not None  # noqa: S101
     return KeyReader(source.key_field, MOST_BYTES, AvroValues if source.format == "avro" else JsonValues)
 
@@ -227,7 +227,7 @@ def placed_by_user(user: bytes, partitions: int) -> int:
 
 
 def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder:
-    """What reads a source's events for the views on it."""
+    """Return the decoder of a source's events for the views on it."""
     kind = AvroEventDecoder if source.format == "avro" else EventDecoder
     return kind(event_format(source, views))
 

@@ -1,4 +1,4 @@
-"""How many windows a second a plan asks for, and how many this machine releases.
+"""Rates of windows per second: those that a plan needs, and those that this machine releases.
 
 The windows of a ledger are released one after another, since each is charged before the next; so are those of ledgers
 that share a partition. What falls behind there never catches up, however many workers there are.
@@ -27,12 +27,12 @@ SHARE = 2
 ACKNOWLEDGEMENTS = 2
 """Of the broker, for a window: its reservation, and all the rest."""
 ACKNOWLEDGED_MS = 5.0
-"""What each is taken to last: the broker is not asked."""
+"""Assumed duration of each: the broker is not asked."""
 _STORED, _ERASURES = 1000, 5
 
 
 class Rate(BaseModel):
-    """What is asked of the ledgers of one partition, and what this machine does; windows without keys."""
+    """Rates that the ledgers of one partition need, and that this machine reaches; windows without keys."""
 
     ledgers: list[str]
     windows_a_second: float = Field(description="That the views on them ask for.")
@@ -44,7 +44,7 @@ class Rate(BaseModel):
 
     @property
     def is_safe(self) -> bool:
-        """Whether the machine does so much more that it stays behind nothing."""
+        """True if the machine does so much more that it stays behind nothing."""
         return self.windows_a_second * SHARE <= self.windows_possible
 
     def words(self) -> str:
@@ -59,7 +59,7 @@ class Rate(BaseModel):
 
 
 def rates(plan: Plan, computing: Iterable[Computing]) -> list[Rate]:
-    """What is asked of every partition that has ledgers, and what can be done there.
+    """Return the rates of every partition that has ledgers.
 
     Args:
         plan: the views.

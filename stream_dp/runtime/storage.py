@@ -40,7 +40,7 @@ _BLOOM_BITS = 10
 T = TypeVar("T")
 
 _LOCKED = ("While lock file", "lock hold by current process")
-"""What RocksDB says of a folder that is still open elsewhere, which passes."""
+"""Message of RocksDB about a folder that is still open elsewhere, which passes."""
 
 
 class Database:
@@ -186,7 +186,7 @@ def make_folder(folder: Path) -> None:
 
 
 def unusable(place: Path, error: Exception) -> StorageError:
-    """What to tell of a place that cannot be read or written.
+    """Return the error for a place that cannot be read or written.
 
     Of RocksDB's own words only the system's reason is repeated: what stands in its files is nobody's to read.
     """

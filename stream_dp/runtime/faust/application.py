@@ -189,7 +189,7 @@ def register_agents(app: App, plan: Plan, agents: Mapping[str, Callable[[Any, H]
 
 
 def claims(broker: Broker, log: memory.MemoryLog | None = None) -> Claim:
-    """How a partition of a changelog is claimed.
+    """Return the claim of a partition of a changelog.
 
     Args:
         broker: the cluster.

@@ -1,4 +1,4 @@
-"""How what steps ask for is done: rows into the table, messages into Kafka, records into outboxes."""
+"""Execution of effects: rows into the table, messages into Kafka, records into outboxes."""
 
 from __future__ import annotations
 

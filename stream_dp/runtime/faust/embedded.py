@@ -385,7 +385,7 @@ class MemoryClient:
             self._log.delete_before(tp, offset)
 
     async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
+        """Return the number of a topic's partitions, None if there is no such topic."""
         return self._log.partitions.get(topic)
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:

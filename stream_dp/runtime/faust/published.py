@@ -1,4 +1,4 @@
-"""What stands in the public topics of views: the evidence by which a worker notices that its state was lost."""
+"""Contents of the public topics of views: the evidence by which a worker notices that its state was lost."""
 
 from __future__ import annotations
 

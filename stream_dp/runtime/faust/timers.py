@@ -1,4 +1,4 @@
-"""What a worker does by the clock: ticks for its agents, and heartbeats that let the broker erase in time.
+"""Timers of a worker: ticks for its agents, and heartbeats that let the broker erase in time.
 
 A timer counts and releases nothing (Faust's leaders are not fenced): it sends a tick to every partition of this worker,
 and the agent that reads the tick acts. What a tick means is fixed when it is made, however long it waits to be read.
@@ -108,7 +108,7 @@ class Timers:
         self._clock.learn({tick.partition: at_ms for tick, at_ms in known if at_ms is not None}, sent_ms)
 
     async def _ticks(self) -> list[Message]:
-        """What goes to the ticks topic now; nothing while it is not known which partitions this worker has.
+        """Return the ticks to send now; none while it is not known which partitions this worker has.
 
         Raises:
             OutageError: the broker does not say where the sources end.
@@ -132,7 +132,7 @@ class Timers:
         return [Message(self._host.topics.ticks, None, said, at) for at in self._everywhere]
 
     async def _is_wrong(self) -> bool:
-        """Whether the worker's clock is wrong; the log has one line when it gets so, and one when it is right again."""
+        """Return True if the worker's clock is wrong; log one line when it gets so, and one when it is right again."""
         was_wrong, self._difference = self._clock.is_wrong, self._clock.check()
         if self._clock.is_wrong and not was_wrong:  # unless the machine was asleep, or the broker's clock was set
             await self.compare_clocks()
@@ -150,7 +150,7 @@ class Timers:
 
     @property
     def words(self) -> str:
-        """What ticks wait for beside the broker, in words; nothing if they do not."""
+        """Reason why ticks wait, other than the broker, in words; empty if they do not."""
         return f"clocks that agree: {apart(self._difference, self._host.topics.ticks)}" if self._clock.is_wrong else ""
 
     @property

@@ -49,9 +49,9 @@ _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
 ENDS_SECONDS = 8.0
-"""How long it may take to learn where partitions end: who leads one and is frozen is given up by then."""
+"""Time limit of reading where partitions end: a frozen leader of one is given up by then."""
 PUBLISH_SECONDS = 60.0
-"""How long an impatient client waits for what it publishes to be acknowledged."""
+"""Time that an impatient client waits for what it publishes to be acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ NO_OFFSETS: Mapping[TP, int] = MappingProxyType({})
 
 
 class Client(Protocol):
-    """What commands and tests need of a broker."""
+    """Operations on a broker that commands, workers and tests need."""
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         """Those of the topics that there are."""
@@ -103,7 +103,7 @@ class Client(Protocol):
         """Delete a group without members, and with it what it has committed; one that there is not stays away."""
 
     async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
+        """Return the number of a topic's partitions, None if there is no such topic."""
 
     async def delete(self, topics: Collection[str]) -> None:
         """Delete topics; those that there are not stay away."""
@@ -175,7 +175,7 @@ class KafkaClient:
         self._idle = idle
 
     async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
+        """Return the number of a topic's partitions, None if there is no such topic."""
         with self._answering():
             (found,) = await self._admin.describe_topics([topic])
         self._check_right(found["error_code"], topic)
@@ -472,7 +472,7 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
 
 
 def _assigned(assignment: bytes) -> frozenset[TP]:
-    """What a member of a stable group was given; nothing while the group is being rebalanced."""
+    """Return the partitions of a member of a stable group; none while the group is being rebalanced."""
     if not assignment:
         return frozenset()
     places = ConsumerProtocolMemberAssignment.decode(assignment).partitions()

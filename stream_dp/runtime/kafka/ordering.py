@@ -37,7 +37,7 @@ class Tick(msgspec.Struct, array_like=True, frozen=True):
 
 
 def read_tick(record: Any, bound_ms: int | None) -> Tick:
-    """What a record of the ticks topic says, the same for everyone who reads it.
+    """Tick: a record of the ticks topic, the same for everyone who reads it.
 
     No tick is later than its append time, by the broker's clock. One that is further ahead of that than the bound was
     made by a wrong clock: it is about no source.
@@ -75,11 +75,11 @@ class TickOrder:
         """By partition, what the held records of the ticks topic say."""
 
     def orders(self, topic: str) -> bool:
-        """Whether the records of a topic have to be held."""
+        """Return True if the records of a topic have to be held."""
         return topic == self._topic or topic in self._sources
 
     def holds(self, tp: TP) -> bool:
-        """Whether records of a partition are held."""
+        """Return True if records of a partition are held."""
         return tp in self._held
 
     def hold(self, tp: TP, records: Sequence[Any]) -> None:
@@ -102,7 +102,7 @@ class TickOrder:
         self._ticks.clear()
 
     def due(self, active: Collection[TP], read_to: Callable[[TP], int | None]) -> dict[TP, int]:
-        """What may go on now: by partition, how many of its held records. What follows them is due after them.
+        """Return what may proceed now: by partition, the number of its held records. What follows them is due later.
 
         Args:
             active: the partitions that may be asked for.

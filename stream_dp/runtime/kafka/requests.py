@@ -25,7 +25,7 @@ from stream_dp.runtime.kafka.rights import AclEntry, Right
 
 RESOURCES = {"topic": 2, "group": 3, "transactional-id": 5}
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Describe": 8, "DescribeConfigs": 10}
-"""How the protocol numbers what a right is on, and what it allows."""
+"""Numbers of resource types and operations of rights in the protocol."""
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3
 _SET = 0
@@ -91,7 +91,7 @@ class _TopicsRequest(RequestStruct):
 
 
 class TopicsRequest(Request[_TopicsRequest]):
-    """Which of some topics there are, each with its id and its partitions: Metadata, version 10 (Kafka 2.8)."""
+    """Request for topics with their ids and partitions: Metadata, version 10 (Kafka 2.8)."""
 
     API_KEY: ClassVar[int] = 3
 

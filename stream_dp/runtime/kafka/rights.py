@@ -43,7 +43,7 @@ class AclEntry(NamedTuple):
     host: str = "*"
 
     def is_about(self, right: Right) -> bool:
-        """Whether it allows, or denies, what a right is to allow."""
+        """Return True if it allows, or denies, what a right is to allow."""
         if self.principal not in (right.principal, "User:*") or self.operation not in (right.operation, "All"):
             return False
         if self.resource == "cluster":
@@ -87,7 +87,7 @@ def workers_known(plan: Plan, entries: Sequence[AclEntry]) -> list[str]:
 
 
 def worker_rights(plan: Plan, principal: str) -> list[Right]:
-    """What every worker of an application needs.
+    """Return the rights that every worker of an application needs.
 
     `Create` is for the first start alone. Workers write into the control topic when a view first begins.
 
@@ -114,7 +114,7 @@ def worker_rights(plan: Plan, principal: str) -> list[Right]:
 
 
 def reader_rights(plan: Plan, audience: str, principal: str) -> list[Right]:
-    """What readers of an audience need: its topics, and consumer groups whose names begin with `reader_groups`.
+    """Return the rights of an audience's readers: its topics, and consumer groups that begin with `reader_groups`.
 
     Args:
         plan: the application.
@@ -128,12 +128,12 @@ def reader_rights(plan: Plan, audience: str, principal: str) -> list[Right]:
 
 
 def reader_groups(plan: Plan, audience: str) -> str:
-    """What the names of the consumer groups of an audience's readers begin with."""
+    """Return the prefix of the consumer groups of an audience's readers."""
     return f"{plan.id}.{audience}."
 
 
 def operator_rights(plan: Plan, principal: str) -> list[Right]:
-    """What `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail` need, for any audience.
+    """Return the rights for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`, for any audience.
 
     Args:
         plan: the application.
@@ -150,7 +150,7 @@ def operator_rights(plan: Plan, principal: str) -> list[Right]:
 
 
 def producer_rights(plan: Plan, principal: str) -> list[Right]:
-    """What whoever writes the events needs.
+    """Return the rights of producers of events.
 
     Args:
         plan: the application.

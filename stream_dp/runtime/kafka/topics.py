@@ -76,7 +76,7 @@ class Topics:
 
     @property
     def control(self) -> str:
-        """What operators ask for; one partition."""
+        """Topic of grants and settings from operators; one partition."""
         return f"{self.app}-control"
 
     @property
@@ -86,12 +86,12 @@ class Topics:
 
     @property
     def accounts(self) -> str:
-        """What every call of a ledger asked, paid and left, for operators; one partition."""
+        """Topic of the entries of all ledgers, for operators; one partition."""
         return f"{self.app}-accounts"
 
     @property
     def status(self) -> str:
-        """How each worker is and how far its partitions are, for operators; one partition."""
+        """Topic of the status of workers and their partitions, for operators; one partition."""
         return f"{self.app}-status"
 
     @property

@@ -150,7 +150,7 @@ class PartitionRecords(fetcher.PartitionRecords):
 
 
 class FetchResult(fetcher.FetchResult):
-    """What one answer holds of a partition, handed out `MOST_BYTES` at a time: it may hold many small batches."""
+    """Records of one answer for a partition, handed out `MOST_BYTES` at a time: it may have many small batches."""
 
     _partition_records: Any
 

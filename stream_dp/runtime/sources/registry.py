@@ -139,7 +139,7 @@ class SchemaRegistry:
             into[place] = found["schema"]
 
     async def _ask(self, path: str, *nothing: int) -> Mapping[str, Any] | None:
-        """What stands at a path; None where the registry says with one of some codes that nothing does.
+        """Return the document at a path; None where the registry answers with one of some codes.
 
         Raises:
             OutageError: it does not answer, or something answers in its place.
@@ -193,7 +193,7 @@ class SchemaRegistry:
 
 
 class SourceSchemas:
-    """How the values of one source are read, by what stands in front of them."""
+    """Schemas of one source's values, by the number in front of them."""
 
     def __init__(self, source: str, form: EventFormat, registry: SchemaRegistry) -> None:
         """Set up the schemas; none is asked for yet.
@@ -233,7 +233,7 @@ class SourceSchemas:
         return asking.result()
 
     async def of(self, records: Sequence[Record]) -> Schemas:
-        """How the values of some records are read, as soon as the registry has said so.
+        """Return the readers of some records' values, as soon as the registry has answered.
 
         Raises:
             ConfigError: the registry does not let us in.
@@ -310,5 +310,5 @@ async def open_registry(plan: Plan, *, patient: bool = True) -> AsyncIterator[Ma
 
 
 def needed(plan: Plan, source: SourcePlan) -> EventFormat:
-    """What is needed of the values of a source."""
+    """Return the fields that are needed of a source's values."""
     return event_format(source, [view for view in plan.views.values() if view.source.topic == source.topic])

@@ -155,7 +155,7 @@ class Adoption:
 
 
 def _in_words(former: Plan, plan: Plan) -> str:
-    """What is new, by what stands in the settings: no count, no item, no user."""
+    """Return the news of settings, in words: no count, no item, no user."""
     said = [
         f"edition {one.number} of view {view.view} from the window of {format_time(one.first_ms)} on"
         for view in plan.views.values()

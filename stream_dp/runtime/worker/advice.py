@@ -1,4 +1,4 @@
-"""What the log of a running worker advises: refused and clipped shares, windows, and budgets that do not last.
+"""Advice in the log of a running worker: refused and clipped shares, windows, and budgets that do not last.
 
 It looks every 10 s and says a thing at most once in 10 minutes. Shares are coarse; no user, no item and no count of
 events is told. What it says of windows and budgets follows from what was published and from the configuration.
@@ -210,7 +210,7 @@ class Advice:
         )
 
     def _sum_up(self) -> None:
-        """What became of the windows of the last hour; nothing is said of views whose windows are longer than that."""
+        """Log the windows of the last hour; none of views whose windows are longer than that."""
         said = []
         for view in self._plan.views.values():
             amounts = []

@@ -1,4 +1,4 @@
-"""Whether a worker lives and whether it is ready, in the words in which its start says what it waits for."""
+"""Liveness and readiness of a worker, with the reason why it is not ready."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Health:
-    """What probes ask, from the beginning of a process to its end.
+    """Health of a process for probes, from its beginning to its end.
 
     Attributes:
         start: what it waits for until there is a worker.
@@ -45,12 +45,12 @@ class Health:
 
     @property
     def is_alive(self) -> bool:
-        """Whether no crash is under way; that somebody answers says that the event loop runs."""
+        """True if no crash is under way; that somebody answers says that the event loop runs."""
         return self.worker is None or self.worker.crash_reason() is None
 
     @property
     def is_silent(self) -> bool:
-        """Whether the worker waits for a broker that does not answer."""
+        """True if the worker waits for a broker that does not answer."""
         return self.worker is not None and self.worker.app.outage.is_silent
 
     @property
@@ -61,12 +61,12 @@ class Health:
 
     @property
     def clock_ahead_ms(self) -> int:
-        """How far the worker's clock is ahead of the broker's (below 0: behind), if that is too far; else 0."""
+        """Lead of the worker's clock over the broker's (below 0: lag), if that is too large; else 0."""
         return 0 if self.worker is None else self.worker.clock_ahead_ms
 
     @property
     def waiting_for(self) -> str:
-        """What it waits for, in words; nothing if it is ready: joined, recovered, right in time and not cut off."""
+        """Reason why it is not ready, in words; empty if it has joined, recovered, a right clock, and is online."""
         if not self.is_alive:
             return "its end, since it has crashed"
         if self._stop is not None and self._stop.given:
@@ -84,11 +84,11 @@ if TYPE_CHECKING:
 PREFIX = "stream_dp_"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 STEP_SECONDS = 10.0
-"""How long a page stays as it is: who reads more often costs nothing, and sees no finer when something was done."""
+"""Time that a page is cached: reading more often costs nothing, and shows no finer when something was done."""
 
 
 class Counted(NamedTuple):
-    """What a counter counts, and the names of its labels."""
+    """Help text of a counter, and the names of its labels."""
 
     meaning: str
     labels: tuple[str, ...] = ("partition",)
@@ -189,9 +189,9 @@ LOOPBACK = "127.0.0.1"
 MOST_CONNECTIONS = 32
 """At once; one more is closed as it comes. Each takes a descriptor that the broker and the files of the worker need."""
 IDLE_SECONDS = 10.0
-"""How long a connection may stay without a whole request."""
+"""Time that a connection may stay without a whole request."""
 CLOSE_SECONDS = 1.0
-"""How long an answer may take that is on its way when the port is closed."""
+"""Time that an answer may take that is on its way when the port is closed."""
 
 
 class Address(NamedTuple):

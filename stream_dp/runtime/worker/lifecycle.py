@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.2
 
 
 class Start:
-    """What a start waits for, and since when that has not changed."""
+    """Reason why a start waits, and the time since when that has not changed."""
 
     def __init__(self, within_s: float = START_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin.
@@ -43,7 +43,7 @@ class Start:
 
     @property
     def waiting_for(self) -> str:
-        """What it waits for, in words."""
+        """Reason why it waits, in words."""
         return self._words()
 
     def wait_for(self, what: str | Callable[[], str]) -> None:
@@ -77,7 +77,7 @@ class Start:
 
 
 STOP_SECONDS = 7.0
-"""How long a worker that is told to stop may take to finish and commit the chunk at hand."""
+"""Time that a stopping worker may take to finish and commit the chunk at hand."""
 
 
 class Stop:

@@ -42,7 +42,7 @@ log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
 STOP_SECONDS = 30.0
-"""How long a worker may take to stop that is not a process of its own."""
+"""Time that a worker may take to stop that is not a process of its own."""
 
 
 async def run_worker(
@@ -162,7 +162,7 @@ async def _end_on_crash(worker: Worker, stop: Stop) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether the end will not say it: Faust reports every part that an error of ours brings down, with its stack."""
+    """Return True if the end will not say it: Faust logs every part that an error of ours brings down."""
     return not (record.exc_info and isinstance(record.exc_info[1], StreamDPError))
 
 

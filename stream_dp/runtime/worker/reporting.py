@@ -48,7 +48,7 @@ SETTLED = (
 
 @dataclass(slots=True)
 class Standing:
-    """How far one partition is.
+    """Progress of one partition.
 
     Attributes:
         totals: what was counted in it since its first record.
@@ -66,7 +66,7 @@ class Standing:
 
 
 def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Standing]:
-    """How far the partitions are that a worker owns, in every table, by number.
+    """Return the progress of the partitions that a worker owns, in every table, by number.
 
     Args:
         plan: the application.
@@ -127,9 +127,9 @@ log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
 LOOK_SECONDS = 1.0
-"""Whether newer settings hold is looked at so often: whoever posted them waits to hear it."""
+"""Interval at which newer settings are looked for: whoever posted them waits to hear it."""
 FAREWELL_SECONDS = 1.0
-"""How long a stop waits for a broker to take the record back."""
+"""Time that a stop waits for the broker to delete the record."""
 
 
 @asynccontextmanager
@@ -172,7 +172,7 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
 
 
 async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> WorkerStatus:
-    """How a worker is now.
+    """Return the status of a worker.
 
     Args:
         plan: that of its start.
@@ -203,7 +203,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
 
 
 def _goes_by(plan: Plan, health: Health) -> Plan:
-    """What a worker goes by: newer settings may hold since its start."""
+    """Return the plan in effect at a worker: it may be newer than that of its start."""
     return plan if health.worker is None else health.worker.plan
 
 
