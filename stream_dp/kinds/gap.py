@@ -22,7 +22,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.exact.reals import log
 from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.fields import Epsilon, Section
-from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, decimal, placed
+from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedCounts, ListedIn, ListedPlan, decimal, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
@@ -148,7 +148,7 @@ class GapDetails(ListDetails):
     )
 
 
-class _Chosen(msgspec.Struct, array_like=True, frozen=True):
+class _GapPayload(msgspec.Struct, array_like=True, frozen=True):
     """The payload of a sealed table: the list, and the gaps in steps of the resolution."""
 
     version: str
@@ -189,15 +189,15 @@ class GapPlan(ListedPlan):
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the keys with their gaps, and noise their counts (`gap` 2.6, `lossless 6.4`)."""
         listed = self.domain(sealing.lists)
-        counted = Counted.of(listed, counts)
+        counted = ListedCounts.of(listed, counts)
         bits = sealing.entropy(sealing.context(b"selection"))
         chosen = gap_top_k(counted.counts, counted.zeros, self.parameters, bits)
-        payload = encode(_Chosen(listed.version, listed.size, list(chosen.gaps)))
+        payload = encode(_GapPayload(listed.version, listed.size, list(chosen.gaps)))
         return seal_table(counted.named(chosen.items), counted.counts, self.levels, sealing, payload)
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""
-        chosen = decode(_Chosen, table.payload)
+        chosen = decode(_GapPayload, table.payload)
         listed = ListedIn(version=chosen.version, keys=chosen.keys)
         columns = zip(levels, read_counts(table, self.levels, levels, noise), strict=True)
         return [

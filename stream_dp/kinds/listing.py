@@ -100,7 +100,7 @@ def placed(
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ListedCounts:
     """Counts of the keys of a list.
 
     Attributes:
@@ -114,7 +114,7 @@ class Counted:
     counts: Mapping[str, int]
 
     @classmethod
-    def of(cls, listed: PublicKeys, counts: Counts) -> Counted:
+    def of(cls, listed: PublicKeys, counts: Counts) -> ListedCounts:
         """Leave out what is not on the list."""
         places = listed.places(counts.keys())
         return cls(listed, places, {key: counts[key] for key in map(listed.key, places)})

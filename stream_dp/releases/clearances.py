@@ -149,7 +149,7 @@ class SharpeningRequests(Protocol):
         """The rows to store behind the requests that were taken."""
 
 
-class _Place(NamedTuple):
+class _Candidate(NamedTuple):
     """A window that an audience may have to get finer."""
 
     view: ViewPlan
@@ -181,7 +181,7 @@ class Clearances:
         self._readable = readable
         self._slots = slots
         self._rows: dict[str, ClearanceRow] = {}
-        self._sharpening: dict[str, deque[_Place]] = {}
+        self._sharpening: dict[str, deque[_Candidate]] = {}
         """By audience: windows that its grants have to sharpen, or that it came later than, oldest first in a view; and
         windows that are behind a pane of theirs that became finer."""
         self._changed: set[str] = set()
@@ -212,7 +212,7 @@ class Clearances:
             grant = self._deciding(view, audience, start_ms)
             if grant is None or not grant.open:
                 if self._request(view, audience, start_ms, row, self._later_ms):
-                    self._add(audience, _Place(view, start_ms, self._later_ms))
+                    self._add(audience, _Candidate(view, start_ms, self._later_ms))
                 elif self._is_withheld(view, audience, start_ms, row):
                     self.withheld.setdefault(audience, set()).add(view.view)
 
@@ -229,7 +229,7 @@ class Clearances:
         """
         for audience in sorted(view.audiences):
             if self._request(view, audience, start_ms, row, row.slot_ms):
-                self._add(audience, _Place(view, start_ms, row.slot_ms))
+                self._add(audience, _Candidate(view, start_ms, row.slot_ms))
 
     def share(self, request: SharpeningRequest, row: WindowRow) -> None:
         """Look who may see more of a window that became finer, since it is free now: it was withheld, or refused."""
@@ -237,7 +237,7 @@ class Clearances:
         for audience in sorted(view.audiences):
             free = self._request(view, audience, start_ms, row, slot_ms)
             if free is not None and free.grant is None and not free.follows:
-                self._add(audience, _Place(view, start_ms, slot_ms))
+                self._add(audience, _Candidate(view, start_ms, slot_ms))
 
     def spread(self, request: SharpeningRequest, had: int, rows: Rows) -> None:
         """Look which later windows a pane is in that may become finer with it: up to one that is no finer than it was.
@@ -254,9 +254,9 @@ class Clearances:
             if row is None or row.states.get(audience, NOTHING).level <= had:
                 return
             if row.level(audience) < row.states[audience].level:
-                self._add(audience, _Place(view, at, slot_ms))
+                self._add(audience, _Candidate(view, at, slot_ms))
 
-    def _add(self, audience: str, place: _Place) -> None:
+    def _add(self, audience: str, place: _Candidate) -> None:
         self._sharpening.setdefault(audience, deque()).append(place)
 
     def level(self, view: ViewPlan, audience: str, start_ms: int) -> int:
@@ -424,15 +424,15 @@ class Clearances:
         self._changed.clear()
         return changed
 
-    def _lacking(self, audience: str, rows: Rows) -> deque[_Place]:
-        found: deque[_Place] = deque()
+    def _lacking(self, audience: str, rows: Rows) -> deque[_Candidate]:
+        found: deque[_Candidate] = deque()
         for view in self._views.values():
             if audience in view.audiences:
                 prefix = WINDOW + text(view.name)
                 for key, value in rows.scan(prefix, after(prefix)):
                     start = window_start(WINDOW, view.name, key)
                     if self._request(view, audience, start, decode(WindowRow, value), self._later_ms):
-                        found.append(_Place(view, start, self._later_ms))
+                        found.append(_Candidate(view, start, self._later_ms))
         return found
 
     def _stored(self, audience: str) -> Change:

@@ -61,7 +61,7 @@ from stream_dp.releases.rows import (
     stored_view,
 )
 from stream_dp.releases.sharpening import Sharpening
-from stream_dp.releases.totals import Counted, counted, withdrawn_levels
+from stream_dp.releases.totals import TotalChange, counted, rolled_back
 from stream_dp.releases.unlocks import Ages, Unlocks
 from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.durations import Slots
@@ -178,7 +178,7 @@ class ReleaseEngine:
                 window is missing; or state was lost, which is not accepted, or of too many windows. Nothing has been
                 published.
         """
-        if undone := withdrawn_levels(rows):
+        if undone := rolled_back(rows):
             yield Commit(undone)
         lost: dict[str, Sequence[int]] = {}
         for name, mark in self._marks.items():
@@ -388,7 +388,7 @@ class ReleaseEngine:
         if asking is None:
             return
         changed: list[Change] = []
-        leaving, those = list[Leave](), list[Counted]()
+        leaving, those = list[Leave](), list[TotalChange]()
         left, room, ahead = SHARPENED_AT_ONCE, BYTES_AT_ONCE, Ahead(rows)
         for request, row in asking.requests(ahead):
             left -= 1
@@ -404,7 +404,7 @@ class ReleaseEngine:
                 leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
                 refused = row.level(audience) < request.level and request.is_refused(row)
                 became = "sharpenings_refused" if refused else "windows_sharpened"
-                those.append(Counted(became, view.name, 1, start, row.departures))
+                those.append(TotalChange(became, view.name, 1, start, row.departures))
             if left == 0 or room <= 0:
                 break
         yield Commit([counted(those, rows), *changed, *asking.progress()])

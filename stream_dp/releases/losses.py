@@ -18,7 +18,7 @@ from stream_dp.records.codec import Outline
 from stream_dp.releases.accounts import Accounts, difference
 from stream_dp.releases.pieces import forgotten_window, stored_table
 from stream_dp.releases.rows import NOTHING, VIEW, WINDOW, ViewRow, WindowRow, stored_window
-from stream_dp.releases.totals import Counted, counted
+from stream_dp.releases.totals import TotalChange, counted
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.effects import Commit, Effect, Message, Rows, Send
 from stream_dp.windows.encoding import after, decode, encode, text, window_start
@@ -202,6 +202,6 @@ def write_off(
     mark.published_ms = max(mark.published_ms, lost[-1])
     forgotten = [row for start in half for row in forgotten_window(view.name, start, rows)]
     yield Send(declare_lost(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
-    those = Counted("windows_lost", view.name, len(lost), lost[-1], 0)
+    those = TotalChange("windows_lost", view.name, len(lost), lost[-1], 0)
     yield Commit([counted([those], rows), *charged, *forgotten, (VIEW + text(view.name), encode(mark))])
     yield those.increment

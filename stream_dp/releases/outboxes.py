@@ -13,7 +13,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.expiry import finished
 from stream_dp.releases.pieces import Change, RecordRow, forgotten_records, stored_records, waiting_records
 from stream_dp.releases.rows import NOTHING, VIEW, WINDOW, Departure, WindowRow, stored_window
-from stream_dp.releases.totals import LATE, Counted, counted
+from stream_dp.releases.totals import LATE, TotalChange, counted
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
 from stream_dp.windows.encoding import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.views import view_of
@@ -158,7 +158,7 @@ class Outboxes:
                 else:
                     changed.append((window_key(WINDOW, view, start), encode(replace(row, outbox=outbox))))
         late = [
-            Counted(LATE, view, 1, start, number)
+            TotalChange(LATE, view, 1, start, number)
             for (view, start), number in settled.items()
             if (view, start) in self._late
         ]

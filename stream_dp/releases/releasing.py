@@ -20,7 +20,7 @@ from stream_dp.releases.panes import Begun, Pane, Sums, begun, block_rows, inner
 from stream_dp.releases.pieces import Addressed, Change, leave, stored_buckets, table_rows
 from stream_dp.releases.publication import Booking, RecordBuilder
 from stream_dp.releases.rows import BUCKET, WINDOW, AudienceState, Call, WindowRow, charged_rows
-from stream_dp.releases.totals import Counted, counted
+from stream_dp.releases.totals import TotalChange, counted
 from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Commit, Effect, Leave, Rows
@@ -295,7 +295,7 @@ class Releasing:
         self._last_slots[view.view] = row.slot_ms
         self._arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
-        those = [Counted(name, view.name, amount, start, 1) for name, amount in amounts.items()]
+        those = [TotalChange(name, view.name, amount, start, 1) for name, amount in amounts.items()]
         yield Commit(
             [
                 counted(those, rows),

@@ -1,7 +1,7 @@
 """Totals of windows released, refused, lost, sharpened and late, stored with what they count.
 
 One row holds those of all views of a partition, and what was added to them last. It stands first in the commit of what
-it counts, so a crash in that commit may leave the row alone: then `withdrawn_levels` finds that what was added last is
+it counts, so a crash in that commit may leave the row alone: then `rolled_back` finds that what was added last is
 not stored. So everything is counted once, as often as it is tried.
 """
 
@@ -20,7 +20,7 @@ from stream_dp.windows.views import view_of
 LATE = "releases_late"
 
 
-class Counted(msgspec.Struct, array_like=True):
+class TotalChange(msgspec.Struct, array_like=True):
     """Addition to the total of a view, and how to know that it was carried out."""
 
     counter: str
@@ -52,16 +52,16 @@ class TotalsRow(msgspec.Struct, array_like=True):
 
     views: dict[str, dict[str, int]] = {}
     """By view and counter."""
-    last: list[Counted] = []
+    last: list[TotalChange] = []
     """Additions of the last commit, as long as a crash may have left them out."""
 
-    def add(self, one: Counted, sign: int = 1) -> None:
+    def add(self, one: TotalChange, sign: int = 1) -> None:
         """Add something, or take it back."""
         found = self.views.setdefault(one.view, {})
         found[one.counter] = found.get(one.counter, 0) + sign * one.amount
 
 
-def counted(those: Iterable[Counted], rows: Rows) -> Change:
+def counted(those: Iterable[TotalChange], rows: Rows) -> Change:
     """The row that goes first in the commit of what it counts."""
     row = _stored(rows)
     row.last = list(those)
@@ -70,7 +70,7 @@ def counted(those: Iterable[Counted], rows: Rows) -> Change:
     return TOTALS, encode(row)
 
 
-def withdrawn_levels(rows: Rows) -> list[Change]:
+def rolled_back(rows: Rows) -> list[Change]:
     """Return the row without additions that are counted and not stored; to be applied first after a crash."""
     row = _stored(rows)
     undone = [one for one in row.last if not one.is_stored(rows)]

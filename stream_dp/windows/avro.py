@@ -62,7 +62,7 @@ def unusable_schema(_value: bytes) -> Mapping[str, Any]:
     raise RefusedError("unusable_schema")
 
 
-class Reading:
+class ValueReader:
     """Reader of the values of one schema; called with a value it returns the fields that a source needs, or more."""
 
     def __init__(self, text: str, references: Sequence[str], form: EventFormat) -> None:
@@ -339,7 +339,7 @@ def whole(schemas: Schemas, value: bytes) -> Mapping[str, Any]:
     if not has_header(value):
         raise RefusedError("malformed_avro")
     read = schemas.get(value[:HEADER_BYTES], unknown_schema)
-    return read.whole(value) if isinstance(read, Reading) else read(value)
+    return read.whole(value) if isinstance(read, ValueReader) else read(value)
 
 
 def has_header(value: bytes) -> bool:

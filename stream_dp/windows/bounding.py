@@ -75,7 +75,7 @@ def bound_chunk(
     """
     tilings, contributions = view.windows.tilings, decoded.columns[column]
     names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
-    place = _Place(view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest)
+    place = _BoundArguments(view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest)
     found = [_bound_tiling(one, windows, contributions, names, place) for one in tilings]
     return found[0] if len(found) == 1 else _together(found, contributions.offsets)
 
@@ -94,7 +94,7 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
     )
 
 
-class _Place(NamedTuple):
+class _BoundArguments(NamedTuple):
     """Arguments of `bound_chunk`: the state of a view at a chunk of its partition."""
 
     view: CountedView
@@ -107,7 +107,7 @@ class _Place(NamedTuple):
 
 
 def _bound_tiling(
-    shape: Tiling, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _Place
+    shape: Tiling, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _BoundArguments
 ) -> Bounded:
     """As `bound_chunk`, for those of the view's windows that are of one tiling: an event is in one of them.
 

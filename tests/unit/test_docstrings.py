@@ -41,7 +41,7 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def indirect(source: str) -> list[int]:
-    """Lines of docstrings that begin with an indirect question."""
+    """Lines of docstrings that begin with an interrogative."""
     return [line for line, text in docstrings(ast.parse(source)) if text.startswith(INDIRECT)]
 
 

@@ -66,7 +66,7 @@ BUFFERED_CHUNKS = 16
 SESSION_SECONDS = 60.0
 
 TRANSPORTS.aliases[kafka.SCHEME] = "stream_dp.runtime.faust.transport:Transport"
-TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.faust.embedded:Transport"
+TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.faust.embedded:MemoryTransport"
 STORES.aliases[storage.SCHEME] = "stream_dp.runtime.storage:Store"
 
 H = TypeVar("H")

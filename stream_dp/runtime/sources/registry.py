@@ -31,8 +31,8 @@ from stream_dp.runtime.kafka.outages import RETRY_SECONDS
 from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.windows.avro import (
     MAX_SCHEMA_BYTES,
-    Reading,
     UnusableSchemaError,
+    ValueReader,
     headers,
     number_of,
     unknown_schema,
@@ -265,7 +265,7 @@ class SourceSchemas:
             text = await self.registry.text(number)
             if text is None:
                 return None
-            return await asyncio.to_thread(Reading, text.text, text.references, form)
+            return await asyncio.to_thread(ValueReader, text.text, text.references, form)
         except UnusableSchemaError as error:
             words = "sources.%s: records with schema %d of the registry are refused, since %s"
             log.warning(words, self._source, number, error)

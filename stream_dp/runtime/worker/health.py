@@ -87,7 +87,7 @@ STEP_SECONDS = 10.0
 """Time that a page is cached: reading more often costs nothing, and shows no finer when something was done."""
 
 
-class Counted(NamedTuple):
+class CounterHelp(NamedTuple):
     """Help text of a counter, and the names of its labels."""
 
     meaning: str
@@ -98,22 +98,24 @@ _OF_A_VIEW = ("view", "partition")
 
 COUNTERS = MappingProxyType(
     {
-        "events_consumed": Counted("Records read from the source topics, watermarks and refused ones among them."),
-        "events_replayed": Counted("Records that were read again after a restart and had been counted before.", ()),
-        "events_counted": Counted("Contributions of events to windows that are closed.", _OF_A_VIEW),
-        "events_refused": Counted("Records and events that were not counted.", ("reason", *_OF_A_VIEW)),
-        "events_unknown": Counted("Those of them whose key is on no public list.", _OF_A_VIEW),
-        "watermarks_read": Counted("Watermark records read from the source topics."),
-        "records_missing": Counted("Records of the source topics that were deleted before they were counted."),
-        "partials_repeated": Counted("Partial counts that came again after a crash and were passed over.", ()),
-        ROWS_LOADED: Counted("Stored rows that were read back into memory.", ()),
-        "windows_closed": Counted("Windows closed, once for every partition of the source.", _OF_A_VIEW),
-        "windows_released": Counted("Windows released.", _OF_A_VIEW),
-        "windows_refused": Counted("Windows refused, since the ledger did not cover them.", _OF_A_VIEW),
-        "windows_lost": Counted("Windows that are not released, since state or source records were lost.", _OF_A_VIEW),
-        "windows_sharpened": Counted("Released windows that were released sharper to an audience.", _OF_A_VIEW),
-        "sharpenings_refused": Counted("Those that were not, since the ledger did not cover it.", _OF_A_VIEW),
-        "releases_late": Counted("Windows that left at a later slot than their own.", _OF_A_VIEW),
+        "events_consumed": CounterHelp("Records read from the source topics, watermarks and refused ones among them."),
+        "events_replayed": CounterHelp("Records that were read again after a restart and had been counted before.", ()),
+        "events_counted": CounterHelp("Contributions of events to windows that are closed.", _OF_A_VIEW),
+        "events_refused": CounterHelp("Records and events that were not counted.", ("reason", *_OF_A_VIEW)),
+        "events_unknown": CounterHelp("Those of them whose key is on no public list.", _OF_A_VIEW),
+        "watermarks_read": CounterHelp("Watermark records read from the source topics."),
+        "records_missing": CounterHelp("Records of the source topics that were deleted before they were counted."),
+        "partials_repeated": CounterHelp("Partial counts that came again after a crash and were passed over.", ()),
+        ROWS_LOADED: CounterHelp("Stored rows that were read back into memory.", ()),
+        "windows_closed": CounterHelp("Windows closed, once for every partition of the source.", _OF_A_VIEW),
+        "windows_released": CounterHelp("Windows released.", _OF_A_VIEW),
+        "windows_refused": CounterHelp("Windows refused, since the ledger did not cover them.", _OF_A_VIEW),
+        "windows_lost": CounterHelp(
+            "Windows that are not released, since state or source records were lost.", _OF_A_VIEW
+        ),
+        "windows_sharpened": CounterHelp("Released windows that were released sharper to an audience.", _OF_A_VIEW),
+        "sharpenings_refused": CounterHelp("Those that were not, since the ledger did not cover it.", _OF_A_VIEW),
+        "releases_late": CounterHelp("Windows that left at a later slot than their own.", _OF_A_VIEW),
     }
 )
 """Every counter of the pipeline (`stream_dp.windows.effects.Increment`)."""

@@ -15,7 +15,7 @@ from stream_dp.exact.comparison import START_PRECISION, Real
 from stream_dp.exact.reals import exp_neg, log
 
 
-class Clock:
+class ArrivalClock:
     """The time of the last of some proposals that come at a constant rate; its bits are drawn as they are asked for."""
 
     def __init__(self, rate: Fraction, bits: BitSource) -> None:

@@ -20,7 +20,7 @@ from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.faust.coalescing import Batch
+from stream_dp.runtime.faust.coalescing import ChunkMessage
 from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient
 from stream_dp.runtime.faust.host import Chunk, Host
 from stream_dp.runtime.faust.tables import PartitionRows
@@ -60,7 +60,7 @@ def message(offset: int, before: int | None, *values: bytes) -> Any:
     """A chunk as the coalescing consumer makes it."""
     first = offset - len(values) + 1
     records = [LogRecord("visits", 1, first + at, None, value, 0) for at, value in enumerate(values)]
-    batch = Batch(records, before, 7)
+    batch = ChunkMessage(records, before, 7)
     return SimpleNamespace(tp=TP("visits", 1), topic="visits", partition=1, offset=offset, value=batch)
 
 

@@ -20,7 +20,7 @@ from stream_dp.select.subset.canonical import chance
 from stream_dp.select.subset.envelope import Cell, Envelope
 from stream_dp.select.subset.layout import Layout, depth_of, lay_out
 from stream_dp.select.subset.proposals import Pool, proposal
-from stream_dp.select.subset.race import Clock
+from stream_dp.select.subset.race import ArrivalClock
 
 PRECISION = 160
 Subset = tuple[int, ...]
@@ -110,7 +110,7 @@ def law(
 def rates(layout: Layout, p: SubsetParameters, time: Real) -> dict[Subset, Enclosure]:
     """The rates at which subsets succeed at a time, with exponential noise; the top-k always at 1."""
 
-    class At(Clock):
+    class At(ArrivalClock):
         def enclose(self, precision: int) -> Enclosure:
             return time.enclose(precision)
 
