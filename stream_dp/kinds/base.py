@@ -190,7 +190,7 @@ class Kind:
         settings: what it adds to the configuration of a view.
         release: the model of its records.
         plan: makes the plan of a view. Raises ConfigError with every fault, paths relative to the view.
-        running: whether a window is told of at the end of each of its panes, from its start up to there.
+        running: whether a total since the start of a window is released at the end of each of its panes.
     """
 
     name: str

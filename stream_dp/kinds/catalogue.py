@@ -68,7 +68,7 @@ class CataloguePlan(ListedPlan):
     @property
     def undivided(self) -> str:  # type: ignore[override]
         """Nothing where the list is fixed: every pane has a count for each of its keys, and these add up."""
-        return "its list stands in a topic and may be another one in every part" if self.topics else ""
+        return "its list is in a topic and may be another one in every part" if self.topics else ""
 
     @property
     def identity(self) -> Sequence[object]:

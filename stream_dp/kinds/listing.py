@@ -35,14 +35,14 @@ class ListDetails(BaseModel):
 
     keys: int | None = Field(description="How many keys the list has; null for one in a topic.")
     version: str | None = Field(description="Version of the list; null for one in a topic.")
-    topic: str | None = Field(description="The topic that the list stands in; null for one that is written down.")
+    topic: str | None = Field(description="Topic of the list; null for one that is written down.")
 
 
 class ListedPlan(KindPlan):
     """The plan of a kind whose keys stand on a public list.
 
     Attributes:
-        listed: the list, None where it stands in a topic.
+        listed: the list, None where it is in a topic.
         topics: that topic.
     """
 
@@ -66,7 +66,7 @@ class ListedPlan(KindPlan):
     def list_in_words(self) -> str:
         """Size of the list, or the place where it is."""
         if self.listed is None:
-            return f"The list stands in topic {self.topics[0]}; a changed one holds from the next window on."
+            return f"The list is in topic {self.topics[0]}; a changed one is in effect from the next window on."
         return f"The list has {self.listed.size} keys, version {self.listed.version}."
 
     @property

@@ -190,7 +190,7 @@ class NumberSettings(Section):
 WrittenList = list[str] | FileSettings | NumberSettings
 """A list that does not change while a view has state."""
 ListSettings = WrittenList | TopicSettings
-"""Where a list stands."""
+"""Place of a list."""
 
 
 def _settings(value: object) -> ListSettings:
@@ -217,13 +217,13 @@ def load_list(settings: WrittenList, path: str, folder: Path, most_numbers: int 
     """The list that a configuration has, or names the file of.
 
     Args:
-        settings: where it stands.
+        settings: its place.
         path: of the setting, for faults.
         folder: what a file is relative to.
         most_numbers: how many numbers a range may have.
 
     Raises:
-        ConfigError: the file cannot be read, a key stands twice or is too long, or there are too many or none.
+        ConfigError: the file cannot be read, a key is duplicate or too long, or there are too many or none.
     """
     if isinstance(settings, NumberSettings):
         size = settings.numbers.size
@@ -231,7 +231,7 @@ def load_list(settings: WrittenList, path: str, folder: Path, most_numbers: int 
             raise ConfigError([Fault(path, f"the range must have at most {most_numbers} numbers, not {size}")])
         return settings.numbers
     keys = _lines(folder.joinpath(settings.file), f"{path}.file") if isinstance(settings, FileSettings) else settings
-    faults = [Fault(path, f"{key!r} stands twice") for key, times in Counter(keys).items() if times > 1]
+    faults = [Fault(path, f"duplicate key {key!r}") for key, times in Counter(keys).items() if times > 1]
     if faults:
         raise ConfigError(faults)
     check_keys(keys, path)

@@ -28,7 +28,7 @@ class Joiner:
     """By revision the parts that were read, by number."""
 
     def take(self, record: AnyRecord) -> AnyRecord | None:
-        """Add a record as it stands in a topic.
+        """Add a record as it was read from a topic.
 
         Returns:
             The record that is whole with it: itself, or the release of which it is the last part that was missing.

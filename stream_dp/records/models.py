@@ -209,19 +209,19 @@ class Publication(PublicRecord):
     panes: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
-        description="Of a window that is made of panes, stretches of one length that are counted and noised each by "
-        "itself: how many they are. A user counts in each of them anew, so a count is the sum of the numbers of users "
+        description="Number of panes, of a window that is made of them: intervals of one length that are counted and "
+        "noised each by itself. A user counts in each of them anew, so a count is the sum of the numbers of users "
         "who had the key in each pane, with the noise of all of them; costs are those of all of them.",
     )
     blocks: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
-        description="Of a total since the start of a window, which is told at the end of each of its panes: of how "
-        "many blocks of panes it is the sum, each with noise of its own. A user counts once in the whole window, "
+        description="Number of blocks of panes, each with noise of its own, whose sum a running total is: a total "
+        "since the start of a window, released at the end of each pane. A user counts once in the whole window, "
         "and a level is paid for once for all of them; `window` ends with the pane.",
     )
     revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")
-    neighbours: str = Field(description="What the guarantee hides, in words.")
+    neighbours: str = Field(description="Neighbouring inputs, which the guarantee makes hard to tell apart, in words.")
     ledger: Account = Field(description="The account it is charged to.")
     privacy: PeriodPrivacyLoss = Field(description="Cumulative privacy loss of this audience, alone.")
 
@@ -238,9 +238,9 @@ class Release(Publication):
 
     type: Literal["release"] = Field(
         description="A release; of one window, with the same start and end, a higher revision replaces a lower one. It "
-        "is finer and tells all that the lower tells: of several use the highest alone, no average of them.",
+        "is finer and contains all information of the lower one: of several use the highest alone, no average of them.",
     )
-    kind: str = Field(description="What the view publishes.")
+    kind: str = Field(description="Release kind of the view.")
     level: Level = Field(description="The level of the counts' noise.")
     noise_interval_95: int = Field(
         ge=0,
@@ -283,7 +283,7 @@ Reason = Literal["budget", "lost"]
 class Refusal(Publication):
     """A window, or a sharper revision of it, that is not released. Nothing was drawn, nothing charged.
 
-    Where the ledger could not pay, a refusal tells what the audience's own releases need not tell: that all releases
+    Where the ledger could not pay, a refusal reveals what the audience's own releases need not: that all releases
     which the ledger paid for in the period, those of other views and audiences too, have left the view less than
     `requested` in one entry, beside what is kept for other views. What a selection costs depends on the data. A
     refusal is a function of such costs, the configuration and the grants, so the ledger's guarantee covers it; no
@@ -291,8 +291,8 @@ class Refusal(Publication):
     """
 
     type: Literal["refusal"] = Field(description="A refusal; releases made before stay as they are.")
-    kind: str = Field(description="What the view publishes.")
-    level: Level = Field(description="The level that was asked for.")
+    kind: str = Field(description="Release kind of the view.")
+    level: Level = Field(description="The level that was requested.")
     reason: Reason = Field(
         description="budget: what the releases of all views and audiences have left the view of the period's budget "
         "does not cover `requested`; some may be kept for other views. lost: counts of the window were lost by a "
@@ -312,8 +312,8 @@ class AudienceCharge(PublicRecord):
     revision: int = Field(ge=1, description="Revision of the record that the audience got.")
     level: str = Field(description="Name of the level that it is about.")
     charged: PrivacyCost = Field(
-        description="What the ledger paid for it: what it tells beyond the finest release that anyone had of the "
-        "window, the audiences before it in this entry included. Zero of a refusal."
+        description="Cost that the ledger paid for it: beyond the finest release that anyone had of the window, the "
+        "audiences before it in this entry included. Zero of a refusal."
     )
     loss: PrivacyCost = Field(
         description="Privacy loss of the audience, alone, by this record: beyond what it had of the window. Zero of a "

@@ -192,7 +192,7 @@ class Clearances:
     def load(self, rows: Rows, now_ms: int) -> None:
         """Read the grants; go on with those that are not carried out. What audiences came later than leaves at a slot.
 
-        `welcome` is told of every window then.
+        Call `queue_catch_up` for every window then.
         """
         self._later_ms = self._slots.after(now_ms)
         for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
@@ -201,13 +201,13 @@ class Clearances:
             if any(grant.open for grant in row.grants):
                 self._sharpening[audience] = self._lacking(audience, rows)
 
-    def welcome(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
-        """Look who came later than a window, or was refused it, and may have it now; open grants look themselves."""
+    def queue_catch_up(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
+        """Queue a window for audiences that came later or were refused it, and may have it without an open grant."""
         if not self._is_there(row):
             return
         for audience in sorted(view.audiences):
-            is_given = row.level(audience) == row.states.get(audience, NOTHING).level >= 0
-            if is_given and audience not in self._rows:
+            has_window = row.level(audience) == row.states.get(audience, NOTHING).level >= 0
+            if has_window and audience not in self._rows:
                 continue
             grant = self._deciding(view, audience, start_ms)
             if grant is None or not grant.open:
@@ -221,8 +221,8 @@ class Clearances:
         lacks = row.states.get(audience, NOTHING).level < 0 and view.window.pays(start_ms)
         return lacks and self.level(view, audience, start_ms) >= 0
 
-    def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
-        """Look who is to see more of a window that was released just now.
+    def queue_released(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
+        """Queue a window that was released just now for audiences that are to see more of it.
 
         Of a pane it is whoever waits for earlier ones of its window; and audiences come with an edition that begins
         later, for which it is as if the window had been released before they came.
@@ -231,16 +231,16 @@ class Clearances:
             if self._request(view, audience, start_ms, row, row.slot_ms):
                 self._add(audience, _Candidate(view, start_ms, row.slot_ms))
 
-    def share(self, request: SharpeningRequest, row: WindowRow) -> None:
-        """Look who may see more of a window that became finer, since it is free now: it was withheld, or refused."""
+    def queue_shared(self, request: SharpeningRequest, row: WindowRow) -> None:
+        """Queue a window that became finer for audiences to whom it was withheld or refused: it is free now."""
         view, start_ms, _, _, slot_ms, *_ = request
         for audience in sorted(view.audiences):
             free = self._request(view, audience, start_ms, row, slot_ms)
             if free is not None and free.grant is None and not free.follows:
                 self._add(audience, _Candidate(view, start_ms, slot_ms))
 
-    def spread(self, request: SharpeningRequest, had: int, rows: Rows) -> None:
-        """Look which later windows a pane is in that may become finer with it: up to one that is no finer than it was.
+    def queue_overlapping(self, request: SharpeningRequest, had: int, rows: Rows) -> None:
+        """Queue later windows with a pane that became finer: up to the first that is no finer than it was.
 
         Args:
             request: what made the pane finer.

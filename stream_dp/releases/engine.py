@@ -129,16 +129,16 @@ class ReleaseEngine:
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
         self._definitions = definitions = ViewDefinitions(self._views, self._marks)
-        publisher = RecordBuilder(topic, accounts)
-        sums = Sums(publisher, keys.secrets)
+        record_builder = RecordBuilder(topic, accounts)
+        sums = Sums(record_builder, keys.secrets)
         self._retention = Retention(self._marks, topic)
-        self._sharpening = Sharpening(self._accounts, publisher, sums, keys.secrets)
+        self._sharpening = Sharpening(self._accounts, record_builder, sums, keys.secrets)
         self._releasing = Releasing(
             definitions,
             self._accounts,
             self._clearances,
             self._arrivals,
-            publisher,
+            record_builder,
             sums,
             slots=slots,
             keys=keys,
@@ -230,7 +230,7 @@ class ReleaseEngine:
             newest = start, row
             self._releasing.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
-            self._clearances.welcome(view, start, row)
+            self._clearances.queue_catch_up(view, start, row)
             oldest = start if oldest is None and not row.expires else oldest
         if void:
             yield Commit(void)
@@ -259,7 +259,7 @@ class ReleaseEngine:
 
         changed = revoked(view, start, row, most, self._topic, rows) if row.outbox else []
         if changed:  # whoever has less of it now than they may see gets that in its place
-            self._clearances.follow(view, start, row)
+            self._clearances.queue_released(view, start, row)
         return changed
 
     def _all_revoked(self, rows: Rows) -> Iterator[Change]:
@@ -397,8 +397,8 @@ class ReleaseEngine:
             if sharpened := self._sharpening.sharpened(request, row, ahead):  # else other panes are not finer yet
                 ahead.change(sharpened)
                 if row.states.get(audience, NOTHING).level > had:
-                    self._clearances.share(request, row)
-                    self._clearances.spread(request, had, ahead)
+                    self._clearances.queue_shared(request, row)
+                    self._clearances.queue_overlapping(request, had, ahead)
                 changed += sharpened
                 room -= sum(len(value or b"") for _, value in sharpened)
                 leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))

@@ -20,13 +20,13 @@ was deleted is not left in a file. Behind the last row nothing is left to do.
 Of a window of panes, and of a total, all that is said here of a window holds for the pane that it ends with: with that
 its records are taken back. A pane stays with its table and its secret as long as a retained window is made of it.
 
-The newest window of a view that readers were told of never expires, whatever its definition, and its records
+The newest published window of a view never expires, whatever its definition, and its records
 stand in front of the tombstones of older ones: their slot is earlier, and what waits leaves in the order of slots. So
 whatever is taken back, the public topics tell up to where windows were released (`releases.losses`), and none is ever
 drawn again.
 
-What a ledger has paid for the window stays in the ledger, and its entries in the operators' topic: what was told stays
-told, and statements are made of entries.
+What a ledger has paid for the window stays in the ledger, and its entries in the operators' topic: published
+is published, and statements are made of entries.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Retention:
         return shape.end(shape.first_from(oldest + view.window.kept_ms + 1))
 
     def _horizon(self, view: ViewPlan) -> int:
-        """Windows that start earlier expire. Never the newest that was told of; and `losses` must not miss their rows.
+        """Return the time before which windows expire: never the newest published one, or rows that `losses` needs.
 
         A pane stays as long as a retained window needs it. A definition that is over goes by the windows of the one
         that took its place (`Releasing`).

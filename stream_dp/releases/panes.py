@@ -65,14 +65,14 @@ class _Window(NamedTuple):
 class Sums:
     """Makes the records of windows that are sums of panes."""
 
-    def __init__(self, publisher: RecordBuilder, secrets: Mapping[str, bytes]) -> None:
+    def __init__(self, record_builder: RecordBuilder, secrets: Mapping[str, bytes]) -> None:
         """Set up.
 
         Args:
-            publisher: addresses the records.
+            record_builder: addresses the records.
             secrets: by id, the keys that panes were sealed with, without those that are retired.
         """
-        self._publisher = publisher
+        self._record_builder = record_builder
         self._secrets = secrets
         self._read: dict[tuple[str, int, int], Sequence[int]] = {}
         """By view, start and level: what panes add, those that were used last behind the others."""
@@ -81,7 +81,7 @@ class Sums:
     def first(
         self, view: ViewPlan, last: Pane, levels: Mapping[str, int], plan: LedgerPlan, ledger: Ledger, rows: Rows
     ) -> list[Addressed]:
-        """The records of the window that ends with a pane, if one does; the pane's row is told of it.
+        """Return the records of the window that ends with a pane, if one does; the pane's row is updated.
 
         There is none before the view has all panes of a window, nor where one of them is stored no longer. An audience
         that has nothing of one of the panes gets no record.
@@ -122,7 +122,7 @@ class Sums:
 
         Args:
             request: the pane, who may see more, and what.
-            row: the row of the pane; it is told of the revision.
+            row: the row of the pane; changed in place.
             plan: of the ledger that pays for the pane.
             ledger: that ledger, behind what was paid for the pane.
             rows: the partition's table, with what was changed before.
@@ -179,7 +179,7 @@ class Sums:
             ledger=account(window.plan, panes[-1].start_ms),
             panes=len(panes),
         )
-        records = self._publisher.addressed(record)
+        records = self._record_builder.addressed(record)
         state.parts = max(state.parts, len(records))
         return records
 
@@ -213,7 +213,7 @@ class Sums:
             reason=reason,
             panes=len(window.panes),
         )
-        return self._publisher.addressed(record)
+        return self._record_builder.addressed(record)
 
 
 Part = tuple[SealedTable, WindowNoise]

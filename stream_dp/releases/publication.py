@@ -86,7 +86,7 @@ class RecordBuilder:
 
         Args:
             view: the view.
-            start_ms: start of the window, or of the pane at whose end a total is told.
+            start_ms: start of the window, or of the pane that a running total ends with.
             parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
             states: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
             levels: the level to be published to each audience.
@@ -238,7 +238,7 @@ def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any
 
     Args:
         view: the view.
-        start_ms: start of the window; of a total, of the pane at whose end it is told.
+        start_ms: start of the window; of a running total, of the pane that it ends with.
         panes: of how many panes the window is made; None: of none.
     """
     running = view.window.running

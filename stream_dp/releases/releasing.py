@@ -99,7 +99,7 @@ class Releasing:
         accounts: Accounts,
         clearances: Clearances,
         arrivals: Arrivals,
-        publisher: RecordBuilder,
+        record_builder: RecordBuilder,
         sums: Sums,
         *,
         slots: Slots,
@@ -115,7 +115,7 @@ class Releasing:
             accounts: which ledger pays.
             clearances: who may see what.
             arrivals: what has come of the windows that wait.
-            publisher: makes the records.
+            record_builder: makes the records.
             sums: makes those of windows that are made of panes.
             slots: when they leave.
             keys: the secrets that coarser levels are derived from.
@@ -127,7 +127,7 @@ class Releasing:
         self._accounts = accounts
         self._clearances = clearances
         self._arrivals = arrivals
-        self._publisher = publisher
+        self._record_builder = record_builder
         self._sums = sums
         self._slots = slots
         self._keys = keys
@@ -195,10 +195,10 @@ class Releasing:
             refused = Booking(ledger, balance, asked)
             if view.window.made_of_panes is None:
                 row.refused_grants = dict.fromkeys(levels, 0)
-                leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
+                leaving = self._record_builder.refusals(view, start, levels, 1, asked, refused, reason)
             else:
                 leaving = self._sums.first(view, Pane(start, row), levels, balance.plan, ledger, rows)
-            leaving.append(self._publisher.refusal(view, start, levels, 1, refused))
+            leaving.append(self._record_builder.refusal(view, start, levels, 1, refused))
             yield from self._refuse(view, start, row, leaving, rows)
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
@@ -212,10 +212,10 @@ class Releasing:
         booking = Booking(paid, self._accounts.balance(view, start), view.cost(finest), shares)
         if view.window.made_of_panes is None:
             parts = [(sealed.table, sealed.noise)]
-            leaving = self._publisher.releases(view, start, parts, row.states, levels, booking)
+            leaving = self._record_builder.releases(view, start, parts, row.states, levels, booking)
         else:
             leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.balance.plan, paid, rows)
-        leaving.append(self._publisher.charge(view, start, sealed.table, row.states, levels, -1, booking))
+        leaving.append(self._record_builder.charge(view, start, sealed.table, row.states, levels, -1, booking))
         yield from self._store_sealed(view, start, row, sealed, leaving, charged_rows(key, paid), rows)
 
     def _go_on(self, view: ViewPlan, start: int, arrived: _Arrived, window: Begun, rows: Rows) -> Iterator[Effect]:
@@ -225,9 +225,9 @@ class Releasing:
         reason: Reason | None = "lost" if arrived.is_lost else window.reason
         if reason is not None:
             asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values(), default=0))
-            told = dict.fromkeys(arrived.levels, 0)
-            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", refused_grants=told)
-            leaving = self._publisher.refusals(view, start, arrived.levels, 1, asked, booking, reason)
+            refused = dict.fromkeys(arrived.levels, 0)
+            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", refused_grants=refused)
+            leaving = self._record_builder.refusals(view, start, arrived.levels, 1, asked, booking, reason)
             yield from self._refuse(view, start, row, leaving, rows)
             return
         sealed = self._sealed(view, start, arrived, rows)
@@ -235,7 +235,7 @@ class Releasing:
         slot, key_id, secret = arrived.slot_ms, sealed.key_id, sealed.secret
         row = WindowRow(refused=False, slot_ms=slot, states=states, key_id=key_id, secret=secret)
         parts = [*window.blocks, (sealed.table, sealed.noise)]
-        leaving = self._publisher.releases(view, start, parts, row.states, window.levels, booking)
+        leaving = self._record_builder.releases(view, start, parts, row.states, window.levels, booking)
         yield from self._store_sealed(view, start, row, sealed, leaving, [], rows)
 
     def _sealed(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> _Sealed:
@@ -271,7 +271,7 @@ class Releasing:
         ]
         unknown = {} if sealed.unknown is None else {"events_unknown": sealed.unknown}
         yield from self._store(view, start, row, before, behind, rows, windows_released=1, **unknown)
-        self._clearances.follow(self._definitions.views[view.name], start, row)
+        self._clearances.queue_released(self._definitions.views[view.name], start, row)
 
     def _pass_over(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""

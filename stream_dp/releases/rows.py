@@ -71,8 +71,8 @@ class ViewRow(msgspec.Struct, array_like=True):
     kept_ms: int
     """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
     published_ms: int
-    """Start of the newest window that readers were told of, or of the pane that it was released with. Of a definition
-    that is over, the end of its windows once readers were told of one of the definition that took its place."""
+    """Start of the newest published window, or of the pane that it was released with. Of a definition that is over, the
+    end of its windows once a window of the definition that took its place was published."""
 
     def check(self, view: str, stored: Self) -> None:
         """Refuse to go on with releases of another definition.
@@ -121,7 +121,7 @@ class PaneSum(msgspec.Struct, array_like=True):
     states: dict[str, AudienceState] = msgspec.field(default_factory=dict)
     """Who has what of it."""
     refused_to: list[str] = msgspec.field(default_factory=list)
-    """Who was told of a refusal."""
+    """Audiences that got a refusal."""
 
 
 class WindowRow(msgspec.Struct, array_like=True):
@@ -139,7 +139,7 @@ class WindowRow(msgspec.Struct, array_like=True):
     outbox: list[Departure] = msgspec.field(default_factory=list)
     """Those that still have to be published, in order."""
     refused_grants: dict[str, int] = msgspec.field(default_factory=dict)
-    """By audience that was told of a refusal: the last grant that the ledger could not pay for, which is not refused
+    """By audience that got a refusal: the last grant that the ledger could not pay for, which is not refused
     anew when it is carried on; 0 where the window itself is refused."""
     key_id: str = ""
     """The key that its table was sealed with (`keyring`); the table counts only with this row, so it is of the same
@@ -157,7 +157,7 @@ class WindowRow(msgspec.Struct, array_like=True):
     drawn: int = -1
     """Index of the finest level that was charged and taken back before it left (`releases.revoking`): it stays paid."""
     withdrawn_levels: dict[str, int] = msgspec.field(default_factory=dict)
-    """By audience from which something was so taken back: index of the finest level that counts as told to it."""
+    """By audience from which something was so withdrawn: index of the finest level in its accounted privacy loss."""
 
     @property
     def publishes_window(self) -> bool:
@@ -188,7 +188,7 @@ class WindowRow(msgspec.Struct, array_like=True):
         return min(level, self.sum.states.get(audience, NOTHING).level)
 
     def accounted_level(self, audience: str) -> int:
-        """Index of the finest level that is counted among what an audience was told, -1 if none is."""
+        """Return the index of the finest level in an audience's accounted privacy loss, -1 if none is."""
         return max(self.states.get(audience, NOTHING).level, self.withdrawn_levels.get(audience, NOTHING.level))
 
     def has(self, audience: str) -> int:

@@ -18,17 +18,19 @@ from stream_dp.windows.encoding import encode, window_key
 class Sharpening:
     """Sharpens windows of the views of one partition, as far as their ledgers can pay."""
 
-    def __init__(self, accounts: Accounts, publisher: RecordBuilder, sums: Sums, secrets: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, accounts: Accounts, record_builder: RecordBuilder, sums: Sums, secrets: Mapping[str, bytes]
+    ) -> None:
         """Set up the sharpening.
 
         Args:
             accounts: which ledger pays.
-            publisher: makes the records.
+            record_builder: makes the records.
             sums: makes those of windows that are made of panes.
             secrets: by id, those that windows were sealed with.
         """
         self._accounts = accounts
-        self._publisher = publisher
+        self._record_builder = record_builder
         self._sums = sums
         self._secrets = secrets
 
@@ -69,7 +71,7 @@ class Sharpening:
         row.states[audience] = AudienceState(state.revision + 1, paid, state.parts)
         _, ledger = self._accounts.of(view, start)
         booking = Booking(ledger, self._accounts.balance(view, start), Cost.ZERO)
-        leaving = self._publisher.releases(view, start, [*blocks, own], row.states, {audience: paid}, booking)
+        leaving = self._record_builder.releases(view, start, [*blocks, own], row.states, {audience: paid}, booking)
         changed = leave(view, start, row, slot, leaving, {audience: state.level})
         return [*changed, (window_key(WINDOW, view.name, start), encode(row))]
 
@@ -79,8 +81,8 @@ class Sharpening:
         """Return the rows before the window's, the records to publish (of a pane the entry), and the rows after."""
         view, start, audience, level, *_ = request
         state, finest = row.states.get(audience, NOTHING), row.finest
-        told = row.accounted_level(audience)
-        call = Call(view.name, start, audience, told, level)
+        accounted = row.accounted_level(audience)
+        call = Call(view.name, start, audience, accounted, level)
         table = stored_table(view.name, start, rows)
         key, ledger = self._accounts.of(view, start)
         cost = difference(view, table, finest, max(finest, level))
@@ -91,13 +93,13 @@ class Sharpening:
             refused = Booking(ledger, balance, cost)
             request.refuse(row)
             if row.sum is not None:
-                return [], [self._publisher.refusal(view, start, levels, revision, refused)], []
+                return [], [self._record_builder.refusal(view, start, levels, revision, refused)], []
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.counts(level) if state.level < 0 else view.counts(level) - view.counts(state.level)
-            leaving = self._publisher.refusals(view, start, levels, revision, own, refused)
-            return [], [*leaving, self._publisher.refusal(view, start, levels, revision, refused)], []
+            leaving = self._record_builder.refusals(view, start, levels, revision, own, refused)
+            return [], [*leaving, self._record_builder.refusal(view, start, levels, revision, refused)], []
         noise = noise_of(view, start, row, self._secrets)
-        shares = {audience: difference(view, table, told, max(told, level))}
+        shares = {audience: difference(view, table, accounted, max(accounted, level))}
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         before = self._accounts.reserved_rows(view, key, reserved, str(call))
         self._accounts.keep(view, key, paid)
@@ -105,6 +107,6 @@ class Sharpening:
         booking = Booking(paid, self._accounts.balance(view, start), cost, shares)
         leaving = []
         if row.sum is None:
-            leaving = self._publisher.releases(view, start, [(table, noise)], row.states, levels, booking)
-        leaving.append(self._publisher.charge(view, start, table, row.states, levels, finest, booking))
+            leaving = self._record_builder.releases(view, start, [(table, noise)], row.states, levels, booking)
+        leaving.append(self._record_builder.charge(view, start, table, row.states, levels, finest, booking))
         return before, leaving, charged_rows(key, paid)

@@ -101,12 +101,12 @@ class ViewDefinitions:
         """A window is stored: how far its definition has come, and how long windows of those before it are kept.
 
         These go by the windows of the one that took their place: they are kept no longer than if their definition went
-        on, and the newest no longer than until readers were told of one behind it.
+        on, and the newest no longer than until one behind it was published.
 
         Args:
             view: the definition, with the edition of the window.
             start_ms: start of the window.
-            publishes_window: whether readers are told of a window with it.
+            publishes_window: whether a window is published with it.
 
         Returns:
             The rows to store behind the window's, its own definition's behind the others'.

@@ -41,7 +41,7 @@ class Handover:
         """Look what has to be handed over.
 
         Args:
-            views: the questions of all views of the source, those of a view in the order in which they were decided.
+            views: the definitions of all views of the source, those of a view in the order in which they were decided.
             marker: the stored one; changed in place.
             rows: the partition's table.
         """

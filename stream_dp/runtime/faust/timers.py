@@ -68,16 +68,16 @@ class Timers:
         self._app = app
         self._host = host
         self._client = client
-        self._greeted: set[int] = set()
+        self._started: set[int] = set()
         self.ticked_ms: int | None = None
         """When the last tick was sent, by the host's clock."""
 
     def forget(self) -> None:
         """Greet every partition anew: partitions may have changed hands."""
-        self._greeted.clear()
+        self._started.clear()
 
     async def tick(self) -> None:
-        """Tell the time to every partition of this worker; a new one is greeted, so that its agents wake up.
+        """Tell the time to every partition of this worker; a new one also gets a heartbeat, which wakes its agents.
 
         They load what was stored and finish what was cut short. Where the sources end has to be known: while the broker
         does not say it there is no tick, and the next one is for the events that wait. Nor is there one while the
@@ -89,8 +89,8 @@ class Timers:
         ticks = await self._app.outage.patiently(self._ticks)
         if self._app.rebalancing:
             return
-        new = [partition for partition in self._owned() if partition not in self._greeted]
-        self._greeted.update(new)
+        new = [partition for partition in self._owned() if partition not in self._started]
+        self._started.update(new)
         await self._tell(ticks, [heartbeat for partition in new for heartbeat in self._heartbeats(partition)])
         if not self._clock.is_wrong:
             self.ticked_ms = self._host.clock_ms()

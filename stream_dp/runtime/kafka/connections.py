@@ -165,7 +165,7 @@ class TokenLogin(conn.OAuthAuthenticator):
 
 
 class Metadata(MetadataRequest):
-    """A question about topics that creates none."""
+    """A query about topics that creates none."""
 
     def __init__(self, topics: list[str] | None = None, allow_auto_topic_creation: bool | None = None) -> None:
         """See `MetadataRequest`; topics are never created, whatever is said here."""

@@ -248,7 +248,7 @@ class Outage:
             log.warning("the broker at %s answers again, after %.0f s; the worker goes on", self.address, seconds)
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question that is asked again and again while the broker does not answer.
+        """Return the answer to a query, repeated while the broker does not answer.
 
         Raises:
             BrokerError: it refuses.

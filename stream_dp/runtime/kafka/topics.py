@@ -206,7 +206,7 @@ def read_by_workers(plan: Plan) -> frozenset[str]:
 
 
 def sources_of(plan: Plan) -> dict[str, SourcePlan]:
-    """The sources that a plan's views count, by topic; each as the newest question reads it."""
+    """The sources that a plan's views count, by topic; each as the newest definition reads it."""
     views = sorted(plan.views.values(), key=lambda view: view.until_ms is None)
     return {view.source.topic: view.source for view in views}
 

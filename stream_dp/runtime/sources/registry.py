@@ -169,7 +169,7 @@ class SchemaRegistry:
         return answer
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question that is asked again and again until there is one."""
+        """Return the answer to a query, repeated until there is one."""
         while True:
             try:
                 answer = await ask()

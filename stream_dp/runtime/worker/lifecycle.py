@@ -68,7 +68,7 @@ class Start:
                 return
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question to the broker that is asked again and again until there is one."""
+        """Return the answer to a query of the broker, repeated until there is one."""
         while True:
             try:
                 return await ask()

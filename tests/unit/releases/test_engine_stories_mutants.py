@@ -55,15 +55,15 @@ def carries_out_what_was_withdrawn(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_windows_behind_their_panes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Clearances, "spread", lambda *_: None)
+    patch.setattr(Clearances, "queue_overlapping", lambda *_: None)
 
 
 def lets_who_came_later_wait_for_a_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Clearances, "share", lambda *_: None)
+    patch.setattr(Clearances, "queue_shared", lambda *_: None)
 
 
 def leaves_out_who_comes_with_a_later_edition(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Clearances, "follow", lambda *_: None)
+    patch.setattr(Clearances, "queue_released", lambda *_: None)
 
 
 def jumps_to_a_definition_to_come(patch: pytest.MonkeyPatch) -> None:
