@@ -26,11 +26,11 @@ def held(plan: Plan) -> Plan:
         ConfigError: it cannot be planned here.
         BrokerError: the cluster does not answer, or refuses.
     """
-    return presented(questions_held(plan))
+    return presented(definitions_held(plan))
 
 
-def questions_held(plan: Plan) -> Plan:
-    """The same with every question of every view, by which workers count.
+def definitions_held(plan: Plan) -> Plan:
+    """The same with every definition of every view, by which workers count.
 
     Args:
         plan: of the file.

@@ -15,7 +15,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.records.statement import Statement, read_statements
+from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
@@ -91,7 +91,7 @@ async def _spent(plan: Plan, client: Client) -> list[str]:
     ]
 
 
-def _line(statement: Statement) -> str:
+def _line(statement: LedgerStatement) -> str:
     account, budget, spent = statement.account, statement.budget, statement.spent
     amounts = [
         f"{name} {decimal_up(value, DIGITS)} of {decimal_down(getattr(budget, name), DIGITS)}"

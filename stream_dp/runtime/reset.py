@@ -29,7 +29,7 @@ class Holdings(NamedTuple):
 
 
 async def holdings(plan: Plan, client: Client, keys: KeyRing) -> Holdings:
-    """What a reset would delete.
+    """Topics, group and state that a reset would delete.
 
     Raises:
         ConfigError: the topics are claimed with another key file.

@@ -131,7 +131,7 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     said = await operator.says(
         "tune", fewer, view.name, "retention=2d", "--yes", "--from", format_time(start + 4 * MINUTE)
     )
-    assert "it is the same question, so it goes on with what is stored" in said
+    assert "same definition: it continues with the stored state" in said
     await go_on(range(3, 5))
     former = operator.writes("former.yaml", await operator.says("settings", operator.file, "--show", "1"))
     assert load_plan(former).views == app.plan.views

@@ -88,8 +88,8 @@ def release(visits: Plan) -> Callable[..., Release]:
             start_ms=day * DAY_MS,
             revision=revision,
             fields=fields_of(planned, level, items.items(), complete=complete),
-            held=planned.cost(level),
-            told=planned.cost(level) if told is None else told,
+            window_loss=planned.cost(level),
+            period_loss=planned.cost(level) if told is None else told,
             ledger=account(planned.ledger, 0),
         )
 
@@ -108,8 +108,8 @@ def refusal(visits: Plan) -> Callable[..., Refusal]:
             level=level,
             start_ms=day * DAY_MS,
             revision=revision,
-            asked=view.cost(level),
-            told=Cost.ZERO,
+            requested=view.cost(level),
+            period_loss=Cost.ZERO,
             ledger=account(view.ledger, 0),
         )
 

@@ -287,7 +287,7 @@ def _clocks(reports: Reports) -> dict[str, int]:
     """By view, what its clock may show by now where it is ahead: what was said, and the time since then."""
     found: dict[str, int] = {}
     for one in reports.said.values():
-        since_ms = min(max(0, reports.now_ms - one.at_ms), SILENT_MS)
+        since_ms = min(max(0, reports.now_ms - one.reported_ms), SILENT_MS)
         for part in one.partitions.values():
             for view, status in part.views.items():
                 found[view] = max(found.get(view, 0), status.clock_ms + since_ms)

@@ -10,7 +10,7 @@ from stream_dp.cli.numbers import moment
 from stream_dp.config.differences import Setting
 from stream_dp.control.proposals import DAY_MS, FormerEdition, Lasting, LedgerChange, Proposal, ViewChange
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.records.models import Price
+from stream_dp.records.models import PrivacyCost
 from stream_dp.windows.durations import format_duration
 
 DIGITS = 4
@@ -126,9 +126,9 @@ def _view(view: ViewChange) -> Iterator[str]:
     yield f"  noise of a count, 95 %: {', '.join(noise) or 'as before'}"
     if view.change == "changed":
         yield "  " + (
-            "it is the same question, so it goes on with what is stored"
+            "same definition: it continues with the stored state"
             if view.goes_on
-            else "it is another question, so its counts and its noise begin anew; the ledger and the revisions go on"
+            else "new definition: counts and noise begin anew; ledger and revisions continue"
         )
 
 
@@ -204,7 +204,7 @@ def _setting(setting: Setting) -> dict[str, Any]:
 
 
 def _dump(cost: Cost | None) -> dict[str, Any] | None:
-    return None if cost is None else Price.spent(cost).model_dump(mode="json", exclude_none=True)
+    return None if cost is None else PrivacyCost.spent(cost).model_dump(mode="json", exclude_none=True)
 
 
 def _lasting(lasting: Lasting | None) -> dict[str, Any] | None:

@@ -80,7 +80,9 @@ async def wait_until_known(number: int, plan: Plan, client: Client, say: Callabl
         reports = await look(plan, client, accounts=False)
         known = tuple(one.instance for one in reports.running if one.settings >= number)
         others = tuple(one.instance for one in reports.running if one.settings < number)
-        refusals = {one.instance: one.refusal for one in reports.running if one.settings < number and one.refusal}
+        refusals = {
+            one.instance: one.settings_error for one in reports.running if one.settings < number and one.settings_error
+        }
         heard = Heard(number, known, others, max(0, reports.members - len(reports.running)), ran, refusals)
         if heard.by_everybody:
             return heard

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from stream_dp.accounting import Cost
 from stream_dp.errors import StateError
 from stream_dp.records.history import History, cost
-from stream_dp.records.models import Entry, Release
+from stream_dp.records.models import LedgerEntry, Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Spending:
     """What one aircraft has paid in one period, at one moment.
 
     Attributes:
-        alone: by audience, the sum of `held` over the releases that hold: what its readers know by themselves.
+        alone: by audience, sum of `privacy.window` over the releases that hold: known to its readers by themselves.
         together: budget less `left`: what all readers know together. Enforced.
         left: what the ledger has left.
         budget: of the period.
@@ -39,10 +39,10 @@ class Books:
     """
 
     releases: list[Release] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
 
 
-def read_books(published: History, entries: Iterable[Entry]) -> Mapping[int, Books]:
+def read_books(published: History, entries: Iterable[LedgerEntry]) -> Mapping[int, Books]:
     """What was read of the periods of one ledger, by start of the period, in ms."""
     books: defaultdict[int, Books] = defaultdict(Books)
     for release in published.releases():
@@ -57,9 +57,12 @@ def read_spending(books: Books, audiences: Iterable[str]) -> Spending:
 
     In the middle of things it may be a record behind: topics are read side by side.
     """
-    last = min(books.entries, key=lambda entry: cost(entry.left).epsilon)
-    budget, left = cost(last.ledger.budget), cost(last.left)
-    held = {audience: [cost(one.held) for one in books.releases if one.audience == audience] for audience in audiences}
+    last = min(books.entries, key=lambda entry: cost(entry.remaining).epsilon)
+    budget, left = cost(last.ledger.budget), cost(last.remaining)
+    held = {
+        audience: [cost(one.privacy.window) for one in books.releases if one.audience == audience]
+        for audience in audiences
+    }
     alone = {audience: sum(costs, Cost.ZERO) for audience, costs in held.items()}
     return Spending(alone, budget - left, left, budget)
 
@@ -74,10 +77,10 @@ def check_spending(books: Books, spending: Spending) -> None:
     Raises:
         StateError: they differ.
     """
-    charged = sum((cost(reader.charged) for entry in books.entries for reader in entry.readers), Cost.ZERO)
+    charged = sum((cost(reader.charged) for entry in books.entries for reader in entry.audiences), Cost.ZERO)
     if charged != spending.together:
         raise StateError(f"the entries charge {charged} in all, but the ledger has spent {spending.together}")
     for audience, alone in spending.alone.items():
-        told = (cost(release.told) for release in books.releases if release.audience == audience)
+        told = (cost(release.privacy.period) for release in books.releases if release.audience == audience)
         if alone != max(told, key=lambda one: one.epsilon, default=Cost.ZERO):
             raise StateError(f"what the releases to {audience} tell is not what the last of them says of the period")

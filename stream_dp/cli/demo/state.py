@@ -13,7 +13,7 @@ from stream_dp.cli.demo.tuning import Tuned
 from stream_dp.config.plan import Unlock
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.history import History, Seen, cost
-from stream_dp.records.models import Entry
+from stream_dp.records.models import LedgerEntry
 
 STYLES = ("cyan", "yellow", "green")
 
@@ -35,7 +35,7 @@ class DemoState:
     run: DemoRun
     feed: Feed
     published: History = field(default_factory=History)
-    entries: dict[bytes, Entry] = field(default_factory=dict)
+    entries: dict[bytes, LedgerEntry] = field(default_factory=dict)
     records: int = 0
     tuned: Tuned | None = None
     history: list[tuple[str, Spending]] = field(default_factory=list)
@@ -46,10 +46,10 @@ class DemoState:
         """Add a record."""
         self.records += self.published.take(record) is not None
 
-    def take_entry(self, entry: Entry) -> None:
+    def take_entry(self, entry: LedgerEntry) -> None:
         """Add an entry of the accounts."""
         self.entries[entry_key(entry)] = entry
-        for one in entry.readers:
+        for one in entry.audiences:
             self._accounted.add((entry.view, entry.window.start_ms, one.audience, one.revision))
             self._begun.add((entry.view, entry.window.start_ms, one.audience))
 
@@ -138,7 +138,7 @@ class DemoState:
                 cost(one.charged).epsilon
                 for entry in self.entries.values()
                 if entry.window.start_ms == start
-                for one in entry.readers
+                for one in entry.audiences
                 if one.audience == audience and one.revision > 1
             ),
             Fraction(0),

@@ -15,7 +15,7 @@ from stream_dp.cli.command_line import hush_libraries
 from stream_dp.cli.feed.events import FORMS, Columns, Events, Survey
 from stream_dp.cli.feed.tables import Table, open_table
 from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
-from stream_dp.cli.held import questions_held
+from stream_dp.cli.held import definitions_held
 from stream_dp.cli.moments import MOMENT
 from stream_dp.cli.status import look
 from stream_dp.config.forecast import withdrawal_faults
@@ -105,7 +105,7 @@ def feed(
     or rows that are no events.
     """
     hush_libraries()
-    plan = questions_held(load_plan(file))
+    plan = definitions_held(load_plan(file))
     counting = asyncio.run(_counting(plan))
     fed = _source(counting, source)
     views = [view for view in counting if view.source.name == fed.name]
@@ -164,10 +164,10 @@ def feed(
 
 
 async def _counting(plan: Plan) -> list[ViewPlan]:
-    """The questions that workers still count: all but former ones whose last window is closed in every partition.
+    """The definitions that workers still count: all but former ones whose last window is closed in every partition.
 
     Args:
-        plan: that holds, with every question of every view.
+        plan: that holds, with every definition of every view.
     """
     if all(view.until_ms is None for view in plan.views.values()):
         return [*plan.views.values()]

@@ -19,8 +19,8 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.records.codec import decode_entry
-from stream_dp.records.models import Entry
-from stream_dp.records.statement import Period, Statement, periods_of, read_statements
+from stream_dp.records.models import LedgerEntry
+from stream_dp.records.statement import LedgerStatement, Period, periods_of, read_statements
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
@@ -77,7 +77,7 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
         console.print(page(plan, statements[newest], console.width, starts))
 
 
-async def _entries(plan: Plan, name: str | None) -> list[tuple[int, Entry]]:
+async def _entries(plan: Plan, name: str | None) -> list[tuple[int, LedgerEntry]]:
     """Every entry of a ledger, or of any that is configured, with the time it was published."""
     topic, wanted = Topics.of(plan).accounts, plan.ledgers if name is None else {name}
     async with connect(plan.broker) as client:
@@ -87,13 +87,13 @@ async def _entries(plan: Plan, name: str | None) -> list[tuple[int, Entry]]:
     return [(time_ms, entry) for time_ms, entry in entries if entry.ledger.name in wanted]
 
 
-async def read_entries(topic: str, client: Client) -> list[tuple[int, Entry]]:
+async def read_entries(topic: str, client: Client) -> list[tuple[int, LedgerEntry]]:
     """Every entry of a topic of accounts, with the time it was published."""
     found = [record async for record in client.follow([topic], until_end=True) if record.value is not None]
     return [(record.timestamp, decode_entry(record.value)) for record in found]
 
 
-def _of_period(statements: dict[Period, Statement], at_ms: int) -> dict[Period, Statement]:
+def _of_period(statements: dict[Period, LedgerStatement], at_ms: int) -> dict[Period, LedgerStatement]:
     found = {
         key: statement
         for key, statement in statements.items()

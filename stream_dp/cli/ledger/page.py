@@ -18,8 +18,8 @@ from stream_dp.cli.numbers import moment
 from stream_dp.config.forecast import Forecast, forecast
 from stream_dp.config.plan import Plan
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.records.models import Amount, Price
-from stream_dp.records.statement import Period, Statement
+from stream_dp.records.models import Amount, PrivacyCost
+from stream_dp.records.statement import LedgerStatement, Period
 
 DIGITS = 4
 CHART_MARGIN, WIDEST = 18, 72
@@ -27,7 +27,7 @@ STYLES = {"epsilon": "cyan", "delta": "magenta", "squares": "green", "rho": "yel
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = ()) -> RenderableType:
+def page(plan: Plan, statement: LedgerStatement, width: int, earlier: Sequence[int] = ()) -> RenderableType:
     """One ledger in one period.
 
     Args:
@@ -53,7 +53,7 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
     return Group(title, *(Padding(part, (0, 0, 0, 2)) for part in parts), Text(""))
 
 
-def burn_down(statement: Statement, width: int) -> Text:
+def burn_down(statement: LedgerStatement, width: int) -> Text:
     """Draw what was left of each entry of the budget over the period: a row of bars, one for each slice of time."""
     period, entries = statement.account.period, _entries(statement)
     margin = max(map(len, entries), default=0)
@@ -66,7 +66,7 @@ def burn_down(statement: Statement, width: int) -> Text:
     return rows.append(f"{'':{margin}} {start}{end:>{max(width - len(start), len(end) + 1)}}")
 
 
-def _lefts(statement: Statement, name: str, width: int) -> list[Fraction]:
+def _lefts(statement: LedgerStatement, name: str, width: int) -> list[Fraction]:
     """Return the part of an entry (0 to 1) left at the end of each slice of the period, up to the furthest window."""
     period, cap = statement.account.period, getattr(statement.budget, name)
     entries = [min(Fraction(1), getattr(left, name) / cap) for _, left in statement.history]
@@ -85,7 +85,7 @@ def _slice(at_ms: int, length_ms: int, width: int) -> int:
     return min(-(-at_ms * width // length_ms), width) - 1
 
 
-def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
+def as_json(plan: Plan, statement: LedgerStatement) -> dict[str, Any]:
     """The same for machines: exact numbers beside decimals."""
     account = statement.account
     views, lasts_ms = forecast(plan, statement)
@@ -105,7 +105,7 @@ def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
                 "windows": share.windows,
                 "refused": share.refused,
                 "charged": _dump(share.charged),
-                "held_alone": _dump(share.held),
+                "loss": _dump(share.loss),
             }
             for (view, audience), share in sorted(statement.shares.items())
         ],
@@ -135,21 +135,21 @@ def _forecast_json(view: Forecast) -> dict[str, Any]:
 
 def _dump(cost: Cost, *, left: bool = False) -> dict[str, Any]:
     amount = Amount.down if left else Amount.up
-    price = Price(**{name: amount(value) for name, value in cost.entries(at_least=2)})
+    price = PrivacyCost(**{name: amount(value) for name, value in cost.entries(at_least=2)})
     return price.model_dump(mode="json", exclude_none=True)
 
 
-def _entries(statement: Statement) -> list[str]:
+def _entries(statement: LedgerStatement) -> list[str]:
     """What the budget counts."""
     return [name for name in ENTRIES if getattr(statement.budget, name)]
 
 
-def _promise(statement: Statement) -> str:
+def _promise(statement: LedgerStatement) -> str:
     total = statement.account.budget.cost
     return f"(epsilon {decimal_up(total.epsilon, DIGITS)}, delta {decimal_up(total.delta, DIGITS)})"
 
 
-def _balance(statement: Statement) -> Table:
+def _balance(statement: LedgerStatement) -> Table:
     table = _table("", "budget", "spent", "left", "")
     for name in _entries(statement):
         budget, left = getattr(statement.budget, name), getattr(statement.left, name)
@@ -168,7 +168,7 @@ def _percent(left: Fraction, budget: Fraction) -> str:
     return f"{100 * left // budget} %"
 
 
-def _shares(statement: Statement) -> Table:
+def _shares(statement: LedgerStatement) -> Table:
     entries = _entries(statement)
     table = _table("spent by", "for", "windows", "refused", *entries, "epsilon alone" if "rho" not in entries else "")
     for (view, audience), share in sorted(statement.shares.items()):
@@ -178,7 +178,7 @@ def _shares(statement: Statement) -> Table:
             str(share.windows),
             str(share.refused or "-"),
             *(_number(share.charged, name) for name in entries),
-            _number(share.held, "epsilon") if "rho" not in entries else "",
+            _number(share.loss, "epsilon") if "rho" not in entries else "",
         )
     if statement.older != Cost.ZERO:
         older = (_number(statement.older, name) for name in entries)
@@ -186,7 +186,7 @@ def _shares(statement: Statement) -> Table:
     return table
 
 
-def _views(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
+def _views(plan: Plan, statement: LedgerStatement) -> Iterator[RenderableType]:
     views, lasts_ms = forecast(plan, statement)
     entries = [name for name in _entries(statement) if any(getattr(view.cost, name) for view in views.values())]
     shares = _table("view", "", "kept for it", "spent", "left for it")
@@ -224,6 +224,6 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def whole(plan: Plan, found: Mapping[Period, Statement]) -> dict[str, Any]:
+def whole(plan: Plan, found: Mapping[Period, LedgerStatement]) -> dict[str, Any]:
     """All statement as one JSON object."""
     return {"ledgers": [as_json(plan, statement) for statement in found.values()]}

@@ -22,7 +22,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.control.editions import plan_holding
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.models import PartitionStatus, WorkerStatus, decode_status
-from stream_dp.records.statement import Statement, periods_of, read_statements
+from stream_dp.records.statement import LedgerStatement, periods_of, read_statements
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.kafka.client import Client
@@ -127,7 +127,7 @@ async def look(plan: Plan, client: Client, *, accounts: bool = True) -> Reports:
     return Reports(now_ms, said, partitions, frozenset(stopped), group, statements)
 
 
-async def _statements(plan: Plan, client: Client) -> list[Statement]:
+async def _statements(plan: Plan, client: Client) -> list[LedgerStatement]:
     """What the entries tell of the newest period of each ledger."""
     records = client.follow([Topics.of(plan).accounts], until_end=True)
     entries = [(record.timestamp, decode_entry(record.value)) async for record in records if record.value is not None]

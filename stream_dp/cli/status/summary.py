@@ -13,7 +13,7 @@ from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.editions import Posted, presented
 from stream_dp.records.models import PartitionStatus, WorkerStatus
-from stream_dp.records.statement import Statement
+from stream_dp.records.statement import LedgerStatement
 from stream_dp.runtime.faust.membership import EMPTY, STABLE
 from stream_dp.runtime.kafka.client import Group
 from stream_dp.windows.durations import format_duration
@@ -52,14 +52,14 @@ class Reports:
     partitions: Mapping[int, PartitionStatus]
     stopped: frozenset[str]
     group: Group
-    statements: Sequence[Statement] = ()
+    statements: Sequence[LedgerStatement] = ()
     settings: Sequence[Posted] = ()
 
     @property
     def workers(self) -> list[WorkerStatus]:
         """The workers that run, or that have fallen silent lately."""
         running = [one for name, one in sorted(self.said.items()) if name not in self.stopped]
-        return [one for one in running if self.now_ms - one.at_ms <= GONE_MS]
+        return [one for one in running if self.now_ms - one.reported_ms <= GONE_MS]
 
     @property
     def running(self) -> list[WorkerStatus]:
@@ -74,12 +74,12 @@ class Reports:
 
     def is_silent(self, worker: WorkerStatus) -> bool:
         """Whether a worker has not said how it is for too long."""
-        return self.now_ms - worker.at_ms > SILENT_MS
+        return self.now_ms - worker.reported_ms > SILENT_MS
 
     @property
     def owners(self) -> dict[int, str]:
         """By partition, the worker that has it, the one that said so last."""
-        running = sorted(self.running, key=lambda one: one.at_ms)
+        running = sorted(self.running, key=lambda one: one.reported_ms)
         return {partition: one.instance for one in running for partition in one.partitions}
 
 
@@ -156,15 +156,15 @@ class Summary:
             "workers": [
                 {
                     "instance": one.instance,
-                    "since_ms": one.since_ms,
-                    "said_ms": one.at_ms,
+                    "started_ms": one.started_ms,
+                    "reported_ms": one.reported_ms,
                     "version": one.code_version,
                     "settings": one.settings,
                     "partitions": sorted(one.partitions),
                     "silent": reports.is_silent(one),
-                    "waits_for": one.waits_for,
-                    "refusal": one.refusal,
-                    "topics": list(one.topics),
+                    "waiting_for": one.waiting_for,
+                    "settings_error": one.settings_error,
+                    "topic_problems": list(one.topic_problems),
                     "clock_ahead_ms": one.clock_ahead_ms,
                 }
                 for one in reports.workers
@@ -202,48 +202,48 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     """How an application is.
 
     Args:
-        plan: the application, with every question of every view.
+        plan: the application, with every definition of every view.
         reports: what was read of it.
     """
     parts = reports.partitions
-    questions: dict[str, list[ViewPlan]] = {}
-    for question in plan.views.values():
-        questions.setdefault(question.view, []).append(question)
-    views = {name: _view(name, asked, plan, parts, reports.now_ms) for name, asked in questions.items()}
-    views = {name: one for name, one in views.items() if not _is_over(questions[name][-1], one)}
+    definitions: dict[str, list[ViewPlan]] = {}
+    for definition in plan.views.values():
+        definitions.setdefault(definition.view, []).append(definition)
+    views = {name: _view(name, asked, plan, parts, reports.now_ms) for name, asked in definitions.items()}
+    views = {name: one for name, one in views.items() if not _is_over(definitions[name][-1], one)}
     lag: dict[str, dict[int, int]] = {}
     totals: Counter[str] = Counter()
     for number, part in sorted(parts.items()):
-        totals.update(part.totals)
+        totals.update(part.counters)
         for source, records in part.lag.items():
             lag.setdefault(source, {})[number] = records
     unowned = sorted(set(range(plan.partitions)) - reports.owners.keys())
     shown = presented(plan)
-    times = _times(questions, views, reports.now_ms)
+    times = _times(definitions, views, reports.now_ms)
     budgets = {one.account.name: _budget(shown, one, _of_ledger(shown, one, times)) for one in reports.statements}
     faults = [*_refused(shown, reports.statements, times), *_faults(plan, reports, views, unowned)]
     faults += [f"ledger {name} {budget.words}" for name, budget in budgets.items() if budget.is_spent]
-    to_come = sorted(_to_come(questions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
+    to_come = sorted(_to_come(definitions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
     return Summary(reports, faults, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
 
 
 def _times(
-    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], now_ms: int
+    definitions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], now_ms: int
 ) -> dict[str, int]:
     """The time of each view, as far as it is known: that of the stream where watermarks move its clock."""
-    known = {name: now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
+    known = {name: now_ms for name, asked in definitions.items() if asked[-1].window.clock == "wall"}
     streams = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
     return {**streams, **known}
 
 
-def _of_ledger(plan: Plan, statement: Statement, times: Mapping[str, int]) -> Sequence[int]:
+def _of_ledger(plan: Plan, statement: LedgerStatement, times: Mapping[str, int]) -> Sequence[int]:
     """The times of the views that a ledger pays for."""
     return [
         times[name] for name, view in plan.views.items() if view.ledger.name == statement.account.name and name in times
     ]
 
 
-def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, int]) -> Iterator[str]:
+def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[str, int]) -> Iterator[str]:
     """The views whose newest windows are refused."""
     for statement in statements:
         period = statement.account.period
@@ -260,19 +260,19 @@ def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, in
 
 
 def _to_come(
-    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
+    definitions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
 ) -> Iterator[ToCome]:
     clocks = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
-    clocks |= {name: reports.now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
-    yield from settings_to_come(questions, reports.settings, clocks)
-    for name, asked in questions.items():
+    clocks |= {name: reports.now_ms for name, asked in definitions.items() if asked[-1].window.clock == "wall"}
+    yield from settings_to_come(definitions, reports.settings, clocks)
+    for name, asked in definitions.items():
         if asked[0].editions and (released := _released(name, reports.partitions)) is not None:
             yield from sharper_to_come(asked, released, reports.now_ms)
 
 
 def _released(view: str, parts: Mapping[int, PartitionStatus]) -> int | None:
     """Up to when the windows of a view are released or refused, as far as that is known."""
-    return max((part.released[view] for part in parts.values() if view in part.released), default=None)
+    return max((part.next_windows_ms[view] for part in parts.values() if view in part.next_windows_ms), default=None)
 
 
 def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unowned: Sequence[int]) -> Iterator[str]:
@@ -289,7 +289,7 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
         yield from _of_worker(worker, reports)
     if running and all(worker.clock_ahead_ms for worker in running):
         yield "no worker's clock agrees with the broker's, so no window is closed: see whether the broker's is wrong"
-    yield from dict.fromkeys(words for worker in running for words in worker.topics)
+    yield from dict.fromkeys(words for worker in running for words in worker.topic_problems)
     yield from _missing(reports)
     if running and members > len(running):
         yield f"of {members} members of the group {plan.id} only {len(running)} have said how they are"
@@ -309,7 +309,7 @@ def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unow
 def _missing(reports: Reports) -> Iterator[str]:
     """Which records of the sources were deleted lately before they were counted."""
     for number, part in sorted(reports.partitions.items()):
-        for source, gaps in sorted(part.missing.items()):
+        for source, gaps in sorted(part.deleted_records.items()):
             if recent := [gap for gap in gaps if gap.at_ms > reports.now_ms - MISSED_MS]:
                 offsets = ", ".join(f"{gap.first} to {gap.last}" for gap in recent)
                 yield (
@@ -321,19 +321,19 @@ def _missing(reports: Reports) -> Iterator[str]:
 
 def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[str]:
     if reports.is_silent(worker):
-        silent = _ago(reports.now_ms - worker.at_ms)
+        silent = _ago(reports.now_ms - worker.reported_ms)
         yield f"worker {worker.instance} has said nothing for {silent}: see whether it runs, and its log"
     elif worker.clock_ahead_ms:
         yield f"worker {worker.instance} makes no ticks: its clock is {_apart(worker)} the broker's; set it right"
-    elif worker.waits_for:
-        yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
+    elif worker.waiting_for:
+        yield f"worker {worker.instance} is not ready: it waits for {worker.waiting_for}"
     newest = reports.settings[-1] if reports.settings else None
-    if worker.refusal:
+    if worker.settings_error:
         yield (
             f"worker {worker.instance} cannot take newer settings up and goes on with settings {worker.settings}: "
-            f"{worker.refusal}"
+            f"{worker.settings_error}"
         )
-    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
+    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.reported_ms - LEARNT_MS:
         yield (
             f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
             f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
@@ -349,35 +349,35 @@ def _apart(worker: WorkerStatus) -> str:
 
 
 def _view(
-    name: str, questions: Sequence[ViewPlan], plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int
+    name: str, definitions: Sequence[ViewPlan], plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int
 ) -> ViewSummary:
-    """How far a view is, whose windows from a time on may be another question."""
+    """How far a view is, whose windows from a time on may be another definition."""
     counted = {number: part.views[name] for number, part in sorted(parts.items()) if name in part.views}
     clocks = {number: one.clock_ms for number, one in counted.items()}
     released = _released(name, parts)
-    by_wall = questions[-1].window.clock == "wall"
+    by_wall = definitions[-1].window.clock == "wall"
     clock = now_ms if by_wall else max(clocks.values(), default=None)
     window = None
     if counted and clock is not None:
         start = min(one.open_from_ms for one in counted.values())
-        window = _open(questions, start, clock if by_wall else clock + 1)
+        window = _open(definitions, start, clock if by_wall else clock + 1)
     due = None
-    if released is not None and by_wall and (asked := _at(questions, released)) is not None:
+    if released is not None and by_wall and (asked := _at(definitions, released)) is not None:
         due = plan.slots.after(asked.window.shape.end(asked.windows.next(released)) + asked.window.grace_ms)
     edition = None
-    if questions[0].editions:
-        held = questions[0] if clock is None else _at(questions, clock) or questions[-1]
+    if definitions[0].editions:
+        held = definitions[0] if clock is None else _at(definitions, clock) or definitions[-1]
         edition = held.edition(held.begins_ms if clock is None else clock).number
     waiting = 0
     if len(counted) == plan.partitions:
-        waiting = _waiting(questions, released, min(one.open_from_ms for one in counted.values()))
+        waiting = _waiting(definitions, released, min(one.open_from_ms for one in counted.values()))
     return ViewSummary(edition, clocks, window, released, due, waiting)
 
 
-def _waiting(questions: Sequence[ViewPlan], released: int | None, closed_ms: int) -> int:
+def _waiting(definitions: Sequence[ViewPlan], released: int | None, closed_ms: int) -> int:
     """How many windows begin before the first that is open somewhere, and are neither released nor refused."""
     number = 0
-    for one in questions:
+    for one in definitions:
         since = [at for at in (released, one.begins_ms if one.editions else None) if at is not None]
         if since:
             until_ms = closed_ms if one.until_ms is None else min(closed_ms, one.until_ms)
@@ -385,17 +385,17 @@ def _waiting(questions: Sequence[ViewPlan], released: int | None, closed_ms: int
     return number
 
 
-def _at(questions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
-    """The question whose windows a time is in; None: the view has ended by then."""
-    found = (one for one in reversed(questions) if not one.editions or one.begins_ms <= time_ms)
-    one = next(found, questions[0])
+def _at(definitions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
+    """The definition whose windows a time is in; None: the view has ended by then."""
+    found = (one for one in reversed(definitions) if not one.editions or one.begins_ms <= time_ms)
+    one = next(found, definitions[0])
     return one if one.until_ms is None or time_ms < one.until_ms else None
 
 
-def _open(questions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
+def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
     """How many windows have begun from one on that is open, and from when to when they are."""
     number, end = 0, start_ms
-    for one in questions:
+    for one in definitions:
         first = max(start_ms, one.begins_ms) if one.editions else start_ms
         begun = one.window.shape.begun(first, clock_ms if one.until_ms is None else min(clock_ms, one.until_ms))
         if begun:
@@ -409,7 +409,7 @@ def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:
     return until is not None and found.released_to is not None and until <= found.released_to
 
 
-def _budget(plan: Plan, statement: Statement, times: Sequence[int]) -> Budget:
+def _budget(plan: Plan, statement: LedgerStatement, times: Sequence[int]) -> Budget:
     """What is left of a ledger, and how far it reaches.
 
     Args:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from stream_dp.cli.numbers import moment
 from stream_dp.config.plan import SharpenPlan, Unlock, ViewPlan
 from stream_dp.control.editions import Posted, editions
-from stream_dp.releases.view_editions import stream_ms
+from stream_dp.releases.view_definitions import stream_ms
 from stream_dp.windows.views import Clock
 
 
@@ -35,36 +35,36 @@ class ToCome:
 
 
 def settings_to_come(
-    questions: Mapping[str, Sequence[ViewPlan]], known: Sequence[Posted], clocks: Mapping[str, int]
+    definitions: Mapping[str, Sequence[ViewPlan]], known: Sequence[Posted], clocks: Mapping[str, int]
 ) -> Iterator[ToCome]:
     """Editions that begin ahead of the clocks of their views, and ends of views that are taken out.
 
     Args:
-        questions: by view, what it asked, the newest last.
+        definitions: by view, its definitions, the newest last.
         known: the settings so far.
         clocks: by view, what its clock shows where it is ahead, as far as that is known.
     """
     for held in editions(known):
         if not held.never_holds and held.from_ms > clocks.get(held.view, held.from_ms):
             words = f"edition {held.edition} (settings {held.settings}) begins"
-            yield ToCome(held.view, words, held.from_ms, questions[held.view][-1].window.clock)
-    for name, (*_, newest) in questions.items():
+            yield ToCome(held.view, words, held.from_ms, definitions[held.view][-1].window.clock)
+    for name, (*_, newest) in definitions.items():
         if newest.until_ms is not None and newest.until_ms > clocks.get(name, newest.until_ms):
             yield ToCome(name, "ends", newest.until_ms, newest.window.clock)
 
 
-def sharper_to_come(questions: Sequence[ViewPlan], released_to_ms: int, wall_ms: int) -> Iterator[ToCome]:
+def sharper_to_come(definitions: Sequence[ViewPlan], released_to_ms: int, wall_ms: int) -> Iterator[ToCome]:
     """What becomes sharper next by itself: of every audience and level the next window that is unlocked, and when.
 
     Of windows that are released; and the next time at which what is left of a budget is spent.
 
     Args:
-        questions: what a view asked, the newest last.
+        definitions: the definitions of a view, the newest last.
         released_to_ms: start of its first window that is not released or refused.
         wall_ms: the wall clock.
     """
-    ends = [released_to_ms if one.until_ms is None else min(released_to_ms, one.until_ms) for one in questions]
-    come_to = [*zip(questions, ends, strict=True)]
+    ends = [released_to_ms if one.until_ms is None else min(released_to_ms, one.until_ms) for one in definitions]
+    come_to = [*zip(definitions, ends, strict=True)]
     over = [(one, end_ms) for one, end_ms in come_to if not one.editions or one.begins_ms < end_ms]
     times: Mapping[Clock, int] = {"wall": wall_ms, "event": stream_ms(over or come_to[:1])}
     found: dict[tuple[str, str], ToCome] = {}

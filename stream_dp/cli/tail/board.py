@@ -75,11 +75,11 @@ def record_line(record: AnyRecord) -> str:
     """A record in one line, for a pipe."""
     until = "" if record.blocks is None else f" to {moment(record.window.end_ms)}"
     head = f"{moment(record.window.start_ms)}{until} revision {record.revision}"
-    told = f"told {price(record.told)} in the period"
+    told = f"told {price(record.privacy.period)} in the period"
     if isinstance(record, Refusal) and record.reason == "lost":
         return f"{head}: lost before it was released; {told}"
     if isinstance(record, Refusal):
-        return f"{head}: refused, {record.level.name} would cost {price(record.asked)}; {told}"
+        return f"{head}: refused, {record.level.name} would cost {price(record.requested)}; {told}"
     keys = [
         f"{printable(entry.item)} {entry.count}" + (f" ({remark})" if (remark := record.remark(entry)) else "")
         for entry in record.items[:KEYS_IN_A_LINE]
@@ -143,7 +143,8 @@ def _refused(refusal: Refusal) -> Text:
     if refusal.reason == "lost":
         return Text("lost by a failure of the system before it was released", "red")
     return Text(
-        f"refused: {refusal.level.name} would cost {price(refusal.asked)}, which the ledger does not have left", "red"
+        f"refused: {refusal.level.name} would cost {price(refusal.requested)}, which the ledger does not have left",
+        "red",
     )
 
 
@@ -170,7 +171,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
             spent(release.level.epsilon),
             f"±{release.noise_interval_95}",
             str(len(release.items)),
-            spent(release.told.epsilon),
+            spent(release.privacy.period.epsilon),
             style=style,
         )
     return table
@@ -180,6 +181,6 @@ def _account(newest: AnyRecord) -> Text:
     ledger = newest.ledger
     return Text(
         f"ledger {ledger.name} ({ledger.population}): until {moment(ledger.period.end_ms)} {newest.audience} was told "
-        f"{price(newest.told)}; the budget for all views and audiences together is {price(ledger.budget)}",
+        f"{price(newest.privacy.period)}; the budget for all views and audiences together is {price(ledger.budget)}",
         "dim",
     )

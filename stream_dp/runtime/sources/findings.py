@@ -186,7 +186,7 @@ class Finding(BaseModel):
 def findings(
     source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, now_ms: int, *, with_names: bool
 ) -> Iterator[Finding]:
-    """What to mend, or to know; first that of which most records are.
+    """Findings, those of most records first.
 
     Args:
         source: the source.
@@ -228,7 +228,7 @@ def findings(
 
 
 def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, *, with_names: bool) -> str:
-    """What the records that are refused for a reason look like, if they look like something."""
+    """Return the form of the records that are refused for a reason, if one is recognised."""
     places = set(trial.refused[reason])
     records = [record for record in trial.sample if (record.partition, record.offset) in places]
     values = [record.value for record in records]
@@ -277,7 +277,7 @@ def _missing(fields: Fields, paths: Mapping[str, str], *, with_names: bool) -> s
 def _mistyped(
     fields: Fields, paths: Mapping[str, str], lists: Collection[str], source: SourcePlan, written_ms: int
 ) -> str:
-    """What is not of its type: the values themselves, the time, or a text."""
+    """Return the part of the format that has the wrong type: the values themselves, the time, or a text."""
     if what := fields.no_objects():
         return f"their value is {what}; let the producers write one JSON object per record"
     time = source.time_field
@@ -415,7 +415,7 @@ def _untimed(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Ite
 
 
 def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
-    """How the times of events, records and this machine agree, coarsely."""
+    """Compare the times of events, records and this machine, coarsely."""
     if not trial.sample:
         return
     if source.time_field is not None and trial.lags_ms:

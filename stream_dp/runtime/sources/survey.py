@@ -1,4 +1,4 @@
-"""What the samples of an application's sources say, in numbers and words, and whether views may begin on them."""
+"""Survey of an application's sources by samples, and the decision whether views may begin on them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_ITEMS = 10_000
 
 
 def weighed(plan: Plan, view: ViewPlan, taken: Taken, count: Callable[[ViewPlan], Taken]) -> str:
-    """What the view shows of the sample now and with a bound that leaves out little, and which to prefer.
+    """Advice on the bound `items_per_user`, by the sample.
 
     Args:
         plan: the application.
@@ -107,7 +107,7 @@ def _words(view: ViewPlan, level: int, taken: Taken) -> str:
 log = logging.getLogger("stream_dp.worker")
 
 START_SECONDS = 3.0
-"""How long a first start may take over the samples."""
+"""Time that a first start may take for the samples."""
 LEAST_EVENTS = 20
 """No view is kept from beginning by fewer."""
 MOST_REASONS = 3
@@ -115,7 +115,7 @@ _FOR_GOOD_REASON = ("late", "before_start", "clipped")
 
 
 class ViewSurvey(BaseModel):
-    """What a view makes of a sample."""
+    """Result of a sample for a view."""
 
     view: str
     begun: bool = Field(description="Whether it was started before.")
@@ -124,7 +124,7 @@ class ViewSurvey(BaseModel):
 
 
 class SourceSurvey(BaseModel):
-    """What the sample of a source says; counts and settings, no user and no item."""
+    """Survey of one source: counts and settings, no user and no item."""
 
     source: str
     topic: str

@@ -1,4 +1,4 @@
-"""What the log of a running worker advises: refused and clipped shares, windows, and budgets that do not last.
+"""Advice in the log of a running worker: refused and clipped shares, windows, and budgets that do not last.
 
 It looks every 10 s and says a thing at most once in 10 minutes. Shares are coarse; no user, no item and no count of
 events is told. What it says of windows and budgets follows from what was published and from the configuration.
@@ -16,7 +16,7 @@ from stream_dp.config.explanation import price_words
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.control.editions import presented
-from stream_dp.records.models import Entry
+from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import Period, read_statements
 from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.runtime.kafka.topics import sources_of
@@ -165,10 +165,10 @@ class Advice:
 
     # -- windows and budgets ----------------------------------------------------------------------------------
 
-    def _tell_of_ledgers(self, entries: Sequence[Entry]) -> None:
+    def _tell_of_ledgers(self, entries: Sequence[LedgerEntry]) -> None:
         for entry in entries:
             period = Period.of(entry)
-            is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.readers)
+            is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.audiences)
             if is_window and period not in self._refusing:
                 self._refusing.add(period)
                 log.warning(
@@ -178,8 +178,8 @@ class Advice:
                     period.ledger,
                     entry.view,
                     format_time(entry.window.start_ms),
-                    price_words(entry.asked),
-                    price_words(entry.left_for_view),
+                    price_words(entry.requested),
+                    price_words(entry.remaining_for_view),
                     format_time(period.end_ms),
                     period.ledger,
                 )
@@ -209,7 +209,7 @@ class Advice:
         )
 
     def _sum_up(self) -> None:
-        """What became of the windows of the last hour; nothing is said of views whose windows are longer than that."""
+        """Log the windows of the last hour; none of views whose windows are longer than that."""
         said = []
         for view in self._plan.views.values():
             amounts = []

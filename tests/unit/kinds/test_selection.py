@@ -117,8 +117,8 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
             "selection": None if mechanism == "gumbel" else mechanism,
             "items": (RankedCount(rank=1, item="a", count=5),),
         },
-        held=Cost.ZERO,
-        told=Cost.ZERO,
+        window_loss=Cost.ZERO,
+        period_loss=Cost.ZERO,
         ledger=account(plan.ledger, 0),
     )
     data = json.loads(encode(record))
@@ -145,7 +145,7 @@ def test_the_threshold_of_the_laplace_selection_is_made_with_less_than_its_windo
     assert with_delta.margin - odds > 20  # ln(9) / epsilon
 
 
-def test_mechanisms_are_other_questions(view: Callable[..., ViewPlan]) -> None:
+def test_mechanisms_are_other_definitions(view: Callable[..., ViewPlan]) -> None:
     fingerprints = {view(mechanism).fingerprint for mechanism in ("gumbel", *WRITTEN)}
     assert len(fingerprints) == 6
     longer = ("catalogue: [", "catalogue: [other, ")

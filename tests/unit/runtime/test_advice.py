@@ -11,8 +11,8 @@ import pytest
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.records.models import Entry
-from stream_dp.releases.publication import Booking, entry_record, reader
+from stream_dp.records.models import LedgerEntry
+from stream_dp.releases.publication import Booking, audience_charge, entry_record
 from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.worker.advice import Advice
@@ -57,8 +57,8 @@ class Watched:
         total = view.ledger.total
         left = Cost(total.epsilon * share, total.delta * share)
         booking = Booking(Ledger(left), balance(view, left, self.plan.views.values()), view.cost(0))
-        readers = [reader(view, "public", 0, revision, Cost.ZERO, Cost.ZERO)]
-        made: Entry = entry_record(view, start_ms, kind, readers, booking)  # type: ignore[arg-type]
+        readers = [audience_charge(view, "public", 0, revision, Cost.ZERO, Cost.ZERO)]
+        made: LedgerEntry = entry_record(view, start_ms, kind, readers, booking)  # type: ignore[arg-type]
         self.balances.take([Message("flights-accounts", entry_key(made), encode(made))])
 
 
