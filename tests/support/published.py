@@ -77,7 +77,7 @@ def release(visits: Plan) -> Callable[..., Release]:
         level: int = 0,
         day: int = 0,
         revision: int = 1,
-        told: Cost | None = None,
+        period_loss: Cost | None = None,
         complete: bool = True,
     ) -> Release:
         planned = visits.views[view]
@@ -89,7 +89,7 @@ def release(visits: Plan) -> Callable[..., Release]:
             revision=revision,
             fields=fields_of(planned, level, items.items(), complete=complete),
             window_loss=planned.cost(level),
-            period_loss=planned.cost(level) if told is None else told,
+            period_loss=planned.cost(level) if period_loss is None else period_loss,
             ledger=account(planned.ledger, 0),
         )
 

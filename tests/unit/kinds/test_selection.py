@@ -163,7 +163,7 @@ def test_mechanisms_are_other_definitions(view: Callable[..., ViewPlan]) -> None
         ("chosen-kbar", ("kbar: 40", "kbar: 3"), "views.busiest.kbar: must be above k = 3, so that there is something"),
         ("laplace", ("kbar: 40", "kbar: 4"), "views.busiest.kbar: must be at least items_per_user = 5, not 4"),
         ("fixed-threshold", ("k: 3", "k: 3\n    kbar: 9"), "views.busiest.kbar: has no meaning for fixed-threshold"),
-        ("known-domain", ("[item 2, item 1,", "[item 0, item 0,"), "views.busiest.catalogue: 'item 0' stands twice"),
+        ("known-domain", ("[item 2, item 1,", "[item 0, item 0,"), "views.busiest.catalogue: duplicate key 'item 0'"),
         ("known-domain", ("k: 3", "k: 5"), "views.busiest.k: must be at most the 4 items of the catalogue, not 5"),
         (
             "known-domain",
