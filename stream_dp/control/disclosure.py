@@ -113,7 +113,7 @@ def _sharpen(
 ) -> SharpenPlan | None:
     """What is done with what is left; nothing for windows of panes, which no file may ask that of."""
     wanted, window = newest.sharpen, question.window
-    if wanted is None or wanted.audience not in found or question.most_panes > 1 or window.running is not None:
+    if wanted is None or wanted.audience not in found or question.most_panes > 1 or window.shape.tells_totals:
         return None
     level = named[newest.levels[wanted.level].name]
     return replace(wanted, level=level) if level > found[wanted.audience] else None

@@ -23,7 +23,7 @@ from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedIn, placed
 from stream_dp.kinds.lists import ListField
 from stream_dp.kinds.noise import noise_levels
 from stream_dp.records.models import ItemCount, Release
-from stream_dp.windows.blocks import height, most_blocks
+from stream_dp.windows.shapes.running import height, most_blocks
 
 DISPLAY_DIGITS = 3
 

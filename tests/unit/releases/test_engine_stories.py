@@ -97,10 +97,10 @@ def expected(question: Question, window: tuple[int, int], audience: str, record:
     """The record of a window at the level that an audience has of it, from the exact counts and the keyed entropy."""
     last, level = question.last[window], question.shown[window][audience]
     view = question.plan.at(last)
-    paned, panes = view.window.made_of_panes is not None, [last]
+    paned, panes = view.window.shape.is_sum, [last]
     if paned:
         panes = [*question.panes(window)]
-    elif view.window.running is not None:
+    elif view.window.shape.tells_totals:
         panes = [start for _, start in blocks_of(view, last)]
     parts = [sealed(question, start) for start in panes]
     if len(parts) == 1 and not paned:
