@@ -210,9 +210,9 @@ class Shape(ABC):
         return start if start == time_ms else self.next(start)
 
     def first_common(self, other: Shape, time_ms: int) -> int | None:
-        """Return the first start, at a time or later, that both have; None where there is none for centuries."""
+        """Return the first start, at a time or later, that both have; None where there is none for 40 years."""
         at = self.first_from(time_ms)
-        until = at + CENTURIES_MS
+        until = at + FAR_MS
         while at < until:
             if (found := other.first_from(at)) == at:
                 return at
@@ -346,13 +346,13 @@ class Shape(ABC):
         return ()
 
     @property
-    def rules(self) -> str:
-        """What the boundaries follow from beside the settings, as the end of a sentence; nothing: they alone say."""
+    def remedy(self) -> str:
+        """What else to do where the view is not the one that it was: the end of a sentence, or nothing."""
         return ""
 
 
-CENTURIES_MS = 146_097 * 86_400_000
-"""400 years: after them the calendar repeats itself, weekdays too."""
+FAR_MS = 40 * 366 * 86_400_000
+"""Starts in common are looked for so far ahead."""
 
 
 class OfPanes(Shape):

@@ -31,7 +31,7 @@ from zoneinfo import ZoneInfo
 
 from stream_dp.errors import Fault
 from stream_dp.windows.durations import CalendarUnit, format_time
-from stream_dp.windows.shapes.base import CENTURIES_MS, Interval, Settings, Shape
+from stream_dp.windows.shapes.base import Interval, Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 
 DAY_MS = 86_400_000
@@ -143,7 +143,7 @@ class Calendar(Shape):
     @property
     def per_second(self) -> Fraction:
         """How many begin in a second, on average over 400 years without changes of the clock."""
-        return Fraction(1000 * (_number(self.unit, _DAYS + _MONDAY) - _number(self.unit, _MONDAY)), CENTURIES_MS)
+        return Fraction(1000 * (_number(self.unit, _DAYS + _MONDAY) - _number(self.unit, _MONDAY)), _DAYS * DAY_MS)
 
     @property
     def words(self) -> str:
@@ -189,13 +189,17 @@ class Calendar(Shape):
         return (
             f"A window is a {NAMES[self.unit]} of the calendar of {self.zone}, from local midnight on"
             f"{', from Monday on' if self.unit is CalendarUnit.WEEK else ''}: "
-            f"{f'{longest.length_ms // HOUR_MS} hours' if same else lengths}. {self.rules}"
+            f"{f'{longest.length_ms // HOUR_MS} hours' if same else lengths}. Where the boundaries are follows from "
+            f"tzdata {version('tzdata')}, and is a part of the view's fingerprint."
         )
 
     @property
-    def rules(self) -> str:
-        """Say whose rules the boundaries follow."""
-        return f"Its windows follow the rules of time zone {self.zone} in tzdata {version('tzdata')}."
+    def remedy(self) -> str:
+        """Say that rules of the zone may differ, and what to do."""
+        return (
+            f". Or the rules of time zone {self.zone} differ: this machine has tzdata {version('tzdata')}; install the "
+            "version that the application was started with"
+        )
 
 
 _NESTED = {
