@@ -106,7 +106,7 @@ class Price(PublicRecord):
 
 
 class Interval(PublicRecord):
-    """A stretch of time, the start in it and the end not."""
+    """An interval of time, the start in it and the end not."""
 
     start: str = Field(pattern=_TIME, description="First moment, RFC 3339 in UTC.")
     end: str = Field(pattern=_TIME, description="First moment after it, RFC 3339 in UTC.")

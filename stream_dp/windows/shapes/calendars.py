@@ -85,11 +85,11 @@ class Calendar(Shape):
         if unit is not None and settings.start_ms is not None:
             shape, start = cls(unit, settings.zone or UTC_ZONE), settings.start_ms
             if start < shape.first_from(0):
-                yield Fault("start", f"windows that follow a calendar begin in {FIRST_YEAR} or later")
+                yield Fault("start", f"calendars are known from {FIRST_YEAR} on; give a later start")
             elif shape.start_of(start) != start:
                 yield Fault(
                     "start",
-                    f"no window of {shape.words} begins then; give start: {format_time(shape.start_of(start))} or "
+                    f"is inside one of {shape.words}; give start: {format_time(shape.start_of(start))} or "
                     f"{format_time(shape.end(shape.start_of(start)))}",
                 )
 
@@ -189,8 +189,8 @@ class Calendar(Shape):
         return (
             f"A window is a {NAMES[self.unit]} of the calendar of {self.zone}, from local midnight on"
             f"{', from Monday on' if self.unit is CalendarUnit.WEEK else ''}: "
-            f"{f'{longest.length_ms // HOUR_MS} hours' if same else lengths}. Where the boundaries are follows from "
-            f"tzdata {version('tzdata')}, and is a part of the view's fingerprint."
+            f"{f'{longest.length_ms // HOUR_MS} hours' if same else lengths}. Its boundaries are those of "
+            f"tzdata {version('tzdata')}, and are part of the view's fingerprint."
         )
 
     @property
