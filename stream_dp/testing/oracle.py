@@ -174,9 +174,10 @@ def _released(
     level, ledger = view.audiences[audience], account(view.ledger, last)
     starts: Sequence[int] = [last]
     panes = None
-    if view.window.made_of_panes is not None:
-        starts, panes = view.window.made_of_panes.of_window(last), view.window.panes
-    elif view.window.running is not None:
+    shape = view.window.shape
+    if shape.is_sum:
+        starts, panes = shape.of_window(last), shape.panes
+    elif shape.tells_totals:
         starts = [start for _, start in blocks_of(view, last)]
     if not starts or not sealed.keys() >= set(starts):
         return []
@@ -229,10 +230,10 @@ def blocks_of(view: ViewPlan, last_ms: int) -> list[tuple[int, int]]:
     ]
 
 
-def panes_before(view: ViewPlan, start_ms: int) -> range:
+def panes_before(view: ViewPlan, start_ms: int) -> Sequence[int]:
     """The other panes of the block that is sealed with one; none where windows have no panes."""
-    if view.window.running is None:
-        return range(0)
+    if not view.window.shape.tells_totals:
+        return ()
     begin, _ = blocks_of(view, start_ms)[-1]
     return view.window.shape.starts(begin, start_ms)
 

@@ -17,7 +17,7 @@ from stream_dp.records.statement import LedgerStatement
 from stream_dp.runtime.faust.membership import EMPTY, STABLE
 from stream_dp.runtime.kafka.client import Group
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 
 SILENT_MS = 30_000
 """A worker that has not said for so long how it is needs somebody: three of its records are missing."""
@@ -98,7 +98,7 @@ class ViewSummary:
 
     edition: int | None
     clocks: Mapping[int, int]
-    open: tuple[int, Stretch] | None
+    open: tuple[int, Interval] | None
     released_to: int | None
     next_due: int | None
     waiting: int = 0
@@ -392,7 +392,7 @@ def _at(definitions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
     return one if one.until_ms is None or time_ms < one.until_ms else None
 
 
-def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
+def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Interval]:
     """How many windows have begun from one on that is open, and from when to when they are."""
     number, end = 0, start_ms
     for one in definitions:
@@ -400,7 +400,7 @@ def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tupl
         begun = one.window.shape.begun(first, clock_ms if one.until_ms is None else min(clock_ms, one.until_ms))
         if begun:
             number, end = number + begun, one.window.shape.end(one.window.shape.next(first, begun - 1))
-    return number, Stretch(start_ms, end)
+    return number, Interval(start_ms, end)
 
 
 def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:

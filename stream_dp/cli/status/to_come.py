@@ -92,8 +92,8 @@ def _unlocked(view: ViewPlan, audience: str, step: Unlock, now_ms: int, end_ms: 
     first_ms = view.window.first_younger(step.after_ms, now_ms)
     for edition in view.editions:
         start_ms = last_ms = view.charged.next(max(first_ms, edition.first_ms))
-        if edition.made_of_panes is not None:  # it is unlocked with the pane that it ends with
-            windows = edition.made_of_panes.windows
+        if edition.shape.is_sum:  # it is unlocked with the pane that it ends with
+            windows = edition.shape.released
             start_ms = max(windows.first_open(start_ms), windows.first_from(view.begins_ms))
             last_ms = view.window.shape.start_of(windows.end(start_ms) - 1)
         is_its_own = last_ms < end_ms and view.edition(last_ms) == edition

@@ -9,7 +9,7 @@ import pytest
 from stream_dp.errors import ConfigError
 from stream_dp.windows.count_rows import JOURNAL
 from stream_dp.windows.encoding import text
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.counting import counted, event, handed_on, letters, loaded, totals, view
 from tests.support.machine import Machine
 
