@@ -14,11 +14,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from stream_dp.errors import ConfigError
 from stream_dp.records.codec import encode
 from stream_dp.releases.rows import period_of
 from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark, expected_records
+from stream_dp.windows.shapes import calendars
+from stream_dp.windows.shapes.calendars import zone_rules
 from tests.kinds.cases import CASES, Case
 from tests.support.views import only_view, released
 
@@ -138,3 +141,20 @@ async def test_local_months_over_a_leap_february(launch: Launch) -> None:
     await app.start()
     await app.publish([*script, Watermark(end + DAY)])
     await check(app, case, counted(script, lambda day: day.replace(day=1), date(2024, 1, 1), date(2024, 5, 1)))
+
+
+async def test_a_worker_with_other_rules_of_the_zone_does_not_go_on(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Germany has the clocks of Austria until 1980: the first window is the same, and boundaries of then are not."""
+    case = CASES["catalogue"]
+    app = await begun(launch, case, "1d", midnight(FIRST), "period: 1mo")
+    await app.start()
+    await app.stop()
+    calendars._table.cache_clear()
+    monkeypatch.setattr(calendars, "zone_rules", lambda _: zone_rules("Europe/Vienna"))
+    try:
+        with pytest.raises(ConfigError, match=r"the rules of time zone Europe/Berlin differ: .* tzdata 20"):
+            await app.start()
+    finally:
+        calendars._table.cache_clear()

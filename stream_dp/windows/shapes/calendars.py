@@ -89,8 +89,8 @@ class Calendar(Shape):
             elif shape.start_of(start) != start:
                 yield Fault(
                     "start",
-                    f"is inside one of {shape.words}; give start: {format_time(shape.start_of(start))} or "
-                    f"{format_time(shape.end(shape.start_of(start)))}",
+                    f"is inside one of {shape.words}, by the rules of tzdata {version('tzdata')} on this machine; give "
+                    f"start: {format_time(shape.start_of(start))} or {format_time(shape.end(shape.start_of(start)))}",
                 )
 
     @classmethod

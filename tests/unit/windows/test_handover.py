@@ -472,8 +472,8 @@ def test_what_was_counted_of_a_window_that_is_lost_to_the_next_definition_is_giv
 
 
 @pytest.mark.parametrize("bounds", [(None, Tiling(40)), (Tiling(40), None), (Tiling(20), Tiling(40))])
-def test_what_was_bounded_over_another_stretch_of_windows_is_given_up(bounds: tuple[Tiling | None, ...]) -> None:
-    """A user has two items in a stretch; taken along, the second of them would have been bounded as another one's."""
+def test_what_was_bounded_over_another_interval_of_windows_is_given_up(bounds: tuple[Tiling | None, ...]) -> None:
+    """A user has two items in an interval; taken along, the second of them would have been bounded as another one's."""
     former, latter = (view(bounds=one) for one in bounds)
     machine = Machine()
     one = loaded(machine, former)

@@ -35,20 +35,20 @@ def test_windows_tile_periods_if_and_only_if_no_window_is_in_two() -> None:
     assert 0 < sum(tiled) < len(PAIRS)
 
 
-def test_stretches_hold_and_overlap_one_another_as_their_moments_do() -> None:
-    stretches = [Interval(start, end) for start, end in combinations(range(-3, 4), 2)]
-    for one, other in product(stretches, stretches):
+def test_intervals_hold_and_overlap_one_another_as_their_moments_do() -> None:
+    intervals = [Interval(start, end) for start, end in combinations(range(-3, 4), 2)]
+    for one, other in product(intervals, intervals):
         mine, theirs = range(one.start_ms, one.end_ms), range(other.start_ms, other.end_ms)
         assert one.holds(other) == (set(theirs) <= set(mine))
         assert one.overlaps(other) == other.overlaps(one) == (not set(mine).isdisjoint(theirs))
 
 
-def test_a_tiling_is_that_of_each_of_its_stretches() -> None:
+def test_a_tiling_is_that_of_each_of_its_intervals() -> None:
     for tiling, moment in product([Tiling(3, -1), Tiling(1), Tiling(8, 5)], range(-20, 20)):
-        stretch = tiling.interval(moment)
-        assert stretch.start_ms <= moment < stretch.end_ms
-        assert Tiling.of(stretch).length_ms == tiling.length_ms
-        assert all(Tiling.of(stretch).start_of(at) == tiling.start_of(at) for at in range(-20, 20))
+        interval = tiling.interval(moment)
+        assert interval.start_ms <= moment < interval.end_ms
+        assert Tiling.of(interval).length_ms == tiling.length_ms
+        assert all(Tiling.of(interval).start_of(at) == tiling.start_of(at) for at in range(-20, 20))
 
 
 def test_windows_that_fit_are_the_longest_that_do_and_are_moved_by_less_than_one() -> None:
