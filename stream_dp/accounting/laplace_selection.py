@@ -1,4 +1,4 @@
-"""What a selection with Laplace noise costs: per call, not per draw, whatever it returned."""
+"""Cost of a selection with Laplace noise: per call, not per draw, whatever it returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a top-k selection costs a ledger."""
+"""Cost of a top-k selection to a ledger."""
 
 from __future__ import annotations
 
