@@ -1,4 +1,4 @@
-"""Cost of binomial and Poisson noise: (epsilon, delta), never epsilon alone, because their support is bounded.
+"""What binomial and Poisson noise costs: (epsilon, delta), never epsilon alone, because their support is bounded.
 
 All results are upper bounds, rounded up. The theorems are wide; for one count `poisson_delta` is exact. A set of
 releases of one snapshot costs what its finest costs, the one with the smallest variance (lossless 3.4).
@@ -16,7 +16,7 @@ from stream_dp.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Sensitivity of a vector of counts to one user.
+    """How far one user can move a vector of counts.
 
     Attributes:
         l1: Delta1, the sum of the moves.

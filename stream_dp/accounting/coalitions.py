@@ -1,4 +1,4 @@
-"""Privacy loss to readers who pool their releases: the maximum within one noise path, the sum across paths.
+"""What readers who pool what they hold have learnt: the maximum within one noise path, the sum across paths.
 
 All releases of one snapshot are randomized functions of the finest of them (lossless 1.3), so a coalition has learnt
 what its finest one costs. Snapshots, queries and selections are independent of one another, so their costs add.
@@ -45,7 +45,7 @@ class Disclosure:
 
 
 def coalition_cost(disclosures: Iterable[Disclosure], readers: Collection[str]) -> Fraction:
-    """Return a user's privacy loss to `readers` who share all their releases.
+    """What a user loses to `readers` when they share all they were given.
 
     Args:
         disclosures: everything given to anyone, in any order.
@@ -66,7 +66,7 @@ def coalition_cost(disclosures: Iterable[Disclosure], readers: Collection[str]) 
 
 
 def step_cost(disclosures: Collection[Disclosure], readers: Collection[str], step: Disclosure) -> Fraction:
-    """Return the cost that one more disclosure adds to a coalition's.
+    """What one more disclosure adds to a coalition's cost.
 
     Zero for a level no finer than one the coalition holds; the difference for a finer one (sharpening from rho to
     rho' is one fresh answer of rho' - rho); the full price on a path it holds nothing of; zero for outsiders.

@@ -1,4 +1,4 @@
-"""Composition theorems for many releases: exact numbers in, upper bounds out.
+"""What many releases cost together: the composition theorems, exact numbers in, upper bounds out.
 
 A step is chosen in reaction to everything released before it. `slack` is the delta' that a theorem adds to the deltas
 of the steps for its bad event; it is a parameter of the analysis, no run depends on it. Every epsilon that is returned
@@ -19,14 +19,14 @@ from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import log
 
 Steps = Mapping[Fraction, int]
-"""Number of steps of each epsilon."""
+"""How many steps there are of each epsilon."""
 
 NO_STEPS: Steps = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Terms of a composition theorem for the same steps; all are valid, and the least is promised.
+    """What the terms of a composition theorem say of the same steps; all hold, and the least is promised.
 
     Attributes:
         basic: the sum of the epsilons; holds at slack 0.
@@ -209,7 +209,7 @@ def _best_order(rho: Fraction, slack: Fraction) -> Fraction:
 
 
 def _azuma_hoeffding(mean: Fraction, squared_ranges: Fraction, slack: Fraction) -> Fraction:
-    """Return mean + sqrt(sum r_i^2 ln(1/slack) / 2): losses exceed it with probability at most slack (Theorem 4).
+    """What a sum of losses exceeds with probability at most slack (Theorem 4): mean + sqrt(sum r_i^2 ln(1/slack) / 2).
 
     Args:
         mean: bound on the sum of the means, each given what came before.

@@ -1,4 +1,4 @@
-"""Cost in zCDP of a ladder's levels of discrete Laplace noise, so that sharpening may be chosen adaptively.
+"""What the levels of a ladder of discrete Laplace noise cost in zCDP, so that sharpening may be chosen along the way.
 
 A reader asks for a finer level after having seen a coarser one. Pure epsilon does not mind: what was lost at the
 finest level in the end is at most its epsilon on every path (lossless 3.7). A filter on zCDP does: it needs a bound

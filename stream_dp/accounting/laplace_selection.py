@@ -1,4 +1,4 @@
-"""Cost of a selection with Laplace noise: per call, not per draw, whatever it returned."""
+"""What a selection with Laplace noise costs: per call, not per draw, whatever it returned."""
 
 from __future__ import annotations
 

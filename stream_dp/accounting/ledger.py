@@ -58,7 +58,7 @@ from stream_dp.errors import StateError
 
 _VERSION = 1
 Rational = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?\Z")]
-"""Stored form of an exact number: "p/q" in lowest terms, or "p"."""
+"""How an exact number is stored: "p/q" in lowest terms, or "p"."""
 _Vector = tuple[Rational, Rational, Rational, Rational]
 
 
@@ -67,7 +67,7 @@ _NOTHING: Map[str, Cost] = Map()
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Budget of a population, and its spending.
+    """What a population's budget is and what has become of it.
 
     Finished calls are folded into `spent` and forgotten, so a ledger is as small after a year as after a day. Whoever
     keeps the outputs knows which calls are finished; reserving a finished call again charges it again.

@@ -1,4 +1,4 @@
-"""Guarantees of top-k selections, one call or a whole ledger of them, and the size of a ledger for a target.
+"""What top-k selections promise, one call or a whole ledger of them, and how to size a ledger for a target.
 
 A call that returns r outputs, bottom included, is r draws of an exponential mechanism, so a ledger that stops after
 `draws` outputs (k*) and `calls` calls (l*) composes that many draws, whatever was asked (topk 2.7, 3.3).
@@ -115,7 +115,7 @@ def epsilon_per_draw(target: Fraction, draws: int, slack: Fraction, *, tight_mea
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Parameters of a ledger of selections.
+    """What a ledger of selections is run with.
 
     Attributes:
         epsilon: price of one draw.

@@ -1,4 +1,4 @@
-"""Cost of a top-k selection to a ledger."""
+"""What a top-k selection costs a ledger."""
 
 from __future__ import annotations
 
