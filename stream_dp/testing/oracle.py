@@ -1,4 +1,4 @@
-"""What a plan should release, computed the plain way: loops over a script, no state, no crash, no partition.
+"""Oracle of a plan's releases, computed by plain loops over a script: no state, no crash, no partition.
 
 The counting is written anew, on dictionaries; the noise is the package's own pure functions on the oracle's counts,
 with the same keyed bits as the worker under test.
@@ -26,7 +26,7 @@ from stream_dp.windows.merging import summed
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a script comes to in one view.
+    """Result of a script in one view.
 
     Attributes:
         counts: by window start, the number of users that had each item, bounded.
@@ -239,7 +239,7 @@ def panes_before(view: ViewPlan, start_ms: int) -> Sequence[int]:
 
 
 def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:
-    """What of a window's counts reaches the release: what the view's kind needs of every bucket."""
+    """Return the part of a window's counts that the view's kind needs of every bucket."""
     buckets: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for item, count in counts.items():
         buckets[bucket_of(item, view.buckets)][item] = count
