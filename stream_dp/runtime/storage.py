@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import logging
 import os
 import shutil
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 import rocksdict
 from faust.stores import rocksdb
+from faust.types import TP
 
 from stream_dp.errors import StateError, StorageError
 from stream_dp.windows.encoding import CHUNK_BYTES, WRITE_BUFFER_BYTES, WRITE_BUFFERS, cut, row_size
@@ -168,7 +170,21 @@ class Store(rocksdb.Store):
         except StorageError:
             raise
         except Exception:
+            gc.collect()  # it may be garbage that holds the database open
             return await super()._try_open_db_for_partition(partition, *args, **options)
+
+    async def stop(self) -> None:
+        """Let go of the databases: each is closed when its last reader ends.
+
+        Faust's store collects all garbage of the process, for every table and at every rebalance.
+        """
+        self._dbs.clear()
+
+    def revoke_partitions(self, table: Any, tps: set[TP]) -> None:
+        """Let go of the databases of some partitions of the table's changelog."""
+        for tp in tps:
+            if tp.topic in table.changelog_topic.topics:
+                self._dbs.pop(tp.partition, None)
 
 
 def make_folder(folder: Path) -> None:
