@@ -30,12 +30,29 @@ settings.load_profile("stream-dp")
 KAFKA_FOLDER = "STREAM_DP_TESTS_KAFKA"
 
 
+IN_MEMORY = Path("/dev/shm")
+IN_MEMORY_BYTES = 4 << 30
+"""Free bytes that it has to have: most of it stays free, unless a test writes a lot."""
+
+
+def _temporary() -> Path:
+    """The folder for what tests write: in memory, where databases are made ten times as fast as on a disk."""
+    default = Path(tempfile.gettempdir())
+    if "TMPDIR" in os.environ or not os.access(IN_MEMORY, os.R_OK | os.W_OK | os.X_OK):
+        return default
+    about = os.statvfs(IN_MEMORY)
+    is_fit = about.f_bavail * about.f_frsize >= IN_MEMORY_BYTES and not about.f_flag & os.ST_NOEXEC
+    return IN_MEMORY if is_fit else default
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Name the folder of the Kafka that all processes of a run share: the first that needs it starts it."""
     gc.disable()  # until everything is collected: what is found stays
     if KAFKA_FOLDER in os.environ:
         return
-    folder = Path(tempfile.mkdtemp(prefix="stream-dp-tests-"))
+    temporary = _temporary()
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(temporary))
+    folder = Path(tempfile.mkdtemp(prefix="stream-dp-tests-", dir=temporary))
     os.environ[KAFKA_FOLDER] = str(folder)
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # minutes are too few for more to pay off
 
