@@ -27,6 +27,7 @@ settings.register_profile("stream-dp", deadline=None, suppress_health_check=[Hea
 settings.load_profile("stream-dp")
 
 
+HERE = Path(__file__).parent
 KAFKA_FOLDER = "STREAM_DP_TESTS_KAFKA"
 
 
@@ -90,12 +91,49 @@ def broker(request: pytest.FixtureRequest) -> str:
     return address
 
 
+LONG = (
+    "broker/test_erasure.py",
+    "broker/test_crashes.py",
+    "kinds/test_every_kind.py",
+    "broker/test_takeovers.py",
+    "unit/releases/test_engine_crashes.py",
+    "broker/test_secured.py",
+    "broker/test_cluster.py",
+    "broker/test_demo.py",
+    "unit/lossless/test_multiple_release.py",
+    "broker/test_two_workers.py",
+    "broker/test_changed_topics.py",
+    "broker/test_outages.py",
+    "package/test_wheel.py",
+    "pipeline/test_demo_memory.py",
+    "unit/releases/test_engine_periods.py",
+)
+"""Files that take longest. One that is begun last would leave the other processes idle."""
+WAITING = ("broker", "package", "pipeline")
+"""Folders whose tests wait for other processes most of the time; those of the others compute."""
+
+
+def _by_turns(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests for several processes: long files first, then files that wait and files that compute by turns."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path.relative_to(HERE).as_posix(), []).append(item)
+    order: dict[str, tuple[int, float]] = {file: (0, LONG.index(file)) for file in LONG if file in files}
+    rest = [file for file in files if file not in order]
+    for waits in (True, False):
+        some = [file for file in rest if file.startswith(WAITING) == waits]
+        order |= {file: (1, at / len(some)) for at, file in enumerate(some)}
+    return [item for file in sorted(files, key=order.__getitem__) for item in files[file]]
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of the tests of a file that start workers on both logs one does on Kafka ordinarily, the others are slow.
 
     Where what is tested does not touch the log, as the file says by `SLOW_ON_KAFKA`, all are.
     """
+    if hasattr(config, "workerinput"):  # one of several processes
+        items[:] = _by_turns(items)
     seen: set[Path] = set()
     for item in items:
         spec = getattr(item, "callspec", None)
