@@ -35,7 +35,7 @@ help:
 	@echo "make test     install, lint, run the ordinary tests; about 8 minutes on two cores        (TEST_ARGS=\"-k name\")"
 	@echo "make quick    the unit, kinds and pipeline tests that need no Kafka                     (TEST_ARGS=\"-k name\")"
 	@echo "make slow     more cases of what make test shows, without Kafka; about 20 minutes        (TEST_ARGS=\"-k name\")"
-	@echo "make nightly  all that make test leaves out: every case on Kafka, chaos, soak; hours     (TEST_ARGS=\"-k name\")"
+	@echo "make nightly  all that make test leaves out: every case on Kafka, chaos, soak; two hours (TEST_ARGS=\"-k name\")"
 	@echo "make package  the wheel, and stock Kafka clients, in empty environments"
 	@echo "make pythons  make quick under several Pythons; now: $(PYTHONS)"
 	@echo "make lint     ruff, mypy, import-linter"
@@ -58,7 +58,7 @@ slow: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -m "slow and not broker and not nightly" --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 nightly: $(VENV)/dev.stamp
-	@echo "nightly: pytest, everything that make test leaves out; hours on two cores"
+	@echo "nightly: pytest, everything that make test leaves out; about two hours on two cores"
 	@$(BIN)/python -m pytest -v -m "slow or nightly" --durations 30 --timeout $(NIGHTLY_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 package: $(VENV)/dev.stamp

@@ -144,10 +144,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave what stays for the whole run, modules and tests, out of the collections of garbage.
-
-    Faust collects whenever it closes a database; of thousands of tests that took as long as all else that they do.
-    """
+    """Leave what stays for the whole run, modules and tests, out of the collections of garbage."""
     gc.collect()
     gc.freeze()
     gc.enable()

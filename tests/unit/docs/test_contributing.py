@@ -66,3 +66,12 @@ def test_every_marker_and_every_folder_of_tests_is_explained() -> None:
 
     assert [marker for marker in markers if f"\n| `{marker}` | " not in CONTRIBUTING] == []
     assert [folder for folder in folders if f"`tests/{folder}`" not in CONTRIBUTING] == []
+
+
+def test_the_files_that_are_begun_first_exist() -> None:
+    tests = CHECKOUT / "tests"
+    (listed,) = re.findall(r"^LONG = \((.*?)^\)", (tests / "conftest.py").read_text(encoding="utf-8"), re.M | re.S)
+    files = re.findall(r'"(.*?)"', listed)
+
+    assert files
+    assert [file for file in files if not (tests / file).is_file()] == []
