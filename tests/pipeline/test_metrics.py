@@ -20,6 +20,8 @@ from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, start_of
 
 Launch = Callable[..., Awaitable[Application]]
+
+SLOW_ON_KAFKA = True
 MINUTE = 60_000
 
 
