@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -14,18 +13,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.command_line import hush_libraries
-from stream_dp.cli.sampled import sample_page, sampled
+from stream_dp.cli.command_line import run
 from stream_dp.config.descriptions import LedgerDescription, PartDescription, PlanDescription, ViewDescription
-from stream_dp.config.explanation import describe, price_words
+from stream_dp.config.explanation import price_words
+from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
+from stream_dp.operations.check import check_plan, sample
+from stream_dp.operations.settings import read_differing
 from stream_dp.records.models import Amount
-from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
-from stream_dp.runtime.kafka.cluster import missing, open_secrets
-from stream_dp.runtime.rates import SHARE, Rate, rates
+from stream_dp.runtime.computing import Computing
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.rates import Rate
 from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
+from stream_dp.runtime.sources.survey import SourceSurvey
 
 FAULTY, WARNED = 2, 3
 COLUMN_DIGITS = 6
@@ -69,10 +71,9 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
     Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 3 it is, but with --strict there is
     a warning (what was measured on this machine is none), 1 any other error.
     """
-    hush_libraries()
     try:
         plan = load_plan(file)
-        samples = asyncio.run(sampled(plan, sample_records)) if sample_records is not None else []
+        samples = [] if sample_records is None else run(plan, lambda client: _sampled(plan, client, sample_records))
     except ConfigError as error:
         count = len(error.faults)
         click.echo(f"{file}: {count} {'fault' if count == 1 else 'faults'}", err=True)
@@ -82,34 +83,35 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
             faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
             click.echo(json.dumps({"faults": faults}, indent=2, ensure_ascii=False))
         context.exit(FAULTY)
-    description = describe(plan)
-    computing = {found.view: found for found in measure(plan)}
-    asked = rates(plan, computing.values())
-    found = [words for sample in samples for words in sample.words()]
-    servers = [server for server in (plan.broker, plan.registry) if server is not None]
-    lacking = [fault for server in servers for fault in missing(server)]
-    warnings = [*description.warnings, *(words for server in servers for words in open_secrets(server)), *found]
-    machine = _of_this_machine(description, computing, asked)
+    checked = check_plan(plan, samples)
     if as_json:
-        measured = {name: found.model_dump(exclude={"view"}) for name, found in computing.items()}
-        each = [rate.model_dump() for rate in asked]
-        whole = {**description.model_dump(mode="json"), "computing": measured, "rates": each, "warnings": warnings}
-        whole["on_this_machine"] = machine
-        whole["missing"] = [{"path": fault.path, "message": fault.message} for fault in lacking]
-        whole |= {"samples": [sample.model_dump() for sample in samples]} if samples else {}
-        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(checked.as_json(), indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False)
-        for part in (*_page(description, computing, asked), *map(sample_page, samples)):
+        page = _page(checked.description, checked.computing, checked.rates)
+        for part in (*page, *map(sample_page, checked.samples)):
             console.print(part)
-        for fault in lacking:
+        for fault in checked.lacking:
             console.print(Text.assemble(("\nneeded to connect, not on this machine: ", "bold"), str(fault)))
-        for words in machine:
+        for words in checked.on_this_machine:
             console.print(Text.assemble(("\non this machine: ", "bold"), words))
-        for warning in warnings:
+        for warning in checked.warnings:
             console.print(Text.assemble(("\nwarning: ", "bold yellow"), warning))
-    if strict and warnings:
+    if strict and checked.warnings:
         context.exit(WARNED)
+
+
+async def _sampled(plan: Plan, client: Client, records: int) -> list[SourceSurvey]:
+    """Sample the sources by the file; where other settings are in effect, a line on stderr says so."""
+    found = await sample(plan, client, records)
+    number, differs = await read_differing(plan, client)
+    if differs:
+        click.echo(
+            f"settings {number} hold, and the file says otherwise about {', '.join(differs)}: the "
+            "sample is read by the file; `stream-dp apply FILE` makes the file hold",
+            err=True,
+        )
+    return found
 
 
 def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> Iterator[RenderableType]:
@@ -137,24 +139,6 @@ def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequ
     )
     for rate in asked:
         yield Padding(Text(f"{rate.words()}."), (0, 0, 0, 2))
-
-
-def _of_this_machine(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> list[str]:
-    """What is asked for and this machine cannot do in time. It was measured, so it is no warning: no two runs agree."""
-    fast = [
-        f"{', '.join(rate.ledgers)}: {rate.windows_a_second:.3g} windows a second are asked for, and it "
-        f"releases about {rate.windows_possible:.3g}; more than one part in {SHARE} is too much to stay in time under "
-        "load: make windows longer, or have fewer views"
-        for rate in asked
-        if not rate.is_safe
-    ]
-    hasty = [
-        f"view {name}: half of the offset of {plan.offset} covers fewer than {ADVISED_KEYS:,} keys; "
-        "where a window may have more, raise release.offset"
-        for name, found in computing.items()
-        if not found.advised
-    ]
-    return [*fast, *hasty]
 
 
 def _view(view: ViewDescription, computing: str) -> RenderableType:
@@ -269,3 +253,39 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
     ]
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2)))
+
+
+def sample_page(sample: SourceSurvey) -> RenderableType:
+    """The sample of one source: what its views make of it, who placed the users, and the clocks."""
+    title = Text.assemble("\nsample of source ", (sample.source, "bold"), f" (topic {sample.topic})")
+    if not sample.records:
+        return Group(title, Padding(Text("The topic holds no record that could be looked at."), (0, 0, 0, 2)))
+    lines = [
+        f"The newest {sample.records:,} records, {sample.watermarks:,} of them watermarks"
+        f"{', all that could be read in time' if sample.cut_short else ''}.",
+        *(f"{words[0].upper()}{words[1:]}." for words in sample.clocks),
+    ]
+    if sample.users and sample.users_placed_by:
+        placed = ", ".join(f"{users:,} stand where {name} puts them" for name, users in sample.users_placed_by.items())
+        lines.append(f"Of {sample.users:,} users {placed}.")
+    words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    return Group(title, *words, Padding(_sample_table(sample), (0, 0, 0, 2)))
+
+
+def _sample_table(sample: SourceSurvey) -> Table:
+    events = sample.records - sample.watermarks
+    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    for heading in ("view", "records", "share", "what becomes of them"):
+        table.add_column(heading, justify="right" if heading in ("records", "share") else "left")
+
+    def row(view: str, records: int, what: str, of: int = events) -> None:
+        table.add_row(view, f"{records:,}", f"{100 * records / max(1, of):.3g} %", what)
+
+    for reason, records in sample.refused.items():
+        row("(any)", records, f"refused: {reason}")
+    for view in sample.views:
+        of = max(events, view.counted + sum(view.refused.values()))  # an event may have several items
+        row(view.view, view.counted, "counted", of)
+        for reason, records in view.refused.items():
+            row(view.view, records, f"not counted: {reason}", of)
+    return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import asdict
 from fractions import Fraction
@@ -11,19 +10,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from stream_dp.cli.command_line import command_line, hush_libraries
-from stream_dp.cli.held import held
-from stream_dp.cli.moments import MOMENT
+from stream_dp.cli.command_line import MOMENT, command_line, effective, run
 from stream_dp.config.models import NO_LEVEL
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
-from stream_dp.control.grants import Change, Grant, Scope, changes_of
-from stream_dp.errors import BrokerError, ConfigError, Fault
+from stream_dp.control.grants import Change, Grant, Scope
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.connecting import connect
+from stream_dp.operations.grants import post_grant
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import known_grants, write_grant
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import format_duration, format_time
 
@@ -70,16 +64,16 @@ def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
     Exit codes: 0 written, 1 the broker or the application's topics are not there, 2 no such audience, view or level, or
     a time that is over.
     """
-    hush_libraries()
-    plan = held(load_plan(file))
+    file_plan = load_plan(file)
     order = Grant.model_validate(
         {name: format_time(value) if isinstance(value, int) else value for name, value in wanted.items()}
     )
-    order.check(plan)
-    now_ms = wall_clock_ms()
-    if order.at_ms is not None and order.at_ms <= now_ms:
-        raise ConfigError([Fault("at", f"{order.at} is over; leave --at out to have it carried out now")])
-    changes = asyncio.run(_written(plan, order, now_ms))
+
+    async def post(client: Client) -> tuple[Plan, list[Change]]:
+        plan = (await effective(file_plan, client)).plan
+        return plan, await post_grant(plan, client, order)
+
+    plan, changes = run(file_plan, post)
     if as_json:
         body = order.model_dump(exclude={"type"}) | {"id": order.id, "topic": Topics.of(plan).control}
         click.echo(json.dumps(body | {"changes": [asdict(change) for change in changes]}))
@@ -100,25 +94,6 @@ def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
     console.print("Watch it:")
     for change in changes:
         console.print("  " + command_line("tail", file, change.view, order.audience), soft_wrap=True)
-
-
-async def _written(plan: Plan, wanted: Grant, now_ms: int) -> list[Change]:
-    async with connect(plan.broker) as client:
-        await control_topic(plan, client)
-        changes = changes_of(plan, wanted, await known_grants(plan, client), now_ms)
-        await write_grant(plan, client, wanted)
-    return changes
-
-
-async def control_topic(plan: Plan, client: Client) -> None:
-    """Refuse to go on where the application has none.
-
-    Raises:
-        BrokerError: it has none.
-    """
-    topic = Topics.of(plan).control
-    if await client.partitions(topic) is None:
-        raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
 
 
 def scope_words(scope: Scope) -> str:

@@ -9,7 +9,8 @@ import click
 
 from stream_dp.cli.command_line import short_path
 from stream_dp.config.planning import load_plan
-from stream_dp.runtime import key_file as key_files
+from stream_dp.operations import keys as key_operations
+from stream_dp.runtime.key_file import read_keys, read_lines
 
 
 class _Keys(click.Group):
@@ -46,7 +47,7 @@ def keys() -> None:
 def list_keys(file: Path) -> None:
     """Show ids, when the keys were made, and which is in use; this is what `stream-dp keys FILE` does."""
     path = load_plan(file).key_file
-    lines, (newest, _) = key_files.read_lines(path), key_files.read_keys(path).newest
+    lines, (newest, _) = read_lines(path), read_keys(path).newest
     click.echo(f"keys in {short_path(path)}, oldest first")
     for line in lines:
         former = "retired" if line.key.secret is None else "for the windows that were sealed with it"
@@ -64,7 +65,7 @@ def rotate(file: Path) -> None:
     windows to come, no others.
     """
     path = load_plan(file).key_file
-    click.echo(f"key {key_files.rotate(path)} was added to {short_path(path)}. Now:")
+    click.echo(f"key {key_operations.rotate(path)} was added to {short_path(path)}. Now:")
     click.echo("  1. Copy the file to every machine with a worker, and to where you keep a copy.")
     click.echo(
         "  2. Restart the workers, one after another or all at once. Those with the new file wait until the last"
@@ -86,14 +87,14 @@ def retire(file: Path, key_id: str, *, yes: bool) -> None:
     """
     path = load_plan(file).key_file
     is_lost = not os.path.lexists(path)
-    known = None if is_lost else key_files.retirable(key_files.read_lines(path), key_id)
+    known = None if is_lost else key_operations.retirable(read_lines(path), key_id)
     what = f"deletes the secret of key {key_id} from" if known else f"writes key {key_id} down as lost in"
     anew = " a new file, with a new key:" if is_lost else ""
     click.echo(f"This {what}{anew} {short_path(path)}. Windows that were sealed with it are never sharpened again;")
     click.echo("what was released of them stays. It cannot be undone but by a copy of the file.")
     if not yes:
         click.confirm("Retire it?", abort=True)
-    (key_files.replace_lost if is_lost else key_files.retire)(path, key_id)
+    (key_operations.replace_lost if is_lost else key_operations.retire)(path, key_id)
     click.echo(
         "Done. Copy the file to every machine with a worker and restart the workers; delete former copies of it."
     )

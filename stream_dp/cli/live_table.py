@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.numbers import printable, spent
+from stream_dp.operations.numbers import printable, spent
 from stream_dp.records.models import Release
 
 NOT_SHOWN = "not shown"

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from stream_dp.cli.command_line import command_line, hush_libraries
-from stream_dp.cli.ledger import read_entries
-from stream_dp.cli.numbers import moment
+from stream_dp.cli.command_line import command_line, run
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.records.statement import Statement, read_statements
-from stream_dp.runtime.connecting import connect
+from stream_dp.operations.numbers import moment
+from stream_dp.operations.reset import Holdings, holdings, spendings
+from stream_dp.operations.reset import reset as forget
+from stream_dp.records.statement import Statement
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.key_file import read_keys
-from stream_dp.runtime.reset import Holdings, holdings
-from stream_dp.runtime.reset import reset as forget
 
 DIGITS = 4
 
@@ -46,26 +42,24 @@ def reset(file: Path, name: str | None) -> None:
     Exit codes: 0 done, or nothing was there; 1 not agreed to, workers run, or the broker refused; 2 wrong usage, or
     another key file than the application's.
     """
-    hush_libraries()
     plan = load_plan(file)
     if name not in (None, plan.id):
         raise ConfigError([Fault("--yes", f"the application that {file} describes is {plan.id!r}, not {name!r}")])
-    asyncio.run(_reset(plan, file, asked=name is None))
+    run(plan, lambda client: _reset(plan, file, client, asked=name is None))
 
 
-async def _reset(plan: Plan, file: Path, *, asked: bool) -> None:
+async def _reset(plan: Plan, file: Path, client: Client, *, asked: bool) -> None:
     keys = read_keys(plan.key_file)
-    async with connect(plan.broker) as client:
-        found = await holdings(plan, client, keys)
-        if not any(found):
-            click.echo(f"Application {plan.id} has nothing at {plan.broker.address}.")
-            return
-        for line in [*_topics(plan, found), *await _spent(plan, client)]:
-            click.echo(line)
-        if asked and click.prompt("Type the name of the application to delete them") != plan.id:
-            click.echo("That is not its name. Nothing was deleted.")
-            raise click.Abort
-        await forget(plan, client, keys, found)
+    found = await holdings(plan, client, keys)
+    if not any(found):
+        click.echo(f"Application {plan.id} has nothing at {plan.broker.address}.")
+        return
+    for line in [*_topics(plan, found), *_spent(await spendings(plan, client))]:
+        click.echo(line)
+    if asked and click.prompt("Type the name of the application to delete them") != plan.id:
+        click.echo("That is not its name. Nothing was deleted.")
+        raise click.Abort
+    await forget(plan, client, keys, found)
     click.echo(f"Application {plan.id} is forgotten. Delete the data folders of its workers; to begin anew:")
     click.echo(f"  {command_line('worker', file)}")
 
@@ -79,16 +73,11 @@ def _topics(plan: Plan, found: Holdings) -> Iterator[str]:
         yield f"Not its own any more, and left alone: {', '.join(found.others)}"
 
 
-async def _spent(plan: Plan, client: Client) -> list[str]:
+def _spent(statements: list[Statement]) -> list[str]:
     """What is forgotten of the ledgers, a line for each period."""
-    topic = Topics.of(plan).accounts
-    entries = await read_entries(topic, client) if await client.partitions(topic) is not None else []
-    if not (statements := read_statements(entries)):
+    if not statements:
         return ["No entry tells what its ledgers have spent; whatever that is, they forget it."]
-    return [
-        "Its ledgers forget that they have spent, and release from full budgets again:",
-        *map(_line, statements.values()),
-    ]
+    return ["Its ledgers forget that they have spent, and release from full budgets again:", *map(_line, statements)]
 
 
 def _line(statement: Statement) -> str:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.command_line import command_line, hush_libraries
-from stream_dp.cli.numbers import moment
-from stream_dp.config.differences import Setting, differences
-from stream_dp.config.models import ENTRIES
-from stream_dp.config.plan import Plan
+from stream_dp.cli.command_line import command_line, run
 from stream_dp.config.planning import load_plan
-from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
-from stream_dp.control.editions import Held, Posted, editions
-from stream_dp.errors import BrokerError, ConfigError, Fault
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.control.editions import Held
+from stream_dp.operations.numbers import moment
+from stream_dp.operations.settings import SettingsHistory, as_file, read_settings
 
 SHOWN = 3
 """Changes of one record that are named in the table."""
@@ -51,52 +42,26 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
 
     Exit codes: 0 done; 1 the application was never started, or no broker is there; 2 there is no such number.
     """
-    hush_libraries()
     plan = load_plan(file)
-    known = asyncio.run(_history(plan))
-    if not known:
-        raise BrokerError(f"application {plan.id} was never started at {plan.broker.address}, so no settings hold yet")
+    history = run(plan, lambda client: read_settings(plan, client))
     if number is not None:
-        if number > len(known):
-            raise ConfigError([Fault("--show", f"there are no settings {number}; the newest are {len(known)}")])
-        click.echo(_as_file(file, known[number - 1]), nl=False)
+        click.echo(as_file(file, history.numbered(number)), nl=False)
     elif as_json:
-        click.echo(json.dumps(_dumped(plan, known), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(history.as_json(), indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False, markup=False)
-        console.print(_numbers(known))
+        console.print(_numbers(history))
         console.print()
-        console.print(_editions(editions(known)))
+        console.print(_editions(history.editions))
         console.print(f"\nTo go back: {command_line('settings', file)} --show N > former.yaml", soft_wrap=True)
 
 
-async def _history(plan: Plan) -> list[Posted]:
-    async with connect(plan.broker) as client:
-        return await read_history(plan, client)
-
-
-def _as_file(file: Path, posted: Posted) -> str:
-    """Settings as a file: what is each machine's own is as the file has it, variables not put in."""
-    own, _ = parse_yaml(file.read_text(encoding="utf-8"))
-    data: dict[str, Data] = {key: value for key, value in own.items() if key not in ENTRIES}
-    note = f", {' '.join(posted.note.split())}" if posted.note else ""
-    head = f"# settings {posted.number}, posted {moment(posted.at_ms)}{note}\n"
-    return head + write_yaml({**data, **{name: escape(entries) for name, entries in posted.sections.items()}})
-
-
-def _changes(known: Sequence[Posted]) -> Iterator[list[Setting]]:
-    """What each of the settings changed of those before."""
-    yield []
-    for former, latter in pairwise(known):
-        yield differences(former.sections, latter.sections)
-
-
-def _numbers(known: Sequence[Posted]) -> Table:
+def _numbers(history: SettingsHistory) -> Table:
     table = _table("settings", "posted", "what changed", "note")
-    for posted, changed in zip(known, _changes(known), strict=True):
+    for posted, changed in zip(history.known, history.changes, strict=True):
         words = [str(setting) for setting in changed[:SHOWN]]
         words += [f"and {len(changed) - SHOWN} more"] if len(changed) > SHOWN else []
-        newest = " (newest)" if posted is known[-1] else ""
+        newest = " (newest)" if posted is history.known[-1] else ""
         table.add_row(f"{posted.number}{newest}", moment(posted.at_ms), "\n".join(words), posted.note)
     return table
 
@@ -107,39 +72,6 @@ def _editions(held: Sequence[Held]) -> Table:
         until = "" if one.until_ms is None else "never held" if one.never_holds else moment(one.until_ms)
         table.add_row(one.view, str(one.edition), str(one.settings), moment(one.from_ms), until)
     return table
-
-
-def _dumped(plan: Plan, known: Sequence[Posted]) -> dict[str, Any]:
-    return {
-        "application": plan.id,
-        "settings": [
-            {
-                "number": posted.number,
-                "posted_ms": posted.at_ms,
-                "posted": moment(posted.at_ms),
-                "note": posted.note,
-                "changed": [
-                    {"path": one.path, "change": one.change, "before": one.before, "after": one.after}
-                    for one in changed
-                ],
-                "begins_ms": posted.begins,
-                "ends_ms": posted.ends,
-                "sections": posted.sections,
-            }
-            for posted, changed in zip(known, _changes(known), strict=True)
-        ],
-        "editions": [
-            {
-                "view": one.view,
-                "edition": one.edition,
-                "settings": one.settings,
-                "from_ms": one.from_ms,
-                "until_ms": one.until_ms,
-                "never_holds": one.never_holds,
-            }
-            for one in editions(known)
-        ],
-    }
 
 
 def _table(*headings: str) -> Table:

@@ -190,7 +190,7 @@ async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_top
         assert (
             json.loads((await asyncio.to_thread(call, *operator, "--dry-run", "--json")).out)["rights"] == "not visible"
         )
-        monkeypatch.setattr("stream_dp.cli.apply.waiting.MOST_LOOKS", 15)
+        monkeypatch.setattr("stream_dp.operations.apply.MOST_LOOKS", 15)
         said = await asyncio.to_thread(call, *operator, "--yes")
         assert (said.code, f"does not let this account use topic {topic};" in said.out) == (3, True)
         await stream.go_on(1)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from stream_dp.accounting import Cost
 from stream_dp.cli.check import check
-from stream_dp.cli.tail.board import record_line
+from stream_dp.cli.tail import record_line
 from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.kinds.registry import KINDS
 from stream_dp.lossless.levels import WORD, threshold_for

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +57,9 @@ async def operated(
     """An application, and its operator; its workers say every tenth of a second how they are."""
     app = await launch()
     monkeypatch.setattr("stream_dp.runtime.worker.reporting.REPORT_SECONDS", 0.1)
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("stream_dp.operations.apply.LOOK_SECONDS", 0.1)
     monkeypatch.setenv("STREAM_DP_BROKER", app.plan.broker.url)
-    for name in ("apply", "tune", "settings", "status"):
-        monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=app.log))
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, log=app.log))
     return app, Operator(app, call)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_dp.cli.status import look
-from stream_dp.cli.status.summary import Summary, summary
+from stream_dp.operations.reports import look
+from stream_dp.operations.status import Summary, summary
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import read_statements
 from stream_dp.runtime.kafka.topics import Topics

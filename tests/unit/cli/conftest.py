@@ -13,4 +13,4 @@ from tests.support.published import call, log, refusal, release, visits, visits_
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` takes no time to measure the machine; how long it took is in no test."""
-    monkeypatch.setattr("stream_dp.cli.check.measure", partial(measure, seconds=0))
+    monkeypatch.setattr("stream_dp.operations.check.measure", partial(measure, seconds=0))

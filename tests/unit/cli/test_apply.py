@@ -6,22 +6,21 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stream_dp.cli.numbers import moment
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.boundaries import LEAD_MS
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import AccessError
+from stream_dp.operations.numbers import moment
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post, read_history
 from stream_dp.runtime.kafka.rights import Entry, worker_rights
 from stream_dp.windows.durations import format_time
 
@@ -274,14 +273,14 @@ def test_who_comes_second_is_told_what_holds_now(
         record = next_record(log, theirs, {"pages": tomorrow(), "searches": tomorrow()}, {}, now_ms(), "first come")
         assert asyncio.run(post(visits, MemoryClient(started), record))
 
-    command = import_module("stream_dp.cli.apply.changing")
-    posting = command.post
+    posting = SettingsLog.post
 
-    async def slow(*arguments: Any) -> bool:
+    async def slow(log: SettingsLog, posted: Posted) -> bool:
+        monkeypatch.setattr(SettingsLog, "post", posting)
         await asyncio.to_thread(meanwhile)
-        return bool(await posting(*arguments))
+        return await posting(log, posted)
 
-    monkeypatch.setattr(command, "post", slow)
+    monkeypatch.setattr(SettingsLog, "post", slow)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 1
     assert "somebody else was faster, and nothing was changed by you: settings 2 of visits, posted" in said.err
@@ -293,7 +292,7 @@ def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, now = tomorrow(), [now_ms()]
-    monkeypatch.setattr("stream_dp.cli.apply.changing.wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr("stream_dp.operations.apply.wall_clock_ms", lambda: now[0])
     monkeypatch.setattr("click.confirm", lambda *_, **__: now.append(now.pop() + DAY))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
     assert said.code == 0
@@ -340,7 +339,7 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
     async def goes_on(_seconds: float) -> None:
         says(started, *next(later))
 
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.asyncio.sleep", goes_on)
+    monkeypatch.setattr("stream_dp.operations.apply.asyncio.sleep", goes_on)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 0
     assert said.out.splitlines()[-4:] == [
@@ -354,7 +353,7 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
 def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
     call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.LOOK_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.operations.apply.LOOK_SECONDS", 0)
     says(started, worker("one", 2), worker("two", 1))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
@@ -369,7 +368,7 @@ def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
     async def ends(_seconds: float) -> None:
         started.append("visits-status", 0, b"one", None)
 
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.asyncio.sleep", ends)
+    monkeypatch.setattr("stream_dp.operations.apply.asyncio.sleep", ends)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
     assert said.out.splitlines()[-1] == (
@@ -622,3 +621,23 @@ def test_a_change_that_discloses_nothing_else_shows_no_former_edition(
 ) -> None:
     done = json.loads(call("apply", changed(visits_file, ("k: 3", "k: 4")), "--json", "--dry-run").out)
     assert done["former_editions"] == []
+
+
+# -- what it costs --------------------------------------------------------------------------------------------------
+
+
+def test_the_history_is_read_once_and_then_only_what_is_new(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the first read only the record that was posted is read, to see that it came first."""
+    reads: list[int] = []
+    follow = MemoryClient.follow
+
+    def counted(client: MemoryClient, topics: Any, **options: Any) -> Any:
+        if "visits-control" in topics:
+            reads.append(sum((options.get("since") or {}).values()))
+        return follow(client, topics, **options)
+
+    monkeypatch.setattr(MemoryClient, "follow", counted)
+    assert call("tune", visits_file, "searches", "k=4", "--yes").code == 0
+    assert reads == [0, 1]

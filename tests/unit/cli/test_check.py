@@ -172,7 +172,7 @@ def test_a_budget_that_does_not_last_for_the_first_windows_is_warned_of_and_fail
 
 def test_a_strict_check_passes_where_nothing_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What this machine can do in time is its own affair, and measured: a warning of it would come at random."""
-    monkeypatch.setattr("stream_dp.cli.check._of_this_machine", lambda *_: ["slow"])
+    monkeypatch.setattr("stream_dp.operations.check._too_slow", lambda *_: ["slow"])
     told = CliRunner().invoke(check, [written(tmp_path, RIGHT), "--strict", "--json"])
     assert told.exit_code == 0
     assert (json.loads(told.stdout)["warnings"], json.loads(told.stdout)["on_this_machine"]) == ([], ["slow"])

@@ -12,7 +12,6 @@ from zlib import crc32
 import pytest
 from click.testing import CliRunner, Result
 
-from stream_dp.cli import sampled
 from stream_dp.cli.check import check
 from stream_dp.control.editions import Posted, next_record, plan_of
 from stream_dp.runtime.clock import wall_clock_ms
@@ -43,7 +42,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     async def connect(_broker: str) -> AsyncIterator[MemoryClient]:
         yield MemoryClient(made)
 
-    monkeypatch.setattr(sampled, "connect", connect)
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", connect)
     monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
     return made
 

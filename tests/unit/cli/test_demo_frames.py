@@ -12,17 +12,11 @@ import pytest
 from rich.console import Console, ConsoleDimensions, RenderableType
 
 from stream_dp.accounting import Cost, Ledger
-from stream_dp.cli.demo.brokers import Choice
-from stream_dp.cli.demo.ending import Ending, last_words, summary
-from stream_dp.cli.demo.flights import DAY_MS, Feed, Flight, Flights
-from stream_dp.cli.demo.runs import DESTINATIONS, new_run
-from stream_dp.cli.demo.screen import Screen
-from stream_dp.cli.demo.sharper import sharper_frame, verdict
-from stream_dp.cli.demo.state import DemoState
-from stream_dp.cli.demo.tuning import Tuned
-from stream_dp.cli.demo.walkthrough import Outcome, _Walkthrough
-from stream_dp.cli.demo.workers import RunningWorker
-from stream_dp.cli.demo.year import tune_lines, unlock_line, year_frame, year_line
+from stream_dp.cli.demo import Ending, last_words, summary
+from stream_dp.cli.demo.frames import Screen, sharper_frame, tune_lines, unlock_line, verdict, year_frame, year_line
+from stream_dp.cli.demo.runs import DAY_MS, DESTINATIONS, Feed, Flight, Flights, new_run
+from stream_dp.cli.demo.state import DemoState, Tuned
+from stream_dp.cli.demo.walkthrough import Choice, Outcome, RunningWorker, _Walkthrough
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord

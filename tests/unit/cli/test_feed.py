@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.cli.feed import tables
 from stream_dp.config.planning import load_plan
 from stream_dp.control.editions import first_record, next_record
 from stream_dp.errors import BrokerError
+from stream_dp.operations import history as tables
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Outgoing

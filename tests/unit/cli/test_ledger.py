@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost, Ledger
-from stream_dp.cli.ledger.page import as_json, burn_down, page
+from stream_dp.cli.ledger import burn_down, page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
+from stream_dp.operations.ledger import as_json
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.records.models import Entry, Reader
 from stream_dp.records.statement import Period, Statement, read_statements
@@ -371,7 +372,7 @@ def test_broker_that_does_not_answer_is_a_failure(
     assert said.err.startswith("error: no Kafka answers at 127.0.0.1:1")
 
 
-def test_unknown_ledger_is_wrong_usage(call: Make, visits_file: Path) -> None:
+def test_unknown_ledger_is_wrong_usage(call: Make, visits_file: Path, log: MemoryLog) -> None:
     said = call("ledger", visits_file, "--ledger", "visitor")
     assert (said.code, said.err.strip()) == (2, "error: ledger: no ledger is named 'visitor'; did you mean 'visitors'?")
 

@@ -17,16 +17,16 @@ import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.numbers import moment
-from stream_dp.cli.status.page import page
-from stream_dp.cli.status.summary import BEHIND_WINDOWS, GONE_MS, MISSED_MS, SILENT_MS, Reports, Summary, summary
-from stream_dp.cli.status.to_come import ToCome
-from stream_dp.cli.tune import tuned
+from stream_dp.cli.status import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
+from stream_dp.operations.numbers import moment
+from stream_dp.operations.reports import GONE_MS, SILENT_MS, Reports
+from stream_dp.operations.status import BEHIND_WINDOWS, MISSED_MS, Summary, ToCome, summary
+from stream_dp.operations.tune import tuned
 from stream_dp.records.models import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
@@ -513,7 +513,7 @@ def test_machines_read_the_same(call: Make, visits_file: Path, log: MemoryLog) -
 def test_watching_prints_a_line_at_every_look_until_it_is_interrupted(
     call: Make, visits_file: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = import_module("stream_dp.cli.status")
+    command = import_module("stream_dp.operations.status")
     look, looks = command.look, count(1)
 
     async def interrupted(*arguments: Any) -> Reports:
@@ -524,7 +524,7 @@ def test_watching_prints_a_line_at_every_look_until_it_is_interrupted(
         return found
 
     monkeypatch.setattr(command, "look", interrupted)
-    monkeypatch.setattr(command, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(import_module("stream_dp.cli.status"), "LOOK_SECONDS", 0)
     report(log, today(ONE))
     said = call("status", visits_file, "--watch", "--json")
     assert (said.code, said.err) == (0, "")
@@ -543,9 +543,9 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     office.release("pages", 19)
     office.publish(log)
     report(log, *(one.model_copy(update={"settings": 1}) for one in (ONE, TWO)))
-    command = import_module("stream_dp.cli.status")
-    monkeypatch.setattr(command, "wall_clock_ms", lambda: NOW)
-    monkeypatch.setattr(command, "LOOK_SECONDS", 0)
+    command = import_module("stream_dp.operations.status")
+    monkeypatch.setattr("stream_dp.operations.reports.wall_clock_ms", lambda: NOW)
+    monkeypatch.setattr(import_module("stream_dp.cli.status"), "LOOK_SECONDS", 0)
 
     def said(*options: str) -> str:
         look, looks = command.look, count(1)

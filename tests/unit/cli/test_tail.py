@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console, ConsoleDimensions
 
-from stream_dp.cli.tail.board import Board, record_line
+from stream_dp.cli.tail import Board, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
 from stream_dp.runtime.faust.embedded import MemoryLog
@@ -103,7 +103,9 @@ def test_a_release_in_parts_is_one_line_and_as_json_it_is_its_records(
         ("pages", "pubic", "error: audience: no audience of pages is named 'pubic'; did you mean 'public'?"),
     ],
 )
-def test_wrong_name_is_wrong_usage(call: Make, visits_file: Path, view: str, audience: str, message: str) -> None:
+def test_wrong_name_is_wrong_usage(
+    call: Make, visits_file: Path, log: MemoryLog, view: str, audience: str, message: str
+) -> None:
     said = call("tail", visits_file, view, audience)
     assert (said.code, said.out, said.err.strip()) == (2, "", message)
 

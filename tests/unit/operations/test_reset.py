@@ -9,12 +9,12 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, StateError
+from stream_dp.operations.reset import holdings, reset
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Group
 from stream_dp.runtime.kafka.ownership import Owner, claimed, create_owned
 from stream_dp.runtime.kafka.topics import Topics, sources_of
-from stream_dp.runtime.reset import holdings, reset
 from tests.support.releasing import SHOP as TEXT
 from tests.support.releasing import plan, plan_of
 

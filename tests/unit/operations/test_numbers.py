@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.cli import numbers
+from stream_dp.operations import numbers
 from stream_dp.records.models import Amount, Price
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from stream_dp.errors import ConfigError
+from stream_dp.operations.keys import retire, rotate
 from stream_dp.releases.keyring import PrfKey
-from stream_dp.runtime.key_file import load_keys, read_lines, retire, rotate
+from stream_dp.runtime.key_file import load_keys, read_lines
 
 FIRST, SECOND = bytes(range(32)), bytes(32)
 FIRST_ID, SECOND_ID = PrfKey.of(FIRST).id, PrfKey.of(SECOND).id

@@ -1,13 +1,15 @@
-"""How `stream-dp ledger` shows the statement of a ledger: on a terminal, and as JSON."""
+"""`stream-dp ledger FILE`: what was spent, by whom, what is left, how far it reaches; for operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from typing import Any
+from pathlib import Path
 
-from rich.console import Group, RenderableType
+import click
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -15,16 +17,68 @@ from rich.text import Text
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
 from stream_dp.cli.chart import Line, chart
-from stream_dp.cli.numbers import moment
-from stream_dp.config.forecast import Forecast, forecast
+from stream_dp.cli.command_line import MOMENT, effective, run
+from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
+from stream_dp.config.planning import load_plan
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.records.models import Amount, Price
-from stream_dp.records.statement import Period, Statement
+from stream_dp.operations.ledger import read_ledgers, whole
+from stream_dp.operations.numbers import moment
+from stream_dp.records.statement import Period, Statement, periods_of
+from stream_dp.runtime.kafka.client import Client
 
 DIGITS = 4
 CHART_ROWS, CHART_MARGIN, WIDEST = 8, 40, 72
 STYLES = {"epsilon": "cyan", "delta": "magenta", "squares": "green", "rho": "yellow"}
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--ledger", "name", metavar="NAME", help="Show this ledger; all of them otherwise.")
+@click.option("--period", "at_ms", type=MOMENT, help="Show the period of this day, not the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: every period that entries tell of.")
+def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) -> None:
+    """Show what the ledgers of the application that FILE describes have spent and have left.
+
+    Everything is read from the topic NAME-accounts of the application, in which workers write down every window that
+    they charge or refuse. It tells what all selections have cost, also to audiences that may not read them, so it is
+    internal: this command needs READ on it, and is for operators. No access to a worker or its state is needed. Per
+    ledger and period:
+
+    \b
+    * the budget by part, what is spent and what is left of each;
+    * who spent it: by view, and by the audience whose release was the first to tell so much. A release that only
+      repeats what a finer reader has costs nothing. "Alone" is what an audience knows if it shares nothing;
+    * what is kept for each view, so that no other one spends it (`share` in the file), what it has spent, and what is
+      left for it: the rest of what is kept, and what is kept for nobody;
+    * how many more windows that affords at the present levels, charged at worst, and until when: of each view, and of
+      all of them at their schedule. A top-k usually costs less than at worst, and gets the rest back;
+    * a picture of what was left after each window.
+
+    What is left is always that of the newest entry; what was spent and no entry tells of (entries that are gone, as in
+    a topic that was made anew) is one line.
+
+    \b
+    stream-dp ledger app.yaml                      every ledger, its newest period
+    stream-dp ledger app.yaml --period 2024-03-05  the period of that day
+    stream-dp ledger app.yaml --json               for machines, all periods
+
+    Exit codes: 0 done; 1 no broker, no topic or no entry is there; 2 no such ledger.
+    """
+    file_plan = load_plan(file)
+
+    async def read(client: Client) -> tuple[Plan, dict[Period, Statement]]:
+        plan = (await effective(file_plan, client)).plan
+        return plan, await read_ledgers(plan, client, name, at_ms)
+
+    plan, statements = run(file_plan, read)
+    if as_json:
+        click.echo(json.dumps(whole(plan, statements), indent=2, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    for *earlier, newest in periods_of(statements).values():
+        starts = [period.start_ms for period in earlier]
+        console.print(page(plan, statements[newest], console.width, starts))
 
 
 def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = ()) -> RenderableType:
@@ -73,60 +127,6 @@ def burn_down(statement: Statement, width: int) -> Text:
         width=width,
         height=CHART_ROWS,
     )
-
-
-def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
-    """The same for machines: exact numbers beside decimals."""
-    account = statement.account
-    views, lasts_ms = forecast(plan, statement)
-    return {
-        "ledger": account.name,
-        "population": account.population,
-        "period": account.period.model_dump(mode="json"),
-        "promise": _dump(account.budget.cost),
-        "budget": _dump(statement.budget),
-        "spent": _dump(statement.spent),
-        "left": _dump(statement.left, left=True),
-        "spent_without_entry": _dump(statement.older),
-        "spent_by": [
-            {
-                "view": view,
-                "audience": audience,
-                "windows": share.windows,
-                "refused": share.refused,
-                "charged": _dump(share.charged),
-                "held_alone": _dump(share.held),
-            }
-            for (view, audience), share in sorted(statement.shares.items())
-        ],
-        "affords": {
-            "all_views_until_ms": lasts_ms,
-            "all_views_until": moment(lasts_ms),
-            "to_the_end": lasts_ms == account.period.end_ms,
-            "views": {name: _forecast_json(view) for name, view in views.items()},
-        },
-        "history": [{"window_end_ms": time_ms, "left": _dump(left, left=True)} for time_ms, left in statement.history],
-    }
-
-
-def _forecast_json(view: Forecast) -> dict[str, Any]:
-    return {
-        "level": view.level,
-        "window_costs_at_worst": _dump(view.cost),
-        "kept": _dump(view.kept, left=True),
-        "spent": _dump(view.spent),
-        "left": _dump(view.left, left=True),
-        "windows_afforded": view.windows,
-        "windows_to_come": view.to_come,
-        "until_ms": view.until_ms,
-        "until": moment(view.until_ms),
-    }
-
-
-def _dump(cost: Cost, *, left: bool = False) -> dict[str, Any]:
-    amount = Amount.down if left else Amount.up
-    price = Price(**{name: amount(value) for name, value in cost.entries(at_least=2)})
-    return price.model_dump(mode="json", exclude_none=True)
 
 
 def _entries(statement: Statement) -> list[str]:
@@ -212,8 +212,3 @@ def _table(*headings: str) -> Table:
         words = heading in {"", "spent by", "for", "view", "a window of", "level", "until"}
         table.add_column(heading, justify="left" if words else "right", overflow="fold")
     return table
-
-
-def whole(plan: Plan, found: Mapping[Period, Statement]) -> dict[str, Any]:
-    """All statement as one JSON object."""
-    return {"ledgers": [as_json(plan, statement) for statement in found.values()]}

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
+from stream_dp.operations.reports import read_entries
+from stream_dp.records.statement import Statement, read_statements
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.faust.membership import EMPTY
 from stream_dp.runtime.kafka.client import Client
@@ -57,6 +59,13 @@ async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> N
     for group in (plan.id, *(claims_group(topics.changelog(table)) for table in (COUNTS, MERGES, RELEASES))):
         await client.delete_group(group)
     await disclaim(topics.owners.name, Owner(plan.id, keys.application), client)
+
+
+async def spendings(plan: Plan, client: Client) -> list[Statement]:
+    """Return what the ledgers have spent and a reset forgets, by ledger and period."""
+    topic = Topics.of(plan).accounts
+    entries = await read_entries(topic, client) if await client.partitions(topic) is not None else []
+    return [*read_statements(entries).values()]
 
 
 async def _check_idle(plan: Plan, client: Client) -> None:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from stream_dp.cli.numbers import moment
-from stream_dp.cli.status.to_come import ToCome, settings_to_come, sharper_to_come
 from stream_dp.config.forecast import forecast
-from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.control.editions import Posted, presented
+from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
+from stream_dp.control.editions import Posted, editions, plan_holding, presented
+from stream_dp.operations.numbers import moment
+from stream_dp.operations.reports import Reports, look
 from stream_dp.records.models import PartitionStatus, WorkerStatus
 from stream_dp.records.statement import Statement
+from stream_dp.releases.view_editions import stream_ms
 from stream_dp.runtime.faust.membership import EMPTY, STABLE
-from stream_dp.runtime.kafka.client import Group
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import read_history
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.shape import Stretch
+from stream_dp.windows.views import Clock
 
-SILENT_MS = 30_000
-"""A worker that has not said for so long how it is needs somebody: three of its records are missing."""
-GONE_MS = 300_000
-"""One that is silent for so long is no worker any more."""
 BEHIND_MS = 60_000
 """A window that is not released so long after its turn."""
 BEHIND_WINDOWS = 20
@@ -31,56 +31,6 @@ MISSED_MS = 86_400_000
 """Records that were deleted before they were counted are told of for so long after that was found."""
 LEARNT_MS = 30_000
 """A worker that does not go by settings so long after they were posted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """What was read.
-
-    Attributes:
-        now_ms: when.
-        said: by instance, what each worker said last.
-        partitions: by number, what was said last of each partition, by whomever.
-        stopped: instances that have said that they stop.
-        group: the group of the workers.
-        statements: of the newest period of each ledger that entries tell of.
-        settings: those that were ever posted, by number.
-    """
-
-    now_ms: int
-    said: Mapping[str, WorkerStatus]
-    partitions: Mapping[int, PartitionStatus]
-    stopped: frozenset[str]
-    group: Group
-    statements: Sequence[Statement] = ()
-    settings: Sequence[Posted] = ()
-
-    @property
-    def workers(self) -> list[WorkerStatus]:
-        """The workers that run, or that have fallen silent lately."""
-        running = [one for name, one in sorted(self.said.items()) if name not in self.stopped]
-        return [one for one in running if self.now_ms - one.at_ms <= GONE_MS]
-
-    @property
-    def running(self) -> list[WorkerStatus]:
-        """The workers that run, and have said so lately."""
-        return [one for one in self.workers if not self.is_silent(one)]
-
-    @property
-    def members(self) -> int:
-        """How many members the group has that have not stopped: who stops stays one for another minute, by its name."""
-        stopped = tuple(f"{name}-" for name in self.stopped)
-        return sum(not member.startswith(stopped) for member in self.group.owned)
-
-    def is_silent(self, worker: WorkerStatus) -> bool:
-        """Whether a worker has not said how it is for too long."""
-        return self.now_ms - worker.at_ms > SILENT_MS
-
-    @property
-    def owners(self) -> dict[int, str]:
-        """By partition, the worker that has it, the one that said so last."""
-        running = sorted(self.running, key=lambda one: one.at_ms)
-        return {partition: one.instance for one in running for partition in one.partitions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +69,23 @@ class Budget:
     pays_until_ms: int | None
     period_end_ms: int
     is_spent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToCome:
+    """Something that was decided and has not happened yet.
+
+    Attributes:
+        view: what it happens to.
+        what: in words.
+        at_ms: when, by the clock of the view; of settings, the start of the first window that they are about.
+        clock: that clock: the wall clock, or the time of the stream.
+    """
+
+    view: str
+    what: str
+    at_ms: int
+    clock: Clock = "wall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +163,23 @@ class Summary:
             },
             "totals": self.totals,
         }
+
+
+async def read_status(plan: Plan, client: Client) -> Summary:
+    """Read the status of an application.
+
+    Args:
+        plan: of a file of it.
+        client: of its broker.
+
+    Raises:
+        ConfigError: the settings in effect cannot be planned here.
+        BrokerError: the cluster does not answer.
+        StateError: a record cannot be read.
+    """
+    known = await read_history(plan, client)
+    effective = await asyncio.to_thread(plan_holding, known, plan)
+    return summary(effective, replace(await look(effective, client), settings=known))
 
 
 def summary(plan: Plan, reports: Reports) -> Summary:
@@ -430,3 +414,76 @@ def _budget(plan: Plan, statement: Statement, times: Sequence[int]) -> Budget:
         words = f"{left}: it pays for all views for windows that begin before {moment(lasts_ms)}"
         return Budget(words, lasts_ms, period.end_ms)
     return Budget(f"{left}: it does not pay for the next windows of all views", lasts_ms, period.end_ms, is_spent=True)
+
+
+def settings_to_come(
+    questions: Mapping[str, Sequence[ViewPlan]], known: Sequence[Posted], clocks: Mapping[str, int]
+) -> Iterator[ToCome]:
+    """Editions that begin ahead of the clocks of their views, and ends of views that are taken out.
+
+    Args:
+        questions: by view, what it asked, the newest last.
+        known: the settings so far.
+        clocks: by view, what its clock shows where it is ahead, as far as that is known.
+    """
+    for held in editions(known):
+        if not held.never_holds and held.from_ms > clocks.get(held.view, held.from_ms):
+            words = f"edition {held.edition} (settings {held.settings}) begins"
+            yield ToCome(held.view, words, held.from_ms, questions[held.view][-1].window.clock)
+    for name, (*_, newest) in questions.items():
+        if newest.until_ms is not None and newest.until_ms > clocks.get(name, newest.until_ms):
+            yield ToCome(name, "ends", newest.until_ms, newest.window.clock)
+
+
+def sharper_to_come(questions: Sequence[ViewPlan], released_to_ms: int, wall_ms: int) -> Iterator[ToCome]:
+    """What becomes sharper next by itself: of every audience and level the next window that is unlocked, and when.
+
+    Of windows that are released; and the next time at which what is left of a budget is spent.
+
+    Args:
+        questions: what a view asked, the newest last.
+        released_to_ms: start of its first window that is not released or refused.
+        wall_ms: the wall clock.
+    """
+    ends = [released_to_ms if one.until_ms is None else min(released_to_ms, one.until_ms) for one in questions]
+    come_to = [*zip(questions, ends, strict=True)]
+    over = [(one, end_ms) for one, end_ms in come_to if not one.editions or one.begins_ms < end_ms]
+    times: Mapping[Clock, int] = {"wall": wall_ms, "event": stream_ms(over or come_to[:1])}
+    found: dict[tuple[str, str], ToCome] = {}
+
+    def take(about: tuple[str, str], one: ToCome) -> None:
+        if about not in found or one.at_ms < found[about].at_ms:
+            found[about] = one
+
+    for view, end_ms in come_to:
+        clock, now_ms = view.window.clock, times[view.window.clock]
+        for audience, steps in view.unlocks.items():
+            for step in steps:
+                words = f"unlocked to {view.levels[step.level].name} for {audience}"
+                for at_ms, start_ms in _unlocked(view, audience, step, now_ms, end_ms):
+                    take(("unlock", words), ToCome(view.view, f"window of {moment(start_ms)} {words}", at_ms, clock))
+        if view.sharpen is not None and _is_sharpened(view, view.sharpen, now_ms):
+            level, audience = view.levels[view.sharpen.level].name, view.sharpen.audience
+            words = f"what is left of the budget is spent on level {level} for {audience}"
+            take(("sharpen", words), ToCome(view.view, words, view.sharpen.next_ms(now_ms), clock))
+    yield from found.values()
+
+
+def _unlocked(view: ViewPlan, audience: str, step: Unlock, now_ms: int, end_ms: int) -> Iterator[tuple[int, int]]:
+    """Of every edition: when the next window is unlocked that is released, and its start."""
+    first_ms = view.window.first_younger(step.after_ms, now_ms)
+    for edition in view.editions:
+        start_ms = last_ms = view.charged.next(max(first_ms, edition.first_ms))
+        if edition.made_of_panes is not None:  # it is unlocked with the pane that it ends with
+            windows = edition.made_of_panes.windows
+            start_ms = max(windows.first_open(start_ms), windows.first_from(view.begins_ms))
+            last_ms = view.window.shape.start_of(windows.end(start_ms) - 1)
+        is_its_own = last_ms < end_ms and view.edition(last_ms) == edition
+        if is_its_own and edition.audiences.get(audience, -1) < step.level:
+            yield view.window.at_age(last_ms, step.after_ms), start_ms
+
+
+def _is_sharpened(view: ViewPlan, sharpen: SharpenPlan, now_ms: int) -> bool:
+    """Whether it has windows in the periods that the next time is about."""
+    since_ms = view.ledger.periods.start_of(sharpen.times.start_of(now_ms))
+    return view.begins_ms < sharpen.next_ms(now_ms) and (view.until_ms is None or since_ms < view.until_ms)

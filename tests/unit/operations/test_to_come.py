@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from stream_dp.cli.status.to_come import ToCome, sharper_to_come
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import Posted, next_record, plan_holding
+from stream_dp.operations.status import ToCome, sharper_to_come
 from stream_dp.releases.rows import stored_view
 from tests.support.panes import COUNTS, paned
 from tests.support.releasing import ONLY_PAGES, Desk, plan

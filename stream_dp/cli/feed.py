@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,21 +10,26 @@ import click
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from stream_dp.cli.command_line import hush_libraries
-from stream_dp.cli.feed.events import FORMS, Columns, Events, Survey
-from stream_dp.cli.feed.tables import Table, open_table
-from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
-from stream_dp.cli.held import questions_held
-from stream_dp.cli.moments import MOMENT
-from stream_dp.cli.status import look
+from stream_dp.cli.command_line import MOMENT, effective, run
 from stream_dp.config.forecast import withdrawal_faults
-from stream_dp.config.loading import unknown
-from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
+from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
-from stream_dp.errors import BrokerError, ConfigError, Fault, StreamDPError
-from stream_dp.records.models import PartitionStatus
+from stream_dp.errors import BrokerError, ConfigError, StreamDPError
+from stream_dp.operations.feed import (
+    Progress,
+    Watermarks,
+    begins_ms,
+    check_columns,
+    check_times,
+    columns_of,
+    counting,
+    make_room,
+    source_named,
+    write,
+)
+from stream_dp.operations.history import Events, Survey, open_table
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration, format_time
 
 
@@ -104,21 +108,25 @@ def feed(
     Exit codes: 0 written, 1 the broker or the file failed (how many events stand in the topic is said), 2 wrong usage,
     or rows that are no events.
     """
-    hush_libraries()
-    plan = questions_held(load_plan(file))
-    counting = asyncio.run(_counting(plan))
-    fed = _source(counting, source)
-    views = [view for view in counting if view.source.name == fed.name]
+    file_plan = load_plan(file)
+
+    async def read(client: Client) -> tuple[Plan, list[ViewPlan]]:
+        plan = (await effective(file_plan, client)).counted
+        return plan, await counting(plan, client)
+
+    plan, counted = run(file_plan, read)
+    fed = source_named(counted, source)
+    views = [view for view in counted if view.source.name == fed.name]
     table = open_table(events)
-    columns = _columns(fed, views, user, time, time_format, everything=all_fields)
-    _check_columns(events, table, columns)
+    columns = columns_of(fed, views, user, time, time_format, everything=all_fields)
+    check_columns(events, table, columns)
     made = Events(table, fed, views, columns)
     console = Console(highlight=False, soft_wrap=True)
     survey = made.survey(wall_clock_ms())
     for line in _surveyed(survey, views):
         console.print(line, markup=False)
     if not unchecked_data:
-        _check_times(events, survey, columns, views)
+        check_times(events, survey, columns, views)
     if survey.refused and not skip_bad:
         raise ConfigError(f"{events}: {sum(survey.refused.values()):,} rows are no events; --skip-bad leaves them out")
     if survey.last_ms is None:
@@ -136,142 +144,30 @@ def feed(
     marked = any(view.window.clock == "event" for view in views) if watermarks is None else watermarks
     progress = Progress(fed.topic, row=from_row - 1)
 
-    async def run() -> None:
-        async with connect(plan.broker) as client:
-            if await make_room(plan, fed, client, append=append):
-                console.print(f"topic {fed.topic} was missing and has {fed.partitions} partitions now", markup=False)
-            with Bar(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as bar:
-                task = bar.add_task("rows", total=survey.rows, completed=from_row - 1)
-                await write(
-                    made,
-                    client,
-                    progress,
-                    watermarks=Watermarks(fed, views) if marked else None,
-                    ordered=survey.ordered,
-                    until_ms=until,
-                    from_row=from_row,
-                    told=lambda so_far: bar.update(task, completed=so_far.row),
-                )
+    async def fill(client: Client) -> None:
+        if await make_room(plan, fed, client, append=append):
+            console.print(f"topic {fed.topic} was missing and has {fed.partitions} partitions now", markup=False)
+        with Bar(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as bar:
+            task = bar.add_task("rows", total=survey.rows, completed=from_row - 1)
+            await write(
+                made,
+                client,
+                progress,
+                watermarks=Watermarks(fed, views) if marked else None,
+                ordered=survey.ordered,
+                until_ms=until,
+                from_row=from_row,
+                told=lambda so_far: bar.update(task, completed=so_far.row),
+            )
 
     try:
-        asyncio.run(run())
+        run(plan, fill)
     except KeyboardInterrupt:
         raise StreamDPError(f"stopped; {progress.words()}") from None
     except BrokerError as error:
         raise (BrokerError(f"{error}; {progress.words()}") if progress.events else error) from None
     last = f"; the last watermark says {format_time(until)}" if marked else ""
     console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}", markup=False)
-
-
-async def _counting(plan: Plan) -> list[ViewPlan]:
-    """The questions that workers still count: all but former ones whose last window is closed in every partition.
-
-    Args:
-        plan: that holds, with every question of every view.
-    """
-    if all(view.until_ms is None for view in plan.views.values()):
-        return [*plan.views.values()]
-    async with connect(plan.broker) as client:
-        parts = (await look(plan, client, accounts=False)).partitions
-    return [view for view in plan.views.values() if not _is_closed(view, plan.partitions, parts)]
-
-
-def _is_closed(view: ViewPlan, partitions: int, parts: Mapping[int, PartitionStatus]) -> bool:
-    """Whether workers have said so of every partition; of a view without an open window they say nothing."""
-    until_ms = view.until_ms
-    if until_ms is None or len(parts) < partitions:
-        return False
-    opened = [part.views.get(view.view) for part in parts.values()]
-    return all(part.views for part in parts.values()) and all(
-        status is None or until_ms <= status.open_from_ms for status in opened
-    )
-
-
-def _source(counting: Sequence[ViewPlan], name: str | None) -> SourcePlan:
-    """The source that is fed.
-
-    Raises:
-        ConfigError: there is none of that name, none is named and there are several, it is in Avro, or its events have
-            no time.
-    """
-    sources = {view.source.name: view.source for view in counting}
-    if name is None and len(sources) == 1:
-        (name,) = sources
-    if name is None:
-        raise ConfigError([Fault("SOURCE", f"name one of the sources: {', '.join(sources)}")])
-    if name not in sources:
-        raise ConfigError([Fault("SOURCE", f"no source with a view is named {name!r}; {unknown(name, sources)}")])
-    if sources[name].format != "json":
-        message = "`feed` writes JSON; write history in Avro by a producer with the serializer of the schema registry"
-        raise ConfigError([Fault(f"sources.{name}.format", message)])
-    if sources[name].time_field is None:
-        message = "history needs a field for its times: a record's own time decides how long the broker keeps it"
-        raise ConfigError([Fault(f"sources.{name}.time", message)])
-    return sources[name]
-
-
-def _columns(
-    source: SourcePlan,
-    views: list[ViewPlan],
-    user: str | None,
-    time: str | None,
-    time_format: Literal["iso", "s", "ms"] | None,
-    *,
-    everything: bool,
-) -> Columns:
-    """Where in a row an event stands.
-
-    Raises:
-        ConfigError: nobody says where the user does.
-    """
-    user = user or source.user_field or source.key_field
-    if user is None:
-        raise ConfigError([Fault("--user", f"name the column of the user; source {source.name} has no `user` field")])
-    items = list(dict.fromkeys(view.item_field for view in views))
-    return Columns(user, time or source.time_field or "", time_format or source.time_unit, items, everything)
-
-
-def _check_columns(file: Path, table: Table, columns: Columns) -> None:
-    """Make sure that the table has what is needed.
-
-    Raises:
-        ConfigError: it has not.
-    """
-    has = table.columns
-    missing = columns.missing(has) if has is not None else []
-    if missing:
-        raise ConfigError(
-            [Fault(str(file), f"it has no column {name!r}; {unknown(name, has or ())}") for name in missing]
-        )
-
-
-def _check_times(file: Path, survey: Survey, columns: Columns, views: Sequence[ViewPlan]) -> None:
-    """Make sure that most times make sense in the form they are read in, and that a view counts some of them.
-
-    Raises:
-        ConfigError: they do not, or none does. Nothing removes a record that is written.
-    """
-    if form := survey.other_form:
-        rows = f"{survey.other_forms[form]:,} of {survey.rows:,} rows"
-        said = f"column {columns.time!r} is read as {columns.time_form}, but in {rows} it looks like {form}"
-        mend = f"add --time-format {form}" if form in FORMS else "convert it to ms; there is no format for it"
-        raise ConfigError([Fault(str(file), f"{said}. Nothing was written; {mend}")])
-    begin = [_begins_ms(view) for view in views]
-    if survey.last_ms is not None and all(at is not None and survey.last_ms < at for at in begin):
-        raise ConfigError(
-            [
-                Fault(
-                    str(file),
-                    "all rows are before the first window of every view, the last one at "
-                    f"{format_time(survey.last_ms)}. Nothing was written; correct --time or --time-format, write an "
-                    "earlier window.start, or add --unchecked-data",
-                )
-            ]
-        )
-
-
-def _begins_ms(view: ViewPlan) -> int | None:
-    return view.begins_ms if view.editions else view.window.first_ms
 
 
 def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
@@ -301,11 +197,11 @@ def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
     yield f"{order}, from {format_time(survey.first_ms)} to {format_time(survey.last_ms)}"
     first = {view.view: view for view in reversed(views)}
     for name in dict.fromkeys(view.view for view in views):
-        begins_ms = _begins_ms(first[name])
-        if begins_ms is None:
+        first_ms = begins_ms(first[name])
+        if first_ms is None:
             yield (
                 f"view {name} has no window.start: it begins with the window of its first start, and what is "
                 "earlier is refused"
             )
-        elif survey.first_ms < begins_ms:
-            yield f"what is before {format_time(begins_ms)} is refused by view {name}: it begins there"
+        elif survey.first_ms < first_ms:
+            yield f"what is before {format_time(first_ms)} is refused by view {name}: it begins there"
