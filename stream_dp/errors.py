@@ -41,6 +41,10 @@ class StateError(StreamDPError):
     """Stored state contradicts itself or what is asked of it; going on would break a guarantee."""
 
 
+class BudgetError(StreamDPError):
+    """A privacy budget does not cover a call; nothing was drawn or charged."""
+
+
 class BrokerError(StreamDPError):
     """The broker cannot be reached, or does not hold what it should."""
 

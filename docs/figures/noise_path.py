@@ -1,6 +1,7 @@
 """Draws docs/figures/noise-path.svg: the noise path of one count, and three audiences that read it.
 
-The path is a real one, from the construction of lossless 6.3 under a fixed key. Run from the root of the repository:
+The path is a real one, from the construction of specs/lossless 6.3 under a fixed key. Run from the root of the
+repository:
 
     python docs/figures/noise_path.py
 """

@@ -1,7 +1,7 @@
 """What binomial and Poisson noise costs: (epsilon, delta), never epsilon alone, because their support is bounded.
 
 All results are upper bounds, rounded up. The theorems are wide; for one count `poisson_delta` is exact. A set of
-releases of one snapshot costs what its finest costs, the one with the smallest variance (lossless 3.4).
+releases of one snapshot costs what its finest costs, the one with the smallest variance (specs/lossless 3.4).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def binomial_epsilon(
     Raises:
         ParameterError: N p (1 - p) is smaller than `variance_needed`, or an argument is out of range.
 
-    Source: lossless 3.3, Theorem E.1 (Agarwal et al. 2018), vector B02.
+    Source: specs/lossless 3.3, Theorem E.1 (Agarwal et al. 2018), vector B02.
     """
     if not 0 < p < 1:
         raise ParameterError(f"the chance of a coin must lie between 0 and 1, not {p}")
@@ -97,7 +97,7 @@ def poisson_epsilon(mean: Fraction, dimensions: int, delta: Fraction, sensitivit
     Raises:
         ParameterError: lambda is not above `variance_needed`, or an argument is out of range.
 
-    Source: lossless 3.3, Theorem E.2, vector P04.
+    Source: specs/lossless 3.3, Theorem E.2, vector P04.
     """
     return _theorem(
         variance=mean,
@@ -116,7 +116,7 @@ def poisson_epsilon_simple(mean: Fraction, dimensions: int, delta: Fraction) -> 
     Raises:
         ParameterError: lambda is not above `variance_needed`, or an argument is out of range.
 
-    Source: lossless 3.3, Corollary E.3, vector P04.
+    Source: specs/lossless 3.3, Corollary E.3, vector P04.
     """
     if not delta < Fraction(1, 100):
         raise ParameterError(f"the short form holds for delta < 1/100, not {delta}")
@@ -185,7 +185,7 @@ def poisson_delta(mean: Fraction, epsilon: Fraction) -> PoissonDelta:
     Raises:
         ParameterError: an argument is out of range.
 
-    Time: O(sqrt(lambda)) weights. Source: lossless 3.3, vector P05.
+    Time: O(sqrt(lambda)) weights. Source: specs/lossless 3.3, vector P05.
     """
     if mean < 1 or epsilon < 0:
         raise ParameterError(f"poisson_delta needs lambda >= 1 and epsilon >= 0, not {mean} and {epsilon}")

@@ -1,7 +1,7 @@
 """What readers who pool what they hold have learnt: the maximum within one noise path, the sum across paths.
 
-All releases of one snapshot are randomized functions of the finest of them (lossless 1.3), so a coalition has learnt
-what its finest one costs. Snapshots, queries and selections are independent of one another, so their costs add.
+All releases of one snapshot are randomized functions of the finest of them (specs/lossless 1.3), so a coalition has
+learnt what its finest one costs. Snapshots, queries and selections are independent of one another, so their costs add.
 
 Costs are exact numbers in a unit that adds under composition: the rho of zCDP, or epsilon of pure DP. Showing keys
 nobody named before costs a delta besides, which adds over the levels even of one snapshot
@@ -22,7 +22,7 @@ class Disclosure:
     """Something a reader was given.
 
     Thresholding, top-k by noisy value, gaps between noisy values, rounding and averages of what a reader holds are
-    no disclosures: they cost nothing (lossless 3.2).
+    no disclosures: they cost nothing (specs/lossless 3.2).
 
     Attributes:
         path: what noise it carries. One path is one (query, window, snapshot digest) read at any of its levels, or
@@ -55,8 +55,8 @@ def coalition_cost(disclosures: Iterable[Disclosure], readers: Collection[str]) 
         The sum over paths of the largest cost any member holds of it.
 
     Guarantee: the joint law of everything the coalition holds changes by no more than this when one user is added or
-    removed, also where levels were asked for in reaction to earlier releases (lossless 3.7).
-    Source: lossless 3.2, vectors A01, A02.
+    removed, also where levels were asked for in reaction to earlier releases (specs/lossless 3.7).
+    Source: specs/lossless 3.2, vectors A01, A02.
     """
     held: dict[str, Fraction] = {}
     for given in disclosures:
@@ -76,6 +76,6 @@ def step_cost(disclosures: Collection[Disclosure], readers: Collection[str], ste
         readers: the coalition.
         step: what is about to be given.
 
-    Source: lossless 3.2, 2.4, vector A04.
+    Source: specs/lossless 3.2, 2.4, vector A04.
     """
     return coalition_cost([*disclosures, step], readers) - coalition_cost(disclosures, readers)

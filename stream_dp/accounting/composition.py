@@ -63,7 +63,7 @@ def compose(draws: Steps, pure: Steps, slack: Fraction, *, tight_mean: bool = Fa
         ParameterError: an argument is out of range.
 
     Guarantee: (`Bounds.epsilon`, slack)-DP. Time: one exponential per different epsilon, two roots.
-    Source: topk 3.1, 2.11 (Durfee and Rogers 2019, Theorem 3, Lemma 4.4); tight_mean: topk 3.4.
+    Source: specs/topk 3.1, 2.11 (Durfee and Rogers 2019, Theorem 3, Lemma 4.4); tight_mean: specs/topk 3.4.
     """
     _check_steps(draws=draws, pure=pure)
     steps = [*draws.items(), *pure.items()]
@@ -93,7 +93,7 @@ def general_cost(costs: Mapping[Cost, int], slack: Fraction) -> Cost:
     Raises:
         ParameterError: an argument is out of range.
 
-    Guarantee: what is returned, as (epsilon, delta)-DP: the sum of the deltas and slack. Source: topk 3.1, 3.6.
+    Guarantee: what is returned, as (epsilon, delta)-DP: the sum of the deltas and slack. Source: specs/topk 3.1, 3.6.
     """
     steps: dict[Fraction, int] = {}
     if any(cost != Cost(cost.epsilon, cost.delta) for cost in costs):
@@ -117,7 +117,7 @@ def known_domain(k: int, epsilon: Fraction, slack: Fraction, *, monotone: bool =
     Raises:
         ParameterError: an argument is out of range.
 
-    Source: topk 2.8; the third term is that of Lemma 4.4, which the corollary leaves out.
+    Source: specs/topk 2.8; the third term is that of Lemma 4.4, which the corollary leaves out.
     """
     return compose({epsilon if monotone else 2 * epsilon: k}, NO_STEPS, slack)
 
@@ -137,7 +137,7 @@ def squares_epsilon(squares: Fraction, slack: Fraction) -> Fraction:
     Raises:
         ParameterError: an argument is out of range.
 
-    Source: topk 3.5, third term of Lemma 4.4 (Durfee and Rogers 2019).
+    Source: specs/topk 3.5, third term of Lemma 4.4 (Durfee and Rogers 2019).
     """
     _check_slack(slack)
     _at_least_0(squares=squares)

@@ -1,9 +1,9 @@
 """Renyi and zCDP curves of the noise families, for summing over windows: upper bounds, all rounding upwards.
 
-Everything is about one release; a set of releases of one snapshot has the curve of its finest (lossless 1.3). A move of
-several counts costs the sum of the moves of each; l counts that move by one each cost l times the curve of a shift of
-one. Curves of different snapshots add at equal order. Exponential noise has no curve, its support tells; nor have
-Poisson and binomial noise (`stream_dp.accounting.binomial` gives their epsilon and delta).
+Everything is about one release; a set of releases of one snapshot has the curve of its finest (specs/lossless 1.3). A
+move of several counts costs the sum of the moves of each; l counts that move by one each cost l times the curve of a
+shift of one. Curves of different snapshots add at equal order. Exponential noise has no curve, its support tells; nor
+have Poisson and binomial noise (`stream_dp.accounting.binomial` gives their epsilon and delta).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def gaussian_rho(variance: Fraction, sensitivity_squared: Fraction) -> Fraction:
         variance: sigma^2. For the discrete Gaussian the parameter of the law, not its slightly smaller variance.
         sensitivity_squared: Delta2^2; l where l counts move by one each.
 
-    Source: lossless 2.4, 7.6 (Bun and Steinke 2016; Canonne, Kamath and Steinke 2020).
+    Source: specs/lossless 2.4, 7.6 (Bun and Steinke 2016; Canonne, Kamath and Steinke 2020).
     """
     _positive(variance=variance, sensitivity_squared=sensitivity_squared)
     return Fraction(sensitivity_squared, 2 * variance)
@@ -51,7 +51,7 @@ def discrete_laplace_renyi(a: Fraction, alpha: Fraction) -> Fraction:
         a: parameter of the noise, in (0, 1).
         alpha: order, above 1.
 
-    Source: lossless 3.6, vector A03.
+    Source: specs/lossless 3.6, vector A03.
     """
     least, most = _epsilon(a)
     moments = exp_up(-_order(alpha) * least) + exp_up((alpha - 1) * most)
@@ -64,7 +64,7 @@ def discrete_laplace_rho(a: Fraction) -> Fraction:
     It is the limit of the divergence over alpha at alpha = 1, and no order needs more: with alpha = 1/2 + s,
     (alpha - 1) D = ln cosh(epsilon s) - ln cosh(epsilon / 2) is concave in s^2, and alpha (alpha - 1) = s^2 - 1/4.
 
-    Source: lossless 3.6, vector A03.
+    Source: specs/lossless 3.6, vector A03.
     """
     return _epsilon(a)[1] * Fraction(1 - a, 1 + a)
 
@@ -98,7 +98,7 @@ def skellam_renyi_bound(variance: Fraction, alpha: Fraction, l1: Fraction, l2_sq
         l1: Delta1 of the counts; for l counts that move by one each it is l, and so is Delta2^2.
         l2_squared: Delta2^2.
 
-    Source: lossless 7.7 (Agarwal, Kairouz and Liu 2021), vector S03.
+    Source: specs/lossless 7.7 (Agarwal, Kairouz and Liu 2021), vector S03.
     """
     _positive(variance=variance, l1=l1, l2_squared=l2_squared)
     _integer_order(alpha)
@@ -118,7 +118,7 @@ def skellam_renyi(variance: Fraction, alpha: Fraction) -> Fraction:
         variance: mu, the variance of the noise.
         alpha: integer order, at least 2.
 
-    Source: lossless 7.7, vector S03.
+    Source: specs/lossless 7.7, vector S03.
     """
     _positive(variance=variance)
     power = _integer_order(alpha) - 1

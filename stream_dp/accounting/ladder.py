@@ -1,11 +1,12 @@
 """What the levels of a ladder of discrete Laplace noise cost in zCDP, so that sharpening may be chosen along the way.
 
 A reader asks for a finer level after having seen a coarser one. Pure epsilon does not mind: what was lost at the
-finest level in the end is at most its epsilon on every path (lossless 3.7). A filter on zCDP does: it needs a bound
-for the finer level *given* what the coarser one showed. For Gaussian noise that is the difference of the two rhos. For
-discrete Laplace noise it is not. The loss of one count at level e is +e or -e; given that it was -c at a coarser level,
-it moves to +e or -e with a mean of more than e tanh(e/2) - c tanh(c/2), and a reader who sharpens only such windows
-would gain more than was charged. So a step up the ladder is charged what holds whatever the coarser level showed.
+finest level in the end is at most its epsilon on every path (specs/lossless 3.7). A filter on zCDP does: it needs a
+bound for the finer level *given* what the coarser one showed. For Gaussian noise that is the difference of the two
+rhos. For discrete Laplace noise it is not. The loss of one count at level e is +e or -e; given that it was -c at a
+coarser level, it moves to +e or -e with a mean of more than e tanh(e/2) - c tanh(c/2), and a reader who sharpens only
+such windows would gain more than was charged. So a step up the ladder is charged what holds whatever the coarser level
+showed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def ladder_rho(ratios: Sequence[Fraction], moved: int, shown: Fraction) -> list[
         For each level what everything up to it costs: rising, rounded up. Between two levels the difference pays for
         sharpening from one to the other, whoever asks for it and why.
 
-    Source: lossless 3.6 and 3.7; the bound on a step as in topk 3.4, tighter mean.
+    Source: specs/lossless 3.6 and 3.7; the bound on a step as in specs/topk 3.4, tighter mean.
     """
     least = Fraction(shown, 1 - shown)
     costs: list[Fraction] = []

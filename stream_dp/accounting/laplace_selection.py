@@ -27,7 +27,7 @@ def laplace_selection_cost(items_per_user: int, epsilon: Fraction, delta: Fracti
     Raises:
         ParameterError: an argument is outside its range.
 
-    Source: topk 2.4, 3.6 (Durfee and Rogers 2019, Lemmas 6.1, 6.3; the constant 3 is not tight, 2 would be).
+    Source: specs/topk 2.4, 3.6 (Durfee and Rogers 2019, Lemmas 6.1, 6.3; the constant 3 is not tight, 2 would be).
     """
     _check(items_per_user, epsilon, delta)
     total = items_per_user * epsilon
@@ -64,7 +64,7 @@ def laplace_selection_delta(delivered: Fraction, items_per_user: int, epsilon: F
     Raises:
         ParameterError: an argument is outside its range.
 
-    Source: topk 2.4.
+    Source: specs/topk 2.4.
     """
     _check(items_per_user, epsilon, delivered)
     tail = Fraction(delivered, _factor(items_per_user * epsilon))
@@ -86,7 +86,7 @@ def fixed_threshold_cost(k: int, epsilon: Fraction, delta: Fraction, slack: Frac
     Raises:
         ParameterError: an argument is outside its range.
 
-    Source: topk 2.9 (Durfee and Rogers 2019, Theorem 5).
+    Source: specs/topk 2.9 (Durfee and Rogers 2019, Theorem 5).
     """
     if k < 1 or epsilon <= 0 or not 0 < delta <= Fraction(1, 2):
         raise ParameterError(f"k >= 1, epsilon > 0 and 0 < delta <= 1/2 are needed, not {k}, {epsilon} and {delta}")

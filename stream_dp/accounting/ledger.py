@@ -36,8 +36,8 @@ The caps have to be fixed before the first draw: a filter promises nothing about
 
 Every step takes the time of a few additions, however many calls were charged or are open.
 
-Source: topk 2.7, 3.3 to 3.5 (with k* and l* replaced by exact costs), tests 8, 9, 36-38; lossless 3.6; Feldman and
-Zrnic 2021 for the Renyi filter.
+Source: specs/topk 2.7, 3.3 to 3.5 (with k* and l* replaced by exact costs), tests 8, 9, 36-38; specs/lossless 3.6;
+Feldman and Zrnic 2021 for the Renyi filter.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
 
     Raises:
         StateError: the bytes are damaged, of another version, or hold more spent and reserved than the budget.
-            A worker must stop then: to go on with an empty ledger would spend the budget again (topk P22).
+            A worker must stop then: to go on with an empty ledger would spend the budget again (specs/topk P22).
     """
     try:
         version = msgspec.msgpack.decode(data, type=_Versioned).version

@@ -39,8 +39,8 @@ def optimal_curve(epsilon: Fraction, k: int) -> Iterator[OptimalPoint]:
     Raises:
         ParameterError: an argument is out of range.
 
-    Time: a few multiplications of 256-bit and k-bit numbers per point. Source: topk 3.7, Lemma A.1 (Kairouz, Oh and
-    Viswanath 2017; Murtagh and Vadhan 2016).
+    Time: a few multiplications of 256-bit and k-bit numbers per point. Source: specs/topk 3.7, Lemma A.1 (Kairouz, Oh
+    and Viswanath 2017; Murtagh and Vadhan 2016).
     """
     if epsilon <= 0 or k < 1:
         raise ParameterError(f"optimal composition needs epsilon > 0 and k >= 1, not {epsilon} and {k}")
@@ -68,7 +68,7 @@ def optimal_composition(epsilon: Fraction, k: int, delta: Fraction) -> OptimalPo
     Raises:
         ParameterError: an argument is out of range.
 
-    Source: topk 3.7, 4 (Figure 1).
+    Source: specs/topk 3.7, 4 (Figure 1).
     """
     if delta < 0:
         raise ParameterError(f"delta must be at least 0, not {delta}")

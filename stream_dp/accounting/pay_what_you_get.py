@@ -1,7 +1,7 @@
 """What top-k selections promise, one call or a whole ledger of them, and how to size a ledger for a target.
 
 A call that returns r outputs, bottom included, is r draws of an exponential mechanism, so a ledger that stops after
-`draws` outputs (k*) and `calls` calls (l*) composes that many draws, whatever was asked (topk 2.7, 3.3).
+`draws` outputs (k*) and `calls` calls (l*) composes that many draws, whatever was asked (specs/topk 2.7, 3.3).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def single_call(
     Raises:
         ParameterError: an argument is out of range.
 
-    Source: topk 3.2, 3.4.
+    Source: specs/topk 3.2, 3.4.
     """
     _check(k, 1, delta)
     epsilons = _epsilons(k, epsilon, delta, slack, tight_mean=tight_mean)
@@ -87,7 +87,7 @@ def pay_what_you_get(
     Raises:
         ParameterError: an argument is out of range.
 
-    Source: topk 3.3, 3.4.
+    Source: specs/topk 3.3, 3.4.
     """
     _check(draws, calls, delta)
     epsilons = _epsilons(draws, epsilon, delta, slack, tight_mean=tight_mean)
@@ -106,7 +106,7 @@ def epsilon_per_draw(target: Fraction, draws: int, slack: Fraction, *, tight_mea
     Raises:
         ParameterError: an argument is out of range.
 
-    Source: topk 3.3, inverse of eq. (3).
+    Source: specs/topk 3.3, inverse of eq. (3).
     """
     check_target(target)
     _check(draws, 1)
@@ -139,7 +139,7 @@ def size(total: Cost, draws: int, calls: int, slack: Fraction, *, tight_mean: bo
     Raises:
         ParameterError: an argument is out of range, or nothing is left for the draws.
 
-    Source: topk 3.4, 4 (sizing).
+    Source: specs/topk 3.4, 4 (sizing).
     """
     _check(draws, calls)
     if not 0 <= slack < total.delta:

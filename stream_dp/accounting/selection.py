@@ -25,7 +25,7 @@ def selection_cost(draws: int, epsilon: Fraction, delta: Fraction, *, squared: b
     chosen adaptively. Rounded up: ln(1 + delta) <= delta and delta / (1 + delta) <= delta.
 
     Args:
-        draws: exponential-mechanism draws, at least 1; a private choice of kbar is one more (topk 2.6).
+        draws: exponential-mechanism draws, at least 1; a private choice of kbar is one more (specs/topk 2.6).
         epsilon: price of one draw, as the mechanism was run with, above 0.
         delta: of one call, as the mechanism was run with, in [0, 1); 0 for a known domain, which has no bottom.
         squared: whether the ledger has a part for draws, a filter on squares.
@@ -36,7 +36,7 @@ def selection_cost(draws: int, epsilon: Fraction, delta: Fraction, *, squared: b
     Raises:
         ParameterError: an argument is outside its range.
 
-    Source: topk 3.4 (hardened statement) and 2.7; 3.5 for epsilons that change from call to call.
+    Source: specs/topk 3.4 (hardened statement) and 2.7; 3.5 for epsilons that change from call to call.
     """
     if draws < 1:
         raise ParameterError(f"a selection makes at least one draw, not {draws}: a lone bottom costs one")

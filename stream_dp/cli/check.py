@@ -23,9 +23,8 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.operations.check import check_plan, sample
 from stream_dp.operations.settings import read_differing
 from stream_dp.records.models import Amount
-from stream_dp.runtime.computing import Computing
+from stream_dp.runtime.capacity import Computing, Rate
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.rates import Rate
 from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
 from stream_dp.runtime.sources.survey import SourceSurvey
 

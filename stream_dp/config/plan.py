@@ -407,11 +407,11 @@ class ViewPlan:
 
     @property
     def query_id(self) -> bytes:
-        """Name and fingerprint: what keeps the noise of two questions apart (`lossless 6.3`, the window field)."""
+        """Name and fingerprint: what keeps the noise of two questions apart (specs/lossless 6.3, the window field)."""
         return self.name.encode() + b"\x00" + self.fingerprint
 
     def noise_name(self, start_ms: int) -> bytes:
-        """The window field of the noise: no two questions and no two windows share one (`lossless 6.3`)."""
+        """The window field of the noise: no two questions and no two windows share one (specs/lossless 6.3)."""
         return self.query_id + moment(start_ms)
 
     @property
@@ -430,7 +430,7 @@ class ViewPlan:
         """What a window released at `levels[level]` costs one user at worst.
 
         The counts, and the keys once, whatever the level. Coarser releases of the same window come free
-        (`lossless 3.2`), so this is also what a coalition learns whose finest level it is.
+        (specs/lossless 3.2), so this is also what a coalition learns whose finest level it is.
         """
         return self.counts(level) + self.keys_at_worst
 

@@ -28,7 +28,7 @@ class SystemBits:
     """Bits of the operating system's generator, read in blocks.
 
     A bit is handed out once: what has been used is overwritten, and a forked child drops the block it inherited, so
-    parent and child never share noise (topk P27). One instance belongs to one thread.
+    parent and child never share noise (specs/topk P27). One instance belongs to one thread.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Exact coins: integer samplers on uniform bits whose output has the stated law to the last digit (lossless 7.10).
+"""Exact coins: integer samplers on uniform bits; the stated law to the last digit (specs/lossless 7.10).
 
-How many bits a draw takes depends on the draw: batch draws behind a fixed release schedule (lossless 5, no. 21).
+How many bits a draw takes depends on the draw: batch draws behind a fixed release schedule (specs/lossless 5, no. 21).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def binomial(n: int, p: Fraction, bits: BitSource) -> int:
         ParameterError: n is negative, or p is not in [0, 1].
 
     Time: about 2 n fair bits; above 2^16 trials of p <= 1/1024, about n p + 1 logarithms whatever n is.
-    Source: lossless 7.10, vector B04.
+    Source: specs/lossless 7.10, vector B04.
     """
     if n < 0 or not 0 <= p <= 1:
         raise ParameterError(f"binomial trials need n >= 0 and 0 <= p <= 1, not {n} and {p}")
@@ -150,7 +150,7 @@ def hypergeometric(marked: int, plain: int, drawn: int, bits: BitSource) -> int:
     Raises:
         ParameterError: a number is negative, or more are drawn than there are.
 
-    Time: min(drawn, marked) coins. Source: lossless 7.8, vector B01.
+    Time: min(drawn, marked) coins. Source: specs/lossless 7.8, vector B01.
     """
     if min(marked, plain, drawn) < 0 or drawn > marked + plain:
         raise ParameterError(f"cannot draw {drawn} of {marked} marked and {plain} plain things")
@@ -168,7 +168,7 @@ def bernoulli_exp(x: Fraction, bits: BitSource) -> bool:
     Raises:
         ParameterError: x is negative.
 
-    Source: lossless 7.10 (Canonne, Kamath, Steinke 2020, Algorithm 1).
+    Source: specs/lossless 7.10 (Canonne, Kamath, Steinke 2020, Algorithm 1).
     """
     if x < 0:
         raise ParameterError(f"e^-x is a probability for x >= 0, not for {x}")
@@ -192,7 +192,7 @@ def geometric_exp(x: Fraction, bits: BitSource) -> int:
     Raises:
         ParameterError: x is not positive.
 
-    Time: a few coins, however small x is. Source: lossless 7.4 (Canonne, Kamath, Steinke 2020, Algorithm 2).
+    Time: a few coins, however small x is. Source: specs/lossless 7.4 (Canonne, Kamath, Steinke 2020, Algorithm 2).
     """
     if x <= 0:
         raise ParameterError(f"a geometric clock of parameter e^-x needs x > 0, not {x}")
@@ -214,7 +214,7 @@ def poisson(rate: Fraction, bits: BitSource) -> int:
     Raises:
         ParameterError: the rate is negative.
 
-    Time: `rate` draws of a few uniform numbers each. Source: lossless 7.7, vector P06.
+    Time: `rate` draws of a few uniform numbers each. Source: specs/lossless 7.7, vector P06.
     """
     if rate < 0:
         raise ParameterError(f"a Poisson rate must be at least 0, not {rate}")

@@ -34,7 +34,7 @@ def happens(
     Raises:
         StateError: a recorded source has run out.
 
-    Time: one enclosure, except with probability 2^-62 or so. Source: topk 6 (comparison with refinement).
+    Time: one enclosure, except with probability 2^-62 or so. Source: specs/gap 8.2 (comparison with refinement).
     """
     precision = START_PRECISION
     uniform = bits.bits(precision)
@@ -100,7 +100,7 @@ def choose(
     Raises:
         ParameterError: no weight can be positive.
 
-    Time: O(n) additions per attempt, besides `weights`. Source: topk 2.1, 6 ("sequential peeling"), inversion.
+    Time: O(n) additions per attempt, besides `weights`. Source: specs/topk 2.1, 6 ("sequential peeling"), inversion.
     """
     uniform = bits.bits(precision)
     while True:

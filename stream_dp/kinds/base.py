@@ -60,7 +60,7 @@ class KindPlan(ABC):
     Attributes:
         name: of the kind, in configurations and records.
         levels: the ladder with its noise, coarse to fine.
-        sensitivity: how many published counts one user moves, each by one (`lossless 1.2`).
+        sensitivity: how many published counts one user moves, each by one (specs/lossless 1.2).
         topics: topics that hold public lists of keys which sealing needs.
         undivided: why a window is not what the panes that it is made of show together; empty where it is.
     """

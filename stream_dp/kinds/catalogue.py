@@ -1,9 +1,9 @@
 """The kind `catalogue`: a noisy count for every key of a public list, under pure differential privacy.
 
 The list is public and made without the data, so no key has to be discovered: there is no threshold and no delta, and
-keys that nobody had stand there with their noise (`lossless 6.4`). Top lists, gaps and shares follow from the counts
-free of cost. The list is written in the configuration, in a file beside it, in a compacted topic, or is a range of
-numbers; the record names the version it was made from.
+keys that nobody had stand there with their noise (specs/lossless 6.4). Top lists, gaps and shares follow from the
+counts free of cost. The list is written in the configuration, in a file beside it, in a compacted topic, or is a range
+of numbers; the record names the version it was made from.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CataloguePlan(ListedPlan):
         return Cost.ZERO
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Noise the count of every key of the list, 0 where nobody had it (`lossless 6.4`)."""
+        """Noise the count of every key of the list, 0 where nobody had it (specs/lossless 6.4)."""
         listed = self.domain(sealing.lists)
         return seal_table(listed, counts, self.levels, sealing, listed.version.encode())
 

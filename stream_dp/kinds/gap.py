@@ -1,8 +1,8 @@
 """The kind `gap`: the first k keys of a public list, how far each is ahead of the next, and how sure that is.
 
-One selection per window is paid for and shared by all audiences; the gaps come with it at no further cost (`gap` 1.3).
-The counts of the chosen keys are noised at the audience's level. What they and the gaps say together, and what a gap
-proves, is computed from what is published.
+One selection per window is paid for and shared by all audiences; the gaps come with it at no further cost
+(specs/gap 1.3). The counts of the chosen keys are noised at the audience's level. What they and the gaps say together,
+and what a gap proves, is computed from what is published.
 """
 
 from __future__ import annotations
@@ -183,11 +183,11 @@ class GapPlan(ListedPlan):
         return [*self.list_identity, p.k, str(p.epsilon), p.monotone, p.resolution]
 
     def keys_at_worst(self, *, squared: bool) -> Cost:
-        """The selection, gaps included (`gap` 3.2)."""
+        """The selection, gaps included (specs/gap 3.2)."""
         return Cost(self.parameters.epsilon, Fraction(0))
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Choose the keys with their gaps, and noise their counts (`gap` 2.6, `lossless 6.4`)."""
+        """Choose the keys with their gaps, and noise their counts (specs/gap 2.6, specs/lossless 6.4)."""
         listed = self.domain(sealing.lists)
         counted = Counted.of(listed, counts)
         bits = sealing.entropy(sealing.context(b"selection"))

@@ -1,7 +1,7 @@
 """The kind `histogram`: every key whose noisy count reaches the level's minimum count, over unknown keys.
 
 Which keys exist is unknown, so showing one costs delta. It is parted evenly over the levels and a user's items, which
-gives each level its own minimum count (`lossless 2.9.5`, per-level thresholds).
+gives each level its own minimum count (specs/lossless 2.9.5, per-level thresholds).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class HistogramPlan(KindPlan):
         return Cost(Fraction(0), self.delta)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Noise every count; what no level shows is not stored (`lossless 6.4`)."""
+        """Noise every count; what no level shows is not stored (specs/lossless 6.4)."""
         exact = {item.encode(): counts[item] for item in sorted(counts)}  # in the order of the bytes too
         digest, fine = seal_counts(exact, self.levels, sealing)
         ladder = zip((level.threshold for level in self.levels), self.minimum_counts, strict=True)
@@ -153,7 +153,7 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
     """Compute the noise and the minimum count of every level.
 
     Raises:
-        ConfigError: a level's epsilon is out of bounds, or delta is too large for the ladder (`lossless 2.9.5`).
+        ConfigError: a level's epsilon is out of bounds, or delta is too large for the ladder (specs/lossless 2.9.5).
     """
     items = basis.items_per_user
     levels = noise_levels(basis.ladder, items, settings.delta * Fraction(1, items))

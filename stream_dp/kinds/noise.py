@@ -17,7 +17,7 @@ CONFIDENCE = Fraction(95, 100)
 
 COARSEST, FINEST = Fraction(1, 1000), Fraction(40)
 """Bounds on the epsilon of one count. Noise takes 1/epsilon words of a keyed stream per count; above 40 the threshold
-A of `lossless 6.3` gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
+A of specs/lossless 6.3 gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
 
 Ladder = Sequence[tuple[str, Fraction]]
 """Name and epsilon of every level, coarse to fine."""
@@ -30,7 +30,7 @@ class NoiseLevel:
     Attributes:
         name: the level's name in the ladder.
         epsilon: what one window at this level costs one user, over all their items, without the choice of keys.
-        threshold: A of `lossless 7.5`; the noise of one count is discrete Laplace with a = A / 2^64, and
+        threshold: A of specs/lossless 7.5; the noise of one count is discrete Laplace with a = A / 2^64, and
             ln(1/a) times the sensitivity is at most `epsilon`.
         noise_interval: smallest t with Pr[|noise| <= t] >= 95 %, in counts.
         expected_error: E|noise| of one count, exact, in counts.
@@ -62,7 +62,7 @@ def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)
     """The noise of every level of a ladder.
 
     A level's epsilon pays for all the counts one user moves, so one count is noised with epsilon divided by the
-    sensitivity (`lossless 1.2`).
+    sensitivity (specs/lossless 1.2).
 
     Args:
         ladder: the levels.

@@ -3,7 +3,8 @@
 Contributions are bounded over the whole window: a user has at most `items_per_user` keys of it, each counted once, in
 the pane in which it was accepted first. What is noised are not the totals but blocks of panes (`windows.blocks`), each
 once, and a total is the sum of a few of them. A count of a user is in `height` blocks at most, so noise is scaled to
-`items_per_user` times that; a level is paid for once, for all panes of the window and for every block (`lossless 2.8`).
+`items_per_user` times that; a level is paid for once, for all panes of the window and for every block
+(specs/lossless 2.8).
 """
 
 from __future__ import annotations

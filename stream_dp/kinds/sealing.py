@@ -19,7 +19,7 @@ from stream_dp.lossless.sealed import SALT_BYTES, read_levels, seal, snapshot_di
 
 
 class SealedTable(msgspec.Struct, array_like=True, frozen=True):
-    """What remains of a window: integers noised at the finest level (lossless 6.4)."""
+    """What remains of a window: integers noised at the finest level (specs/lossless 6.4)."""
 
     digest: bytes
     """Names the snapshot; salted, so that it does not confirm a guess of the counts."""
@@ -37,7 +37,7 @@ class WindowNoise:
     """What the noise of one window is made from, as long as the window is retained.
 
     Attributes:
-        name: of the view and the window; no two windows of any questions share one (lossless 6.3).
+        name: of the view and the window; no two windows of any questions share one (specs/lossless 6.3).
         prf_key: the secret that coarser levels are derived from, the window's own.
     """
 
@@ -50,7 +50,8 @@ class WindowNoise:
 
         A coarser level is the stored table plus words that `prf_key` fixes (`lossless.sealed.read_levels`). Without the
         window's secret that key is as good as uniform (`joint_key`), whoever else's secrets and records are known: then
-        no level that was not published can be told, and none that was can be lifted to a finer one (lossless 6.7).
+        no level that was not published can be told, and none that was can be lifted to a finer one
+        (specs/lossless 6.7).
 
         Args:
             name: of the view and the window.
@@ -102,7 +103,7 @@ def seal_counts(
     Returns:
         The digest of the snapshot, and the noised count of every key, in the order of the keys.
 
-    Guarantee: that of `lossless.sealed.seal`. Source: lossless 6.4, 6.7.
+    Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
     salt = sealing.entropy(sealing.context(b"salt")).bits(8 * SALT_BYTES).to_bytes(SALT_BYTES)
     digest = snapshot_digest(exact, salt)

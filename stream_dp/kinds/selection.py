@@ -60,7 +60,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a selection with Gumbel noise can be expected to find; in users, rounded up (topk 4).
+    """What a selection with Gumbel noise can be expected to find; in users, rounded up (specs/topk 4).
 
     Attributes:
         usually: the lead over the count that follows the first kbar with which a key is shown nine times in ten.
@@ -131,7 +131,7 @@ class Selection:
 
 
 def gumbel(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user: int) -> Selection:
-    """Algorithm 1 over positive counts, paid by the draw (topk 2.2, 3.4).
+    """Algorithm 1 over positive counts, paid by the draw (specs/topk 2.2, 3.4).
 
     Raises:
         ConfigError, ParameterError: an argument is outside its range; as in every function here, with all faults.
@@ -140,7 +140,7 @@ def gumbel(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user
 
 
 def strict(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user: int) -> Selection:
-    """Algorithm 5: only keys above the count that follows the first kbar; a user's bound is of no use (topk 2.3)."""
+    """Algorithm 5: only keys above the count behind the first kbar; a user's bound is of no use (specs/topk 2.3)."""
     return _by_draws("strict", TopKParameters(k, kbar, epsilon, delta, items_per_user, Domain.STRICT))
 
 
@@ -153,7 +153,7 @@ def _by_draws(mechanism: Mechanism, p: TopKParameters) -> Selection:
 
 
 def chosen_kbar(k: int, kbar: int, epsilon: Fraction, delta: Fraction) -> Selection:
-    """Algorithm 6: one more draw chooses how far to look, up to kbar, best just before a drop (topk 2.6)."""
+    """Algorithm 6: one more draw chooses how far to look, up to kbar, best just before a drop (specs/topk 2.6)."""
     if kbar <= k:
         raise ConfigError([Fault("kbar", f"must be above k = {k}, so that there is something to choose, not {kbar}")])
     p = ChosenKbarParameters(k + 1, kbar, epsilon, delta)
@@ -166,7 +166,7 @@ def chosen_kbar(k: int, kbar: int, epsilon: Fraction, delta: Fraction) -> Select
 
 
 def laplace(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user: int) -> Selection:
-    """Algorithm 4, paid by the call: cheap where a user has few items (topk 2.4).
+    """Algorithm 4, paid by the call: cheap where a user has few items (specs/topk 2.4).
 
     Args:
         k: keys wanted.
@@ -188,7 +188,7 @@ def laplace(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_use
 
 
 def fixed_threshold(k: int, epsilon: Fraction, delta: Fraction) -> Selection:
-    """Algorithm 8, paid by the call: only keys that are among the true first k, as a set (topk 2.9).
+    """Algorithm 8, paid by the call: only keys that are among the true first k, as a set (specs/topk 2.9).
 
     Args:
         k: how many of the largest counts it looks at.
@@ -206,7 +206,7 @@ def fixed_threshold(k: int, epsilon: Fraction, delta: Fraction) -> Selection:
 
 
 def known_domain(k: int, epsilon: Fraction, listed: PublicKeys) -> Selection:
-    """The first k of a public catalogue: no threshold, no bottom, no delta; k draws (topk 2.8).
+    """The first k of a public catalogue: no threshold, no bottom, no delta; k draws (specs/topk 2.8).
 
     What is counted besides is left out.
     """

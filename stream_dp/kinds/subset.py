@@ -1,7 +1,7 @@
 """The kind `subset`: the k largest counts of a public list as one private choice of a set, without an order.
 
 The set is paid for as a whole, not key by key: a fraction of what k draws cost, where epsilon is above a threshold that
-follows from public numbers (`subset` 3.6). Below it a choice by one noise for each key finds more; a configuration
+follows from public numbers (specs/subset 3.6). Below it a choice by one noise for each key finds more; a configuration
 says which, or lets the rule decide. The counts of the chosen keys are noised at the audience's level.
 """
 
@@ -167,14 +167,14 @@ class SubsetPlan(ListedPlan):
         return [*self.list_identity, p.k, str(p.epsilon), *how]
 
     def keys_at_worst(self, *, squared: bool) -> Cost:
-        """The selection; one of Gumbel noise is a draw of an exponential mechanism (`subset` 3.3)."""
+        """The selection; one of Gumbel noise is a draw of an exponential mechanism (specs/subset 3.3)."""
         p = self.parameters
         if self.one_shot or p.noise is not Noise.GUMBEL:
             return Cost(p.epsilon, Fraction(0))
         return selection_cost(1, p.epsilon, Fraction(0), squared=squared)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Choose the set, and noise the counts of its keys (`subset` 2.6, `lossless 6.4`)."""
+        """Choose the set, and noise the counts of its keys (specs/subset 2.6, specs/lossless 6.4)."""
         p, listed = self.parameters, self.domain(sealing.lists)
         counted = Counted.of(listed, counts)
         bits = sealing.entropy(sealing.context(b"selection"))

@@ -1,7 +1,7 @@
 """The kind `topk`: the most frequent keys in the order of a private selection, and their counts at the level.
 
 The selection is paid once per window and shared by all audiences; only the counts of the chosen keys are noised, so
-one user moves at most min(k, items_per_user) of what is published (`topk 3.5`, `lossless 3.5`).
+one user moves at most min(k, items_per_user) of what is published (specs/topk 2.11, specs/lossless 3.5).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class TopKPlan(KindPlan):
         return self.selection.identity
 
     def keys_at_worst(self, *, squared: bool) -> Cost:
-        """The whole selection (`topk 3.4`)."""
+        """The whole selection (specs/topk 3.4)."""
         return self.selection.cost(self.selection.most_draws, squared=squared)
 
     def keys_spent(self, payload: bytes, *, squared: bool) -> Cost:
@@ -162,7 +162,7 @@ class TopKPlan(KindPlan):
         return super().needed(counts) if kbar is None else largest(counts, kbar + 1)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Choose the keys and noise their counts (`topk 2.2`, `lossless 6.4`)."""
+        """Choose the keys and noise their counts (specs/topk 2.2, specs/lossless 6.4)."""
         chosen = self.selection.choose(counts, sealing.entropy(sealing.context(b"selection")))
         # What is frozen of a top-k is what was chosen; nothing is ever noised again under this salt.
         return seal_table(chosen.items, counts, self.levels, sealing, encode(_Found(chosen.complete, chosen.draws)))

@@ -26,8 +26,8 @@ To whoever lacks K, the words of all sides, keys and tables are independent and 
    2^-75 for a million keys and 2^12 words. Otherwise all blocks are distinct, and so all words are fresh.
 
 For t tables the advantage over uniform words is at most that against HMAC-SHA256, plus t times: two times that against
-AES-256, 2^-75, and 2 sigma^2 / 2^129 because values of AES never repeat, with sigma blocks in a table. Source: lossless
-6.2; the address is the hash of Bellare, Guerin and Rogaway, XOR MACs (1995).
+AES-256, 2^-75, and 2 sigma^2 / 2^129 because values of AES never repeat, with sigma blocks in a table. Source:
+specs/lossless 6.2; the address is the hash of Bellare, Guerin and Rogaway, XOR MACs (1995).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class LeadingWords(Protocol):
 
 
 def bulk_clocks(source: LeadingWords, addresses: Blocks, threshold: int) -> NDArray[np.int64]:
-    """Of each side of each key the number of words before the first that is >= A: the clocks of lossless 7.5.
+    """Of each side of each key the number of words before the first that is >= A: the clocks of specs/lossless 7.5.
 
     Args:
         source: the words.

@@ -141,7 +141,7 @@ def bulk_noise(threshold: int, size: int, bits: BitSource) -> NDArray[np.int64]:
         ParameterError: not such a level.
 
     Time: 6 nanoseconds per number for epsilon above 1/32; as much again for each halving of it below. Some
-    milliseconds when a level is used for the first time. Source: lossless 7.5, 7.10.
+    milliseconds when a level is used for the first time. Source: specs/lossless 7.5, 7.10.
     """
     stairs = staircases(threshold)
     uniforms = Uniforms(bits.bits(8 * KEY_BYTES).to_bytes(KEY_BYTES))

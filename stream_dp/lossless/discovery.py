@@ -1,7 +1,7 @@
 """Unknown keys: how large a noisy count must be before its key is shown, and the delta that this costs.
 
 A key that only one user counted for has count 1 with that user and does not exist without; the chance that it is
-shown is the delta. It is not lossless: it adds over the levels of a ladder (lossless 2.9.5, H03).
+shown is the delta. It is not lossless: it adds over the levels of a ladder (specs/lossless 2.9.5, H03).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def minimum_count(threshold: int, delta: Fraction) -> int:
     Raises:
         ParameterError: not a level, or delta out of range.
 
-    Source: lossless 2.9.5 with c = 1, 2.9.4.
+    Source: specs/lossless 2.9.5 with c = 1, 2.9.4.
     """
     a = noise_parameter(threshold)
     if not 0 < delta < 1:
@@ -91,7 +91,7 @@ def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> F
     Raises:
         ParameterError: the ladder is not strictly coarse to fine, a number is out of range, or the condition fails.
 
-    Source: lossless 2.9.5, vector H03.
+    Source: specs/lossless 2.9.5, vector H03.
     """
     if items_per_user < 1 or any(count < 1 for _, count in levels):
         raise ParameterError("items per user and minimum counts must be at least 1")
@@ -126,7 +126,7 @@ def gate_delta(levels: Sequence[int], minimum: int, items_per_user: int) -> Frac
     Raises:
         ParameterError: as for `discovery_delta`.
 
-    Source: lossless 2.9.5 (single gate), vector H03.
+    Source: specs/lossless 2.9.5 (single gate), vector H03.
     """
     return discovery_delta([(_coarsest(levels), minimum)], items_per_user)
 
@@ -148,7 +148,7 @@ def passing_gate(
         ParameterError: the levels do not go from coarse to fine, each once.
         StateError: a key does not have one reading per level.
 
-    Source: lossless 2.9.5 (single gate).
+    Source: specs/lossless 2.9.5 (single gate).
     """
     _coarsest(levels)
     if any(len(row) != len(levels) for row in readings.values()):

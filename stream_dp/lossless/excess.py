@@ -1,7 +1,7 @@
 """How far the noise of coarser levels lies above that of a finer one, fixed by a secret key, for every key of a table.
 
 The words behind it are those of `LMR3` (`addressed_words`). `excess_of_words` is the reference: one key, and words of
-any origin; with those of `LMR1` (`prf`) it is the construction of lossless 6.3 to the letter.
+any origin; with those of `LMR1` (`prf`) it is the construction of specs/lossless 6.3 to the letter.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def excess_of_words(
         ParameterError: something asked is not a level.
         StateError: a level is finer than `finest`, or the words end too early.
 
-    Source: lossless 6.3, 7.5.
+    Source: specs/lossless 6.3, 7.5.
     """
     _check(thresholds, finest)
     first_plus, *above_plus = clocks(plus, (finest, *thresholds))

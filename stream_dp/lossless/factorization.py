@@ -2,7 +2,7 @@
 
 R forms the exact counts of the nodes, which are blocks of 1, 2, 4, ... panes; noise is added there. L adds up a few
 nodes per answer. L is linear, so answers at any levels are lossless as the nodes are: given the answers at the finest
-level nothing about the data remains in the others (lossless 2.8).
+level nothing about the data remains in the others (specs/lossless 2.8).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def prefix_sums(panes: int) -> Factorization:
     Raises:
         ParameterError: no panes.
 
-    Source: lossless 2.8, vector F01.
+    Source: specs/lossless 2.8, vector F01.
     """
     return _factorization(panes, _largest_block(panes), [(0, end) for end in range(1, panes + 1)])
 
@@ -80,7 +80,7 @@ def sliding_sums(panes: int, width: int) -> Factorization:
     Raises:
         ParameterError: not 1 <= width <= panes.
 
-    Source: lossless 2.8.
+    Source: specs/lossless 2.8.
     """
     if not 1 <= width <= panes:
         raise ParameterError(f"a sliding sum needs from 1 to {panes} panes, not {width}")
@@ -152,7 +152,7 @@ class RunningSums(Generic[Key, Level, Value]):
         ParameterError: `largest` is not a power of two.
         StateError: the stored sums belong to other keys.
 
-    Source: lossless 2.8.
+    Source: specs/lossless 2.8.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A *level* is the exact parameter of the family (a, a rate, a variance, a number of bits); a *reading* is what is kept
 of one released count: the released integer, or the parts it is made of. For levels fine, level, coarse in that order
-(lossless 1.5, 2.1):
+(specs/lossless 1.5, 2.1):
 
     fresh    noise of a level
     coarsen  fine reading + W,   W ~ C(fine, level)
@@ -92,7 +92,7 @@ def check_order(family: NoiseFamily[Level, Value], *levels: Level) -> None:
     """Refuse levels that do not go strictly from fine to coarse.
 
     Every family's parameter shrinks with the noise or grows with it, and mixing that up is the commonest error
-    (lossless 1.1, 5 no. 10).
+    (specs/lossless 1.1; specs/lossless 5, no. 10).
 
     Raises:
         ParameterError: a level is not finer than the next one.

@@ -1,4 +1,4 @@
-"""Levels of the noise ladder as exact integers: level A has noise parameter a = A / 2^64 (lossless 6.3, 7.5)."""
+"""Levels of the noise ladder as exact integers: level A has noise parameter a = A / 2^64 (specs/lossless 6.3, 7.5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def threshold_for(epsilon_per_unit: Fraction) -> int:
     Raises:
         ParameterError: epsilon is not positive, or so small that A would be 2^64.
 
-    Source: lossless 6.3, vector D12.
+    Source: specs/lossless 6.3, vector D12.
     """
     if epsilon_per_unit <= 0:
         raise ParameterError(f"epsilon per count must be positive, not {epsilon_per_unit}")
@@ -60,7 +60,7 @@ def epsilon_bound(threshold: int) -> Fraction:
     Raises:
         ParameterError: not a level.
 
-    Source: lossless 7.5, D12.
+    Source: specs/lossless 7.5, D12.
     """
     a = noise_parameter(threshold)
     return Fraction(log(Fraction(a.denominator, a.numerator), WORD_BITS)[1], WORD)

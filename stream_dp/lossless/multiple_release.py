@@ -1,7 +1,7 @@
 """Lossless multiple release: counts released at many levels, asked in any order, at the cost of the finest held.
 
 `MultipleRelease` keeps the exact counts and can always go finer. `RangeRelease` fixes its finest level at once and
-erases the counts; its state then costs no more than that level (lossless 2.2, 2.3).
+erases the counts; its state then costs no more than that level (specs/lossless 2.2, 2.3).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def insert(
         ParameterError: not a level of the family.
         StateError: the path contradicts itself, or the level needs an erased count.
 
-    Source: lossless 2.2.
+    Source: specs/lossless 2.2.
     """
     coarser = [other for other in path if family.is_finer(level, other)]
     finer = [other for other in path if family.is_finer(other, level)]
@@ -103,7 +103,7 @@ class MultipleRelease(_Readings[Key, Level, Value]):
     Raises:
         StateError: the stored readings are not those of these keys at common levels.
 
-    Source: lossless 2.2 (GenericMultipleRelease).
+    Source: specs/lossless 2.2 (GenericMultipleRelease).
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class RangeRelease(_Readings[Key, Level, Value]):
     Raises:
         StateError: the stored readings do not hold a range of levels, the same for every key.
 
-    Source: lossless 2.3 (SimplifiedGenericMultipleRelease).
+    Source: specs/lossless 2.3 (SimplifiedGenericMultipleRelease).
     """
 
     def __init__(self, family: NoiseFamily[Level, Value], paths: Mapping[Key, Mapping[Level, Value]]) -> None:

@@ -1,7 +1,7 @@
-"""`LMR1`: the streams of words of lossless 6.3, fixed by a secret key, an HMAC-SHA256 for every four words.
+"""`LMR1`: the streams of words of specs/lossless 6.3, fixed by a secret key, an HMAC-SHA256 for every four words.
 
 Sealed tables are read by `LMR3` (`addressed_words`), which is more than 50 times as fast; this is the stream that the
-vectors of the specification are about, and the reference that the law of the other is compared with.
+vectors of specs/lossless 6.3 are about, and the reference that the law of the other is compared with.
 
 `joint_key` makes the key of one window's streams from two secrets.
 """
@@ -30,7 +30,7 @@ def words(key: bytes, *fields: bytes) -> Iterator[int]:
         fields: what the stream is for. Different sequences of fields give unrelated streams, however they would
             concatenate.
 
-    Source: lossless 6.2, 6.3, vector X01.
+    Source: specs/lossless 6.2, 6.3, vector X01.
     """
     for block in hmac_blocks(key, _TAG + b"".join(map(length_prefixed, fields))):
         yield from _FOUR_WORDS.unpack(block)
@@ -55,7 +55,7 @@ def joint_key(lasting: bytes, passing: bytes, name: bytes) -> bytes:
     Raises:
         ParameterError: a secret has another length.
 
-    Source: lossless 6.2, 6.7.
+    Source: specs/lossless 6.2, 6.7.
     """
     if len(lasting) != KEY_BYTES or len(passing) != KEY_BYTES:
         raise ParameterError(f"each of the secrets of a key must have {KEY_BYTES} bytes")

@@ -1,4 +1,4 @@
-"""Sealed tables: counts noised once at the finest level, from which every coarser level is read (lossless 6.4).
+"""Sealed tables: counts noised once at the finest level, from which every coarser level is read (specs/lossless 6.4).
 
 Neighbours add or remove one user of one window; each count moves by at most 1, and at most `l` counts move.
 """
@@ -34,13 +34,13 @@ def seal(counts: Mapping[bytes, int], finest: int, bits: BitSource) -> dict[byte
 
     Returns:
         One exact integer per key, in the order of the keys: the order of `counts` tells who came first. Never clamp
-        or round what is stored (lossless 5, no. 7).
+        or round what is stored (specs/lossless 5, no. 7).
 
     Raises:
         ParameterError: `finest` is not a level that can be drawn.
 
     Guarantee: l ln(2^64 / A)-DP for a known set of keys; with `discovery_delta` where keys are unknown.
-    Time: that of `bulk_noise`; what else there is, is sorting. Source: lossless 6.4, 7.5.
+    Time: that of `bulk_noise`; what else there is, is sorting. Source: specs/lossless 6.4, 7.5.
     """
     keys = sorted(counts)
     noise = bulk_noise(finest, len(keys), bits).tolist()
@@ -60,7 +60,7 @@ def read_levels(
 
     A pure function: whatever is asked together, before or after, a level of a window always reads the same, and so
     does a key, whatever other keys are stored. Given the sealed table nothing here depends on the data, so releasing a
-    set of levels costs its finest (lossless 1.3).
+    set of levels costs its finest (specs/lossless 1.3).
 
     Args:
         fine: what `seal` returned, or `prune` left.
@@ -77,7 +77,7 @@ def read_levels(
         ParameterError: something asked is not a level, or the key has another length.
         StateError: a level is finer than `finest`, or the digest is not one.
 
-    Time: that of `excess`, and 0.1 microseconds per key and level. Source: lossless 6.3, 6.4.
+    Time: that of `excess`, and 0.1 microseconds per key and level. Source: specs/lossless 6.3, 6.4.
     """
     if len(digest) != DIGEST_BYTES:
         raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
@@ -118,7 +118,7 @@ def prune(
         ParameterError: as for `read_levels`.
         StateError: as for `read_levels`.
 
-    Source: lossless 6.4, 2.9.5.
+    Source: specs/lossless 6.4, 2.9.5.
     """
     thresholds = [threshold for threshold, _ in ladder]
     columns = read_levels(
@@ -136,7 +136,7 @@ def prune(
 
 
 def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
-    """Name a frozen table of counts; noise is bound to it, and a window never gets a second one (lossless 5, no. 3).
+    """Name a frozen table of counts, to which noise is bound; a window has no second one (specs/lossless 5, no. 3).
 
     The digest stands in the stored state, beside the sealed table. A bare hash of a small table would let whoever
     holds that state confirm a guess of the raw counts, and the state at rest would not be private at the finest
@@ -152,7 +152,7 @@ def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
     Raises:
         ParameterError: the salt has another length.
 
-    Source: lossless 6.1, 6.3, 6.4.
+    Source: specs/lossless 6.1, 6.3, 6.4.
     """
     if len(salt) != SALT_BYTES:
         raise ParameterError(f"the salt of a snapshot must have {SALT_BYTES} bytes, not {len(salt)}")

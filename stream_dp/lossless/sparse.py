@@ -3,7 +3,7 @@
 Bins are numbered 0, 1, ..., and every one has noise, the empty ones too: a release shows the bins whose noisy count
 reaches a threshold. That is post-processing of the dense noisy table, so there is no delta, and a set of releases
 costs what its finest does. `LadderSparse` is for levels and thresholds fixed in advance; one level alone is the
-one-shot trick. `SparseRounds` takes any level and threshold in any order (lossless 2.9.2, 2.9.4).
+one-shot trick. `SparseRounds` takes any level and threshold in any order (specs/lossless 2.9.2, 2.9.4).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LadderSparse(Generic[Level]):
 
         Guarantee: that of the finest level, without a delta, for any thresholds. Time: kernels in the number of bins
         shown, whatever the size of the domain; with thresholds so low that the tails add up to more than 1, in the
-        size of the domain. Source: lossless 2.9.2 (one level), 2.9.4, vectors H02, H07.
+        size of the domain. Source: specs/lossless 2.9.2 (one level), 2.9.4, vectors H02, H07.
         """
         counts = _occupied(exact, bins)
         if not ladder:
@@ -105,7 +105,7 @@ class SparseRounds(Generic[Level, Value]):
         StateError: the stored readings are not those of these counts and rounds.
 
     Guarantee: that of the finest level so far, without a delta, for any thresholds.
-    Source: lossless 2.9.4 (SparseRound).
+    Source: specs/lossless 2.9.4 (SparseRound).
     """
 
     def __init__(

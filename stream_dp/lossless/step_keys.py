@@ -1,6 +1,6 @@
 """Keys per step of the ladder: a service that holds a coarse level and the keys below it can reach no finer one.
 
-Another stream than that of `sealed.read_levels`; a deployment uses one of the two (lossless 6.5).
+Another stream than that of `sealed.read_levels`; a deployment uses one of the two (specs/lossless 6.5).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TAG = b"LMR1-step"
 def step_key(prf_key: bytes, step: int) -> bytes:
     """The key of one step, 32 bytes: step j turns level j + 1 into level j, 0 being the coarsest.
 
-    Source: lossless 6.5, vector X05.
+    Source: specs/lossless 6.5, vector X05.
     """
     return hmac.digest(prf_key, _TAG + _encoded(step), "sha256")
 
@@ -49,7 +49,7 @@ def coarsen(
         ParameterError: not a level, or the key has another length.
         StateError: `coarse` is finer than `fine`.
 
-    Guarantee: post-processing of `values`. Source: lossless 6.5, 7.5.
+    Guarantee: post-processing of `values`. Source: specs/lossless 6.5, 7.5.
     """
     # Words until one is >= fine, 0 if it is >= coarse, else 1 + those before the next that is: the excess of a clock.
     (added,) = excess(

@@ -25,7 +25,7 @@ def clocks(words: Iterable[int], thresholds: Sequence[int]) -> tuple[int, ...]:
     Raises:
         StateError: the words end too early.
 
-    Time: 1 / (1 - a) words for the coarsest level, on average. Source: lossless 7.5, vectors D11, X01.
+    Time: 1 / (1 - a) words for the coarsest level, on average. Source: specs/lossless 7.5, vectors D11, X01.
     """
     coarsest = max(thresholds)
     best = -1

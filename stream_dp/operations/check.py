@@ -11,11 +11,10 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.bootstrap import wrong_sources
+from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, Computing, Rate, measure, rates
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.computing import ADVISED_KEYS, Computing, measure
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.cluster import missing, open_secrets
-from stream_dp.runtime.rates import SHARE, Rate, rates
 from stream_dp.runtime.sources.survey import SourceSurvey, survey
 
 
@@ -86,8 +85,8 @@ def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
 def _too_slow(computing: dict[str, Computing], asked: Sequence[Rate], offset: str) -> list[str]:
     fast = [
         f"{', '.join(rate.ledgers)}: {rate.windows_a_second:.3g} windows a second are asked for, and it "
-        f"releases about {rate.windows_possible:.3g}; more than one part in {SHARE} is too much to stay in time under "
-        "load: make windows longer, or have fewer views"
+        f"releases about {rate.windows_possible:.3g}; more than one part in {RATE_SHARE} is too much to stay in time "
+        "under load: make windows longer, or have fewer views"
         for rate in asked
         if not rate.is_safe
     ]

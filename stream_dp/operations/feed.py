@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
@@ -201,7 +201,7 @@ async def make_room(plan: Plan, source: SourcePlan, client: Client, *, append: b
         raise ConfigError(
             f"sources.{source.name}.partitions: topic {source.topic} has {count}, not {source.partitions}"
         )
-    ends = await client.ends([TP(source.topic, partition) for partition in range(count)])
+    ends = await client.ends([TopicPartition(source.topic, partition) for partition in range(count)])
     if any(ends.values()) and not append:
         raise ConfigError(
             f"topic {source.topic} holds records already, {sum(ends.values()):,} or fewer; --append writes behind "

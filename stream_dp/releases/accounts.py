@@ -64,7 +64,7 @@ from stream_dp.windows.views import view_of
 
 
 def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
-    """What a level costs beyond the finest that was given before, -1 for none (lossless 3.2)."""
+    """What a level costs beyond the finest that was given before, -1 for none (specs/lossless 3.2)."""
     cost = view.spent(table, level)
     return cost if before < 0 else cost - view.spent(table, before)
 

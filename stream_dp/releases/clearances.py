@@ -5,8 +5,8 @@ scope, and has a level of the view's ladder; else by the configuration. Which wi
 come is noted with the grant when it is carried out. All partitions rank grants alike, by their time and number.
 
 An audience that comes later gets the retained windows at its level by itself where somebody has that level of them or a
-finer one: coarser releases of a window come free (`lossless 3.2`). Where it would cost more, nothing is charged that
-nobody asked for: a grant asks. Whoever was withheld or refused a window gets it when somebody else has it as fine.
+finer one: coarser releases of a window come free (specs/lossless 3.2). Where it would cost more, nothing is charged
+that nobody asked for: a grant asks. Whoever was withheld or refused a window gets it when somebody else has it as fine.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class ReleaseEngine:
     """Releases and sharpens windows.
 
     Guarantee: all records it publishes under one ledger and period are together (epsilon, delta)-DP for a user, with
-    the ledger's budget, to all audiences and to whoever holds the stored state; DESIGN section 6, lossless 3.2.
+    the ledger's budget, to all audiences and to whoever holds the stored state; specs/lossless 3.2.
     """
 
     def __init__(

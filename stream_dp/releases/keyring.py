@@ -1,4 +1,4 @@
-"""The application's part of what coarser levels are derived from (lossless 6.2): windows to come use the newest.
+"""The application's part of what coarser levels are derived from (specs/lossless 6.2): windows to come use the newest.
 
 The other part is each window's own and goes with it (`sealing.WindowNoise`, `expiry`). Two keys give unrelated streams,
 so windows of different keys share no noise. Each window is read with the key that it was sealed with, as long as it is

@@ -20,7 +20,6 @@ from tempfile import TemporaryFile, mkdtemp
 from typing import Any, TypeVar
 
 import rocksdict
-from faust.stores import rocksdb
 
 from stream_dp.errors import StateError, StorageError
 from stream_dp.windows.encoding import CHUNK_BYTES, WRITE_BUFFER_BYTES, WRITE_BUFFERS, cut, row_size
@@ -149,26 +148,23 @@ def table_options(cache: rocksdict.Cache) -> rocksdict.Options:
     return options
 
 
-class Store(rocksdb.Store):
-    """Faust's store, whose databases are ours."""
+def open_database(folder: Path, cache: Any) -> Database:
+    """Open the database in a folder, or make it.
 
-    def _open_for_partition(self, partition: int) -> Database:
-        path = self.partition_path(partition)
-        try:
-            return Database(rocksdict.Rdict(str(path), options=table_options(self.app.block_cache)), path)
-        except Exception as error:  # rocksdict has no class of its own
-            if any(words in str(error) for words in _LOCKED):
-                raise  # Faust tries again
-            raise unusable(path, error) from None
+    Args:
+        folder: of the database.
+        cache: the block cache of the process.
 
-    async def _try_open_db_for_partition(self, partition: int, *args: Any, **options: Any) -> Any:
-        """Open a database. Faust waits half a minute where an error so much as mentions a lock."""
-        try:
-            return self._db_for_partition(partition)
-        except StorageError:
+    Raises:
+        StorageError: it cannot be used.
+        Exception: RocksDB's own, where it is still open elsewhere, which passes.
+    """
+    try:
+        return Database(rocksdict.Rdict(str(folder), options=table_options(cache)), folder)
+    except Exception as error:  # rocksdict has no class of its own
+        if any(words in str(error) for words in _LOCKED):
             raise
-        except Exception:
-            return await super()._try_open_db_for_partition(partition, *args, **options)
+        raise unusable(folder, error) from None
 
 
 def make_folder(folder: Path) -> None:

@@ -32,7 +32,7 @@ def rank(row: Row) -> tuple[int, Item]:
     """Sort key of the one order used everywhere: count descending, then item bytes ascending.
 
     The tie rule depends on nothing but the items themselves; arrival order, offsets or insertion order would
-    let one user reorder many ties at once and break the guarantee (topk 1.1, P8).
+    let one user reorder many ties at once and break the guarantee (specs/topk 1.1, P8).
     """
     item, count = row
     return -count, item
@@ -162,7 +162,7 @@ def candidates(counts: Mapping[Name, int], kbar: int, domain: Domain = Domain.PO
     union of the shards, ties included. Proof: the shards hold disjoint items and `rank` is one total order on
     items. A row that its shard did not send has kbar + 1 rows of that shard before it, so it is neither among
     the first kbar of the union nor the one that follows; dropping it changes neither answer. Sending only kbar
-    rows would lose h_next, and with it the guarantee (topk P6).
+    rows would lose h_next, and with it the guarantee (specs/topk P6).
 
     Args:
         counts: item to exact number of users, below 2^62; except in the whole domain zero counts are skipped, as if
@@ -177,7 +177,7 @@ def candidates(counts: Mapping[Name, int], kbar: int, domain: Domain = Domain.PO
         StateError: a count is negative, not an integer, or too large.
 
     Time: 15 nanoseconds per count to read the mapping, a few more to put the counts in order; no item is looked at.
-    Source: topk 1.3, 2.1 to 2.3, 5.2.3, test 40.
+    Source: specs/topk 1.3, 2.1 to 2.3, 5.2.3, test 40.
     """
     table = as_array(counts)
     if kbar < len(table):

@@ -1,4 +1,4 @@
-"""A private choice of kbar before the selection: Algorithm 6, its sign and its index corrected (topk 2.6, E1, E2)."""
+"""A private choice of kbar before the selection: Algorithm 6 with sign and index corrected (specs/topk 2.6, E1, E2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChosenKbarParameters:
     Raises:
         ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
 
-    Source: topk 2.6.
+    Source: specs/topk 2.6.
     """
 
     k: int
@@ -66,7 +66,7 @@ class ChosenTopK:
 
     @property
     def draws(self) -> int:
-        """What the call has cost, in draws: those of the selection and one for kbar (topk 2.7)."""
+        """What the call has cost, in draws: those of the selection and one for kbar (specs/topk 2.7)."""
         return self.top.draws + 1
 
 
@@ -90,7 +90,7 @@ def chosen_kbar_top_k(rows: Sequence[Row], h_next: int, p: ChosenKbarParameters,
         StateError: the rows are not what `candidates` returns for these parameters; nothing has been drawn.
 
     Guarantee: that of k draws in `limited_domain_top_k`, for what is returned together. Time: an exponential for each
-    distinct count up to `largest_kbar`. Source: topk 2.6 (Algorithm 6, Lemma 6.8, footnote 7).
+    distinct count up to `largest_kbar`. Source: specs/topk 2.6 (Algorithm 6, Lemma 6.8, footnote 7).
     """
     given = checked(rows, h_next, p.largest_kbar, Domain.POSITIVE)
     following = [*given.counts[p.k :].tolist(), h_next]  # h_(k+1), h_(k+2), ...

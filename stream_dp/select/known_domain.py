@@ -1,4 +1,4 @@
-"""Top-k among the items of a public catalogue: no threshold and no bottom (topk 2.8)."""
+"""Top-k among the items of a public catalogue: no threshold and no bottom (specs/topk 2.8)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def known_domain_top_k(counts: Mapping[Name, int], k: int, epsilon: Fraction, bi
         StateError: a count is not a whole number of users.
 
     Guarantee: k draws of an epsilon-bounded-range mechanism, so k epsilon-DP. Time: as `limited_domain_top_k`.
-    Source: topk 2.8 (Corollary 4.1, Lemmas 4.2 and 4.4).
+    Source: specs/topk 2.8 (Corollary 4.1, Lemmas 4.2 and 4.4).
     """
     faults = []
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= len(counts):

@@ -1,4 +1,4 @@
-"""Top-k over an unknown domain with Gumbel noise: Algorithms 1 and 5, drawn by exact peeling (topk 2.1 to 2.3)."""
+"""Top-k over an unknown domain with Gumbel noise: Algorithms 1 and 5 by exact peeling (specs/topk 2.1 to 2.3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TopK:
 
     @property
     def draws(self) -> int:
-        """What the selection has cost, in draws: one per item and one for bottom (topk 2.7, P15, P16)."""
+        """What the selection has cost, in draws: one per item and one for bottom (specs/topk 2.7, P15, P16)."""
         return len(self.items) + self.bottom
 
 
@@ -39,7 +39,7 @@ def limited_domain_top_k(rows: Sequence[Row], h_next: int, p: TopKParameters, bi
     The law is that of the one-shot form with Gumbel noise on items and threshold (Lemma 5.4).
 
     The output carries no counts and nothing else may be derived from the rows: not their number, not h_next, not
-    how long the call took (topk 5.2.8).
+    how long the call took (specs/topk 5.2.8).
 
     Args:
         rows: at most `p.kbar` candidates, as `candidates` returns them for `p.domain`; its own rows are not walked
@@ -57,7 +57,8 @@ def limited_domain_top_k(rows: Sequence[Row], h_next: int, p: TopKParameters, bi
     Guarantee: for r = `draws`, the outputs of that length lose at most r (epsilon + ln(1 + delta)), outside an
     event of probability delta / (1 + delta) per call; so (k (epsilon + ln(1 + delta)), delta)-DP, and pay what
     you get over a ledger. Time: O(k log n) small integer operations and k exponentials, and two passes over the
-    counts as arrays to name what was drawn. Source: topk 2.2, 2.3, 3.4 (Durfee and Rogers 2019, Algorithms 1, 3, 5).
+    counts as arrays to name what was drawn. Source: specs/topk 2.2, 2.3, 3.4 (Durfee and Rogers 2019, Algorithms 1, 3,
+    5).
     """
     given = checked(rows, h_next, p.kbar, p.domain)
     peeling = Peeling(given, p.epsilon, Bottom(h_next + 1, p.odds), bits)
@@ -72,7 +73,7 @@ def peel(rows: Candidates, k: int, draw: Callable[[], int]) -> TopK:
         k: items wanted.
         draw: gives a place that it has not given before, or bottom.
 
-    Source: topk 2.1 (Algorithm 3).
+    Source: specs/topk 2.1 (Algorithm 3).
     """
     places: list[int] = []
     while len(places) < k:
@@ -84,7 +85,7 @@ def peel(rows: Candidates, k: int, draw: Callable[[], int]) -> TopK:
 
 
 def checked(rows: Sequence[Row], h_next: int, kbar: int, domain: Domain) -> Candidates:
-    """Refuse rows that would void the sensitivity lemmas (topk P6, P8, P9, P10, test 17).
+    """Refuse rows that would void the sensitivity lemmas (specs/topk P6, P8, P9, P10, test 17).
 
     Raises:
         StateError: the rows are not what `candidates` returns.

@@ -16,5 +16,5 @@ class Neighbours(StrEnum):
 
     @property
     def least_sensitivity(self) -> Fraction:
-        """Half the length of the interval in which one user moves a count by at most 1 (subset 1.2, P3)."""
+        """Half the length of the interval in which one user moves a count by at most 1 (specs/subset 1.2, P3)."""
         return Fraction(1, 2) if self is Neighbours.ADD_OR_REMOVE else Fraction(1)

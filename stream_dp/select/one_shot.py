@@ -75,7 +75,7 @@ class LaplaceNoise:
     """A Laplace number of scale 1 / epsilon, its bits drawn as far as a comparison asks for them.
 
     A sign, and |Z| = ln(1/U) / epsilon with a real uniform U of which 63 bits come from a word and all others from the
-    source: there is no largest value (topk P28).
+    source: there is no largest value (specs/topk P28).
     """
 
     def __init__(self, epsilon: Fraction, word: int, bits: BitSource) -> None:
@@ -134,7 +134,7 @@ def noisy_top_k(rows: Sequence[Row], noise: Sequence[Real], bar: Real, k: int) -
         The items and their noisy counts rounded down; with bottom where there are fewer than k. Noisy counts that are
         equal, which has probability zero, stand in the order of the rows.
 
-    Source: topk 2.1 and 2.4, the return rule of Algorithms 1 and 4.
+    Source: specs/topk 2.1 and 2.4, the return rule of Algorithms 1 and 4.
     """
     noisy = [(item, Sum(count, real)) for (item, count), real in zip(rows, noise, strict=True)]
     above = sorted((row for row in noisy if exceeds(row[1], bar)), key=cmp_to_key(_larger_first))[:k]
@@ -162,8 +162,8 @@ def laplace_top_k(rows: Sequence[Row], h_next: int, p: LaplaceParameters, bits: 
         StateError: the rows are not what `candidates` returns for these parameters; nothing has been drawn.
 
     Guarantee: `accounting.laplace_selection_cost`-DP whatever k is. Every call costs this in full: there is no
-    bounded range and no paying by length (topk P25). Time: 50 nanoseconds per candidate and 0.1 milliseconds for each
-    whose noise brings it near the threshold or the k-th. Source: topk 2.4 (Algorithm 4, Lemmas 6.1 to 6.5).
+    bounded range and no paying by length (specs/topk P25). Time: 50 nanoseconds per candidate and 0.1 milliseconds for
+    each whose noise brings it near the threshold or the k-th. Source: specs/topk 2.4 (Algorithm 4, Lemmas 6.1 to 6.5).
     """
     given = checked(rows, h_next, p.kbar, Domain.POSITIVE)
     words = UniformWords(bits).draw(len(given) + 1)
@@ -185,7 +185,7 @@ def fixed_threshold_top_k(
 
     Neighbours add or remove one user, who moves any number of counts, each by at most 1. The threshold h_bot =
     h_next + 1 + ln(1 / (2 delta)) / epsilon has no noise. What decides whether an item is looked at is its count
-    against h_next, never against h_bot, as printed (topk E3, P24).
+    against h_next, never against h_bot, as printed (specs/topk E3, P24).
 
     Args:
         rows: `candidates(counts, k, Domain.STRICT)`.
@@ -194,12 +194,13 @@ def fixed_threshold_top_k(
         bits: source of uniform bits, fresh for every call.
 
     Returns:
-        The items in the order of their bytes: only which they are is covered, not their order by noise (topk P26).
+        The items in the order of their bytes: only which they are is covered, not their order by noise
+        (specs/topk P26).
 
     Raises:
         StateError: the rows are not what `candidates` returns for these parameters; nothing has been drawn.
 
-    Guarantee: (k epsilon, k delta)-DP; every call costs this in full. Source: topk 2.9 (Algorithm 8, Theorem 5).
+    Guarantee: (k epsilon, k delta)-DP; every call costs this in full. Source: specs/topk 2.9 (Algorithm 8, Theorem 5).
     """
     given = checked(rows, h_next, p.k, Domain.STRICT)
     words = UniformWords(bits).draw(len(given))

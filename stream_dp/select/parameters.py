@@ -16,23 +16,23 @@ class Domain(StrEnum):
     """Which of the kbar largest counts are candidates; part of a selection's public parameters."""
 
     POSITIVE = "positive"
-    """Those that are not zero: nothing that nobody has is ever named (topk 2.2)."""
+    """Those that are not zero: nothing that nobody has is ever named (specs/topk 2.2)."""
     STRICT = "strict"
-    """Those above the one that follows: needs no rule for ties, and a larger threshold (topk 2.3, Algorithm 5)."""
+    """Those above the one that follows: no rule for ties, a larger threshold (specs/topk 2.3, Algorithm 5)."""
     WHOLE = "whole"
-    """All, zeros included: only for counts that list a public catalogue in full (topk 2.1, P10)."""
+    """All, zeros included: only for counts that list a public catalogue in full (specs/topk 2.1, P10)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopKParameters:
-    """The public parameters of a top-k selection with Gumbel noise; fixed before any data are seen (topk 1.3).
+    """The public parameters of a top-k selection with Gumbel noise; fixed before any data are seen (specs/topk 1.3).
 
     Neighbouring tables differ by one user, who moves at most `items_per_user` counts, each by at most 1.
 
     Attributes:
         k: items wanted, at least 1.
         kbar: how many of the largest counts the mechanism may look at, at least `k`.
-        epsilon: price of one draw, in (0, infinity); the noise and the threshold both use it (topk P5).
+        epsilon: price of one draw, in (0, infinity); the noise and the threshold both use it (specs/topk P5).
         delta: chance, per call, of naming an item that only one of two neighbouring tables has, in (0, 1).
         items_per_user: bound on the counts one user moves, or None where nothing bounds it.
         domain: which of the kbar largest counts are candidates.
@@ -40,7 +40,7 @@ class TopKParameters:
     Raises:
         ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
 
-    Source: topk 1.2, 1.3, 2.0.
+    Source: specs/topk 1.2, 1.3, 2.0.
     """
 
     k: int
@@ -59,10 +59,10 @@ class TopKParameters:
 
     @property
     def multiplier(self) -> int:
-        """How many items one user can move into or out of the candidates: min(Delta, kbar) (topk 2.0).
+        """How many items one user can move into or out of the candidates: min(Delta, kbar) (specs/topk 2.0).
 
-        In the strict domain kbar whatever the user's bound is: one count can evict all that equal it (topk P1).
-        Never a function of the table: with fewer than kbar keys it stays what it is (topk P7, P9).
+        In the strict domain kbar whatever the user's bound is: one count can evict all that equal it (specs/topk P1).
+        Never a function of the table: with fewer than kbar keys it stays what it is (specs/topk P7, P9).
         """
         if self.items_per_user is None or self.domain is Domain.STRICT:
             return self.kbar
@@ -76,7 +76,7 @@ class TopKParameters:
 
 @dataclass(frozen=True, slots=True)
 class LaplaceParameters:
-    """The public parameters of the Laplace variant, for users who move few counts (topk 2.4, Algorithm 4).
+    """The public parameters of the Laplace variant, for users who move few counts (specs/topk 2.4, Algorithm 4).
 
     Its price does not grow with k; it composes as any (epsilon, delta) mechanism, and does not pay as it gets.
 
@@ -84,7 +84,7 @@ class LaplaceParameters:
         k: items wanted, at least 1.
         kbar: how many of the largest counts the mechanism may look at, at least `k` and `items_per_user`.
         epsilon: what one count that moves costs, in (0, infinity): the noise has scale 1 / epsilon.
-        delta: the parameter of the threshold, in (0, 1); NOT the delta that is delivered (topk P25).
+        delta: the parameter of the threshold, in (0, 1); NOT the delta that is delivered (specs/topk P25).
         items_per_user: bound on the counts one user moves.
 
     Raises:
@@ -113,7 +113,7 @@ class LaplaceParameters:
 
 @dataclass(frozen=True, slots=True)
 class FixedThresholdParameters:
-    """The public parameters of the selection by a threshold without noise (topk 2.9, Algorithm 8 corrected).
+    """The public parameters of the selection by a threshold without noise (specs/topk 2.9, Algorithm 8 corrected).
 
     Attributes:
         k: how many of the largest counts may be returned, at least 1; kbar is k.
@@ -158,7 +158,8 @@ def threshold(h_next: int, parameters: Thresholded, precision: int = 64) -> tupl
 
     h_bot = h_next + 1 + ln(odds) / epsilon, where odds are m / delta, or 1 / (2 delta) for the fixed threshold. With
     `h_next = 0` this is how far an item has to stand above the (kbar+1)-st, which is public; with the true `h_next`
-    it is not, and must not be published (topk 5.2.8). The peeling form compares weights and computes no logarithm.
+    it is not, and must not be published (specs/topk 5.2.8). The peeling form compares weights and computes no
+    logarithm.
 
     Args:
         h_next: the (kbar+1)-st largest count, 0 if there are fewer.
@@ -168,7 +169,7 @@ def threshold(h_next: int, parameters: Thresholded, precision: int = 64) -> tupl
     Returns:
         A lower and an upper bound, in users; they differ by a few 2**-precision / epsilon.
 
-    Source: topk 2.0, tests 1, 2 and 15.
+    Source: specs/topk 2.0, tests 1, 2 and 15.
     """
     epsilon = parameters.epsilon
     lower, upper = (

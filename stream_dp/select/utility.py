@@ -1,4 +1,4 @@
-"""What a selection can be expected to find: the statements of topk 4, rounded so that they stay true."""
+"""What a selection can be expected to find: the statements of specs/topk 4, rounded so that they stay true."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lead_for_inclusion(p: Thresholded, chance: Fraction) -> Fraction:
     Raises:
         ParameterError: the chance is out of range.
 
-    Source: topk 4 ("single item against bottom").
+    Source: specs/topk 4 ("single item against bottom").
     """
     _check_chance("chance", chance)
     return 1 + Fraction(_log_above(p.odds * Fraction(chance, 1 - chance)), p.epsilon)
@@ -33,7 +33,7 @@ def lead_for_inclusion(p: Thresholded, chance: Fraction) -> Fraction:
 def inclusion(p: TopKParameters, lead: int, precision: int = _PRECISION) -> tuple[Fraction, Fraction]:
     """Enclose the chance that a lone item, `lead` users above the (kbar+1)-st count, is drawn against bottom.
 
-    1 / (1 + e^(-epsilon g)), g = lead - 1 - ln(odds) / epsilon. Source: topk 4.
+    1 / (1 + e^(-epsilon g)), g = lead - 1 - ln(odds) / epsilon. Source: specs/topk 4.
     """
     # The item's weight over bottom's is e^(epsilon (lead - 1)) / odds.
     exponent = p.epsilon * (lead - 1)
@@ -51,7 +51,7 @@ def shortfall(p: TopKParameters, beta: Fraction) -> Fraction:
     Raises:
         ParameterError: beta is not in (0, 1).
 
-    Source: topk 4 (Lemma 8.1a).
+    Source: specs/topk 4 (Lemma 8.1a).
     """
     _check_chance("beta", beta)
     return Fraction(_log_above(Fraction(p.k * p.kbar, beta)), p.epsilon)
@@ -65,7 +65,7 @@ def lead_for_all(p: TopKParameters, beta: Fraction) -> Fraction:
     Raises:
         ParameterError: beta is not in (0, 1).
 
-    Source: topk 4 (Lemma 8.1b).
+    Source: specs/topk 4 (Lemma 8.1b).
     """
     _check_chance("beta", beta)
     return threshold(0, p, _PRECISION)[1] + Fraction(_log_above(Fraction(p.k, beta)), p.epsilon)
@@ -74,7 +74,7 @@ def lead_for_all(p: TopKParameters, beta: Fraction) -> Fraction:
 def chance_of_noise(p: TopKParameters) -> Fraction:
     """The chance that a table in which all counts are equal gives anything but bottom, rounded up.
 
-    kbar / (kbar + e^epsilon m / delta). Source: topk 4 ("flat histogram").
+    kbar / (kbar + e^epsilon m / delta). Source: specs/topk 4 ("flat histogram").
     """
     _, upper = exp_neg(p.epsilon, _PRECISION)
     weight = p.kbar * Fraction(upper, 1 << _PRECISION)
@@ -91,7 +91,7 @@ def beats_whole_domain(p: TopKParameters, h_next: int, tail: Iterable[tuple[int,
         h_next: the (kbar+1)-st largest count.
         tail: how many items beyond the kbar largest have which count, at most h_next.
 
-    Source: topk 4 (Lemma E.1).
+    Source: specs/topk 4 (Lemma E.1).
     """
     # Divided by e^(epsilon (h_next + 1)): the left side is m / delta.
     rows = list(tail)

@@ -14,7 +14,7 @@ each of c counts, of whatever panes, changes the table of all blocks by at most 
 A block is the sum of its last pane and of the blocks that make up the rest of it: to seal it the exact counts of those
 are needed, and after that of none of them. At any time these are at most log2 n.
 
-Source: lossless 2.8.
+Source: specs/lossless 2.8.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Whether a contribution is kept depends on the event's own time, the view's clock
 same window before, or to the same stretch of windows where contributions are bounded over one. The clock is moved by
 watermark records or by ticks, never by an event: an event that could close a window would make other users' events
 late. So adding or removing one user changes no other user's contributions, and moves each count of a window by at most
-1 and at most `items_per_user` counts of it, or of all windows of the stretch together (lossless 1.2, topk 1.2).
+1 and at most `items_per_user` counts of it, or of all windows of the stretch together (specs/lossless 1.2,
+specs/topk 1.2).
 
 An event of windows that overlap counts in each of them that still takes it, and each window is bounded by itself: what
 a user adds to one says nothing about the others.

@@ -4,7 +4,8 @@ A window's journal in the table is the truth. In memory stands its sum; of a win
 on disk knows who has which items, and its counts are worked out from the journal when it closes. Either way the same
 contributions are accepted: nothing is ever refused for want of memory. Whether one is kept depends on what the same
 user added before and on nobody else, however many there are. So one user still adds at most `items_per_user` items to
-a window and changes nobody else's contributions, and the sensitivity is the same as without a bound (lossless 1.2).
+a window and changes nobody else's contributions, and the sensitivity is the same as without a bound
+(specs/lossless 1.2).
 """
 
 from __future__ import annotations

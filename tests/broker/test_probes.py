@@ -59,7 +59,7 @@ async def test_probes_are_answered_from_the_start_to_the_end_and_readiness_follo
         worker.start()
         await app.eventually(lambda: lives(port))
         assert (await get(port, "/readyz"))[0] == 503
-        await worker.wait_until_said("On this machine a window")
+        await worker.wait_until_said("connecting to the broker")
         assert await get(port, "/readyz") == (503, f"waiting for the broker at {address}\n")
         assert parsed((await get(port, "/metrics"))[1])["stream_dp_ready", ()] == 0
 

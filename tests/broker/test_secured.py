@@ -385,7 +385,7 @@ async def test_worker_whose_login_is_refused_ends_at_once_with_the_code_of_a_wro
         file.write_text(file.read_text().replace("worker.password", "partner.password"))
         worker.start()
         assert await asyncio.to_thread(worker.wait) == 2
-        (line,) = [line for line in worker.said().splitlines() if "stream_dp.worker: On this machine" not in line]
+        (line,) = [line for line in worker.said().splitlines() if "stream_dp.worker: connecting to" not in line]
         reason = "refuses the login of worker: the name or the password is wrong"
         assert line == f"error: broker.sasl: the broker at {secured.login} {reason}"
 

@@ -24,8 +24,7 @@ pytestmark = pytest.mark.broker
 
 WITHIN_S = 10.0
 RUNS = "is running"
-MEASURED = "On this machine a window"
-"""What a worker says just before it asks for the broker."""
+CONNECTS = "connecting to the broker"
 
 Setting = Callable[[], AbstractAsyncContextManager[Stream]]
 
@@ -51,7 +50,7 @@ async def connecting(stream: Stream, spawn: Any, _proxied: Any) -> Any:
     """Nothing listens where the broker should be."""
     worker = spawn(elsewhere(stream.app, "127.0.0.1:1"), "state", "--terse")
     worker.start()
-    await worker.wait_until_said(MEASURED)
+    await worker.wait_until_said(CONNECTS)
     await asyncio.sleep(0.5)
     return worker
 
@@ -61,7 +60,7 @@ async def connecting_to_a_frozen_broker(stream: Stream, spawn: Any, proxied: Any
     proxy.freeze()
     worker = spawn(stream.app, "state", "--terse", proxy=proxy)
     worker.start()
-    await worker.wait_until_said(MEASURED)
+    await worker.wait_until_said(CONNECTS)
     await asyncio.sleep(0.5)
     return worker
 

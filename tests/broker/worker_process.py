@@ -47,7 +47,6 @@ from faust.tables.recovery import Recovery
 from stream_dp.agents import AGENTS
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, StreamDPError
-from stream_dp.runtime.computing import measure
 from stream_dp.runtime.faust import application
 from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.faust.tables import DurableTable
@@ -93,8 +92,6 @@ def main() -> None:
         hang(given.hang)
     if given.trap:
         stop_in(given.trap)
-    # How fast the machine is takes half a second of every start.
-    running.measure = partial(measure, seconds=0)  # type: ignore[attr-defined]
     if given.through:
         go_through(given.broker.removeprefix("kafka://"), given.through)
     plan = replace(load_plan(given.config, {"STREAM_DP_BROKER": given.broker}), data_dir=given.data_dir)

@@ -93,7 +93,7 @@ def noised(count: int) -> Callable[[Fraction, ViewPlan, int], Law]:
 
 
 def _histogram_law(a: Fraction, view: ViewPlan, level: int) -> Law:
-    """lossless 2.9.5: the count with its noise where that reaches the minimum count, else nothing."""
+    """specs/lossless 2.9.5: the count with its noise where that reaches the minimum count, else nothing."""
     least = minimum_counts(view)[level]
     shown: dict[Hashable, Fraction] = {n: pmf(a, n - 8) for n in range(least, least + 60)}
     return shown | {"hidden": 1 - tail(a, least - 8)}

@@ -188,7 +188,7 @@ def shape(record: Release | Refusal, dependent: frozenset[str]) -> dict[str, Any
 
 
 def test_a_coarse_record_does_not_depend_on_what_finer_readers_see(case: Case) -> None:
-    """lossless T6: the clearances of others are not in its bytes."""
+    """specs/lossless T6: the clearances of others are not in its bytes."""
     found = []
     for level in ("middle", "fine"):
         desk = Desk(plan_of(case.text().replace("staff: middle", f"staff: {level}")), lists=case.lists)

@@ -1,4 +1,4 @@
-"""What leaves the trust boundary: nothing raw, and nothing but the released items depends on the data (topk 5.2.8)."""
+"""What leaves the trust boundary: nothing raw; only the released items depend on the data (specs/topk 5.2.8)."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class QuickBits:
         return value
 
 
-# The primitives of the specification (gap 2.2).
+# The primitives of specs/gap 2.2.
 
 
 def uniform(bits: BitSource, n: int) -> int:
@@ -137,7 +137,7 @@ def shuffle(bits: BitSource, n: int) -> list[int]:
     return x
 
 
-# The algorithms (gap 2.3, 2.6, 2.7).
+# The algorithms (specs/gap 2.3, 2.6, 2.7).
 
 
 def refined_gap(first: int, second: int, refinement: int, *, smaller_rank: bool) -> int:
@@ -197,7 +197,7 @@ def algorithm_l(bits: BitSource, a: Sequence[int], k: int, s: int, t: int) -> Ou
     return decided(noisy, k, lambda n: shuffle(bits, n))
 
 
-# The exact law (gap 3.4): polynomials by their coefficients, from the constant one.
+# The exact law (specs/gap 3.4): polynomials by their coefficients, from the constant one.
 
 
 def _times(p: Sequence[Any], q: Sequence[Any]) -> list[Any]:

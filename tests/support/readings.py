@@ -1,4 +1,4 @@
-"""Sealed tables read key by key: as shipped, and by the words of the specification."""
+"""Sealed tables read key by key: as shipped, and by the words of specs/lossless 6.3."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_rows_lmr1(
     finest: int,
     step: tuple[bytes, ...] = (),
 ) -> dict[bytes, tuple[int, ...]]:
-    """The same by the words of `LMR1`, with the fields of a step where there is one (lossless 6.3, 6.5)."""
+    """The same by the words of `LMR1`, with the fields of a step where there is one (specs/lossless 6.3, 6.5)."""
     rows = {}
     for key, value in fine.items():
         plus, minus = (words(prf_key, window, digest, key, side, *step) for side in (b"+", b"-"))

@@ -62,7 +62,7 @@ class Ratio:
 def figure_1(epsilon: Fraction, progress: Callable[[int], None]) -> list[Ratio]:
     """One curve of Figure 1, for every k of `DRAWS`.
 
-    Source: topk 4 (Durfee and Rogers 2019, Appendix A).
+    Source: specs/topk 4 (Durfee and Rogers 2019, Appendix A).
     """
     curve = []
     for draws in DRAWS:

@@ -17,7 +17,7 @@ from stream_dp.lossless.analysis.kernels import FloatArray, Number, Size
 def bridge_atom(rate_fine: Number, rate_coarse: Number) -> Number:
     """The chance that a coarser clock equals the finer one; else it is later by Exp(rate_coarse).
 
-    Source: lossless 2.7 (Claim F.7), vector L06.
+    Source: specs/lossless 2.7 (Claim F.7), vector L06.
     """
     return rate_coarse / rate_fine
 
@@ -25,7 +25,7 @@ def bridge_atom(rate_fine: Number, rate_coarse: Number) -> Number:
 def stay_probability(rate_fine: Number, rate: Number, rate_coarse: Number) -> Number:
     """The chance that a clock in between equals the finer one, given that its neighbours differ.
 
-    Source: lossless 2.7, vector L06.
+    Source: specs/lossless 2.7, vector L06.
     """
     return (rate - rate_coarse) / (rate_fine - rate_coarse)
 
@@ -33,7 +33,7 @@ def stay_probability(rate_fine: Number, rate: Number, rate_coarse: Number) -> Nu
 def laplace_noise(clocks: FloatArray) -> FloatArray:
     """E+ - E-: Laplace noise of scale 1 / rate, from clocks of shape (2, ...).
 
-    Source: lossless 2.6.
+    Source: specs/lossless 2.6.
     """
     difference: FloatArray = clocks[0] - clocks[1]
     return difference
@@ -43,7 +43,7 @@ def laplace_noise(clocks: FloatArray) -> FloatArray:
 class Exponential:
     """The exponential family; a level is the rate, larger is finer. Clocks only grow with the noise.
 
-    Source: lossless 2.7 (Claim F.7).
+    Source: specs/lossless 2.7 (Claim F.7).
     """
 
     def is_finer(self, level: float, other: float) -> bool:

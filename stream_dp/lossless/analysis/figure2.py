@@ -112,7 +112,7 @@ def simulate(
     Returns:
         One series for each number of releases.
 
-    Time: about 15 ns for each of the `work(runs)` numbers. Source: lossless section 4, vector G10.
+    Time: about 15 ns for each of the `work(runs)` numbers. Source: specs/lossless 4, vector G10.
     """
     return [_series(log_even_budgets(n), runs, rng, progress) for n in releases]
 

@@ -48,7 +48,7 @@ def insertion(
     Raises:
         ParameterError: not 0 < coarse <= rho < fine.
 
-    Source: lossless 2.4 (Lemma 3.3, Algorithm 1), vectors G01 to G06, G12.
+    Source: specs/lossless 2.4 (Lemma 3.3, Algorithm 1), vectors G01 to G06, G12.
     """
     if not (rho > 0 and (coarse is None or 0 < coarse <= rho) and (fine is None or rho < fine)):
         raise ParameterError(f"an insertion needs 0 < coarse <= rho < fine, not {coarse}, {rho} and {fine}")
@@ -71,7 +71,7 @@ def insertion(
 def covariance(rho: Number, other: Number, sensitivity_squared: Number) -> Number:
     """Cov(Y_rho, Y_other) = Delta2^2 / (2 max(rho, other)) of one coordinate, whatever was released in which order.
 
-    Source: lossless 2.4 (Lemma 3.2), vectors G06 to G08.
+    Source: specs/lossless 2.4 (Lemma 3.2), vectors G06 to G08.
     """
     return sensitivity_squared / (2 * max(rho, other))
 

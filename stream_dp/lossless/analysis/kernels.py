@@ -23,7 +23,7 @@ class ContinuousFamily(Protocol):
     kernel acts coordinate by coordinate. Kernels that keep a neighbour's value return that very double, so that equal
     releases stay recognisable.
 
-    Source: lossless 2.1.
+    Source: specs/lossless 2.1.
     """
 
     def is_finer(self, level: float, other: float) -> bool:
@@ -72,7 +72,7 @@ def release_in_order(
     Returns:
         The release at every level, each in the shape of `exact`.
 
-    Source: lossless 2.2 (Algorithm 4, Lemma A.1).
+    Source: specs/lossless 2.2 (Algorithm 4, Lemma A.1).
     """
     held: dict[float, FloatArray] = {}
     for level in levels:

@@ -17,7 +17,7 @@ from stream_dp.lossless.analysis.kernels import FloatArray, Number, Size
 def bridge_atom(fine: Number, coarse: Number) -> Number:
     """The chance that fine noise needs no addition to become coarse noise; else Lap(coarse) is added.
 
-    Source: lossless 2.6 (Claim F.3), vector L01.
+    Source: specs/lossless 2.6 (Claim F.3), vector L01.
     """
     return fine * fine / (coarse * coarse)
 
@@ -25,7 +25,7 @@ def bridge_atom(fine: Number, coarse: Number) -> Number:
 def stay_probability(fine: Number, scale: Number, coarse: Number) -> Number:
     """The chance that a release in between equals the finer one, given that its neighbours differ, whatever they are.
 
-    Source: lossless 2.6, vector L04.
+    Source: specs/lossless 2.6, vector L04.
     """
     return fine * fine * (coarse - scale) * (coarse + scale) / (scale * scale * (coarse - fine) * (coarse + fine))
 
@@ -33,7 +33,7 @@ def stay_probability(fine: Number, scale: Number, coarse: Number) -> Number:
 def convolution_density(scale: float, other: float, x: FloatArray) -> FloatArray:
     """The density of the sum of two independent Laplace noises; the scales may be equal or close.
 
-    Source: lossless 2.6 (Lemma F.4, divided through by the difference of the scales), vector L02.
+    Source: specs/lossless 2.6 (Lemma F.4, divided through by the difference of the scales), vector L02.
     """
     large, small = max(scale, other), min(scale, other)
     t = np.abs(x) / large
@@ -65,7 +65,7 @@ def sharpened(z: FloatArray, coarse: float, scale: float) -> Sharpened:
     Raises:
         ParameterError: not 0 < scale < coarse.
 
-    Source: lossless 2.6, vector L03.
+    Source: specs/lossless 2.6, vector L03.
     """
     _ordered(scale, coarse)
     distance = np.abs(z)
@@ -80,7 +80,7 @@ def sharpened(z: FloatArray, coarse: float, scale: float) -> Sharpened:
 def sharpened_density(w: FloatArray, z: FloatArray, coarse: float, scale: float) -> FloatArray:
     """The density of the part of the law of `sharpened` that is not the atom, together 1 - keep.
 
-    Source: lossless 2.6.
+    Source: specs/lossless 2.6.
     """
     family = Laplace()
     mixture = family.density(scale, w) * family.density(coarse, z - w) / convolution_density(scale, coarse, z)

@@ -7,7 +7,7 @@ non-zero bins and every empty one that was ever shown; how many of the others ap
 The noise of a bin that appears is not what Algorithm 6 prints. Drawing each round's increment given only that round's
 bound is biased, because the past of a bin that appears now is tilted upwards, and the printed value misses a division
 by rho. Here the new round is drawn first, beyond its threshold, then its past by coarsening, and a past that would have
-been shown is rejected: exactly the law of the dense form (docs/lossless.md, lossless 2.9.3).
+been shown is rejected: exactly the law of the dense form (docs/lossless.md, specs/lossless 2.9.3).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def appearance(rounds: Sequence[Round], sensitivity_squared: float = 1.0) -> App
     Raises:
         ParameterError: rho does not grow, or two rounds are so close that the panels become too many.
 
-    Source: lossless 2.9.3 (Algorithm 6, line 14), vector H01.
+    Source: specs/lossless 2.9.3 (Algorithm 6, line 14), vector H01.
     """
     rhos = np.array([0.0, *(one.rho for one in rounds)])
     if not rounds or np.any(np.diff(rhos) <= 0):
@@ -91,7 +91,7 @@ def appearing(
         Noise of shape (count, rounds): at most the threshold in every round but the last, above it there. And the
         number of paths that were rejected on the way, 1 / acceptance - 1 for each bin on average.
 
-    Source: lossless 2.9.3, vector H01.
+    Source: specs/lossless 2.9.3, vector H01.
     """
     family, last = Gaussian(sensitivity_squared), rounds[-1]
     spread = math.sqrt(sensitivity_squared / (2 * last.rho))
@@ -137,7 +137,7 @@ class DenseGradual:
         sensitivity_squared: Delta2^2; l where a user adds 1 to each of l bins.
 
     Guarantee: all releases up to rho are together rho-zCDP. Time: d Gaussians a round.
-    Source: lossless 2.9.1 (Algorithm 3, Lemma 5.4).
+    Source: specs/lossless 2.9.1 (Algorithm 3, Lemma 5.4).
     """
 
     def __init__(self, counts: FloatArray, sensitivity_squared: float = 1.0) -> None:
@@ -176,7 +176,7 @@ class EfficientGradual:
     Guarantee: all releases up to rho are together rho-zCDP. Time of a round: one Gaussian for each tracked bin; the
     paths of newcomers, rejected ones included, are on average as many as empty bins lie above the threshold, tracked or
     not, because newcomers over acceptance are d times the tail.
-    Source: lossless 2.9.3 (Algorithm 6 as corrected), vectors H01, H04, H06.
+    Source: specs/lossless 2.9.3 (Algorithm 6 as corrected), vectors H01, H04, H06.
     """
 
     def __init__(self, counts: Mapping[int, float], bins: int, sensitivity_squared: float = 1.0) -> None:

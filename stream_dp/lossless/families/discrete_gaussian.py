@@ -3,7 +3,7 @@
 Jacobi's product writes the noise of variance v as a sum over odd m of B_m - B'_m, independent, with
 B_m = 1 of probability q^m / (1 + q^m), q = e^(-1 / (2v)). The noise of variance v / n, n odd, uses exactly the m that
 are multiples of n: all levels are read from the same set of marks m. Between other variances no bridge exists; the
-near-lossless variant for those stands apart, at the end, and says so in its names (lossless 7.6).
+near-lossless variant for those stands apart, at the end, and says so in its names (specs/lossless 7.6).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OddRatioLadder:
         variance: parameter of the coarsest level n = 1, in squared counts.
         divisors: 1 < n_1 < n_2 < ..., each an odd multiple of the one before; no other ratio has a bridge.
 
-    Source: lossless 7.6, vectors DG1, DG2.
+    Source: specs/lossless 7.6, vectors DG1, DG2.
     """
 
     variance: Fraction
@@ -188,7 +188,7 @@ def pmf(variance: Fraction, k: int, precision: int) -> tuple[int, int]:
     Returns:
         Integers with lower <= 2^precision P(Z = k) <= upper, a few units apart.
 
-    Time: O(variance + sqrt(variance precision)) exponentials. Source: lossless 7.6, vector DG2.
+    Time: O(variance + sqrt(variance precision)) exponentials. Source: specs/lossless 7.6, vector DG2.
     """
     guard = 8 + variance.numerator.bit_length()
     places = precision + guard
@@ -211,7 +211,7 @@ def discrete_gaussian_noise(variance: Fraction, bits: BitSource) -> int:
     Raises:
         ParameterError: the variance is not positive.
 
-    Source: lossless 7.6 (Canonne, Kamath, Steinke 2020, Algorithm 3).
+    Source: specs/lossless 7.6 (Canonne, Kamath, Steinke 2020, Algorithm 3).
     """
     if variance <= 0:
         raise ParameterError(f"a variance must be positive, not {variance}")
@@ -242,7 +242,7 @@ def near_lossless_coarsen(value_fine: int, fine: Fraction, variance: Fraction, b
     Raises:
         ParameterError: the variance does not grow.
 
-    Source: lossless 7.6, vector DG3.
+    Source: specs/lossless 7.6, vector DG3.
     """
     if variance <= fine:
         raise ParameterError(f"a step of the ladder must add noise, not lead from variance {fine} to {variance}")
@@ -262,7 +262,7 @@ def near_lossless_error(fine: Fraction, variance: Fraction) -> Fraction:
     Raises:
         ParameterError: a variance is below 1/4, where the bound is not known to hold.
 
-    Source: lossless 7.6 (Kairouz, Liu, Steinke 2021); about 2.5 times the true error, vector DG3.
+    Source: specs/lossless 7.6 (Kairouz, Liu, Steinke 2021); about 2.5 times the true error, vector DG3.
     """
     step = variance - fine
     if min(fine, step) < Fraction(1, 4):

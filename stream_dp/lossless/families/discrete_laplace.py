@@ -24,7 +24,7 @@ def pmf(a: Fraction, k: int) -> Fraction:
 def tail(a: Fraction, t: int) -> Fraction:
     """P(Z >= t), any integer t; a^t / (1 + a) for t >= 0.
 
-    Source: lossless 2.9.4, vector H02.
+    Source: specs/lossless 2.9.4, vector H02.
     """
     if t >= 0:
         return Fraction(a**t, 1 + a)
@@ -34,7 +34,7 @@ def tail(a: Fraction, t: int) -> Fraction:
 def bridge_atom(a_fine: Fraction, a_coarse: Fraction) -> Fraction:
     """Weight of the point mass at zero in the bridge; the weights of a ladder's steps multiply.
 
-    Source: lossless 7.1, vectors D01, D02.
+    Source: specs/lossless 7.1, vectors D01, D02.
     """
     return Fraction(a_fine * (1 - a_coarse) ** 2, a_coarse * (1 - a_fine) ** 2)
 
@@ -44,7 +44,7 @@ def bridge_pmf(a_fine: Fraction, a_coarse: Fraction, k: int) -> Fraction:
 
     An atom at zero plus a discrete Laplace law of the coarse parameter.
 
-    Source: lossless 7.1, vectors D01, D02.
+    Source: specs/lossless 7.1, vectors D01, D02.
     """
     atom = bridge_atom(a_fine, a_coarse)
     return (1 - atom) * pmf(a_coarse, k) + (atom if k == 0 else 0)
@@ -53,7 +53,7 @@ def bridge_pmf(a_fine: Fraction, a_coarse: Fraction, k: int) -> Fraction:
 def sharpen_pmf(a_coarse: Fraction, a: Fraction, z: int, w: int) -> Fraction:
     """P(the noise at a is w | the noise at a_coarse is z), a < a_coarse.
 
-    Source: lossless 7.2, vector D04.
+    Source: specs/lossless 7.2, vector D04.
     """
     return Fraction(pmf(a, w) * bridge_pmf(a, a_coarse, z - w), pmf(a_coarse, z))
 
@@ -63,7 +63,7 @@ def between_pmf(a_fine: Fraction, a: Fraction, a_coarse: Fraction, k: int, w: in
 
     Unlike that of continuous Laplace noise, k = 0 does not force w = 0.
 
-    Source: lossless 7.3, vector D05.
+    Source: specs/lossless 7.3, vector D05.
     """
     return Fraction(bridge_pmf(a_fine, a, w) * bridge_pmf(a, a_coarse, k - w), bridge_pmf(a_fine, a_coarse, k))
 
@@ -99,7 +99,7 @@ def clocks_behind(a: Fraction, z: int, bits: BitSource) -> tuple[int, int]:
 
     Given the difference, the smaller clock is geometric of parameter a^2, whatever z is.
 
-    Source: lossless 7.2, vector D10.
+    Source: specs/lossless 7.2, vector D10.
     """
     smaller = coins.geometric(a * a, bits)
     return max(z, 0) + smaller, max(-z, 0) + smaller
@@ -110,7 +110,7 @@ class DiscreteLaplace:
     """Discrete Laplace noise of which only the released integer is kept; a level is a, finer is smaller.
 
     Neighbours: one count moved by at most 1. Guarantee of a set of levels: ln(1 / a) of its finest.
-    Source: lossless 7.1 to 7.3, vectors D01 to D06, D10.
+    Source: specs/lossless 7.1 to 7.3, vectors D01 to D06, D10.
     """
 
     @property

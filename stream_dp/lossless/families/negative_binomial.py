@@ -1,4 +1,4 @@
-"""Shares of a geometric clock for agents that do not trust one another with the whole noise (lossless 7.9).
+"""Shares of a geometric clock for agents that do not trust one another with the whole noise (specs/lossless 7.9).
 
 n agents each add a negative binomial number per side, and the sum is discrete Laplace noise, level by level. Behind a
 share stands a Poisson process of events with sizes; finer noise is what is left after deleting the latest events.
@@ -26,7 +26,7 @@ class NegativeBinomial:
     Attributes:
         share: in (0, 1]; shares of independent agents add up, and a whole one is `GeometricClock`.
 
-    Kernels cost the square of the clock in integer operations. Source: lossless 7.9, vector N01.
+    Kernels cost the square of the clock in integer operations. Source: specs/lossless 7.9, vector N01.
     """
 
     share: Fraction

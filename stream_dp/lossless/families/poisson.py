@@ -1,6 +1,7 @@
 """Poisson noise: one-sided integers that only grow as the noise gets coarser, by thinning one another.
 
-Adding it to a count is (epsilon, delta)-private and never pure: the release is not below the count (lossless 3.3).
+Adding it to a count is (epsilon, delta)-private and never pure: the release is not below the count
+(specs/lossless 3.3).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Poisson:
     Attributes:
         mean_per_level: mean and variance of the noise per unit of the level.
 
-    Source: lossless 2.5, vectors P01 to P03.
+    Source: specs/lossless 2.5, vectors P01 to P03.
     """
 
     mean_per_level: Fraction = Fraction(1)
@@ -105,7 +106,7 @@ def points_below(most: Fraction, thresholds: Sequence[int], bits: BitSource) -> 
     Raises:
         ParameterError: not a level, or a negative mean.
 
-    Source: lossless 7.7, last line.
+    Source: specs/lossless 7.7, last line.
     """
     for threshold in thresholds:
         noise_parameter(threshold)

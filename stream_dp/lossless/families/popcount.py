@@ -1,6 +1,6 @@
 """Binomial noise as a prefix popcount: the noise of N bits is the number of ones among the first N of a stream.
 
-Coarser noise reads more bits, so all levels are nested. Never pure: the support is bounded (lossless 3.3, 7.8).
+Coarser noise reads more bits, so all levels are nested. Never pure: the support is bounded (specs/lossless 3.3, 7.8).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PrefixPopcount:
     """The number of ones among N fair bits; a level is N, finer is smaller.
 
     A release has the mean count + N / 2: subtract `mean(level)` where it is displayed, and never round it before.
-    Source: lossless 7.8, vector B01.
+    Source: specs/lossless 7.8, vector B01.
     """
 
     @property
@@ -93,7 +93,7 @@ def ones_among_first(levels: Sequence[int], bits: BitSource) -> tuple[int, ...]:
     Raises:
         ParameterError: not a level.
 
-    Source: lossless 7.8.
+    Source: specs/lossless 7.8.
     """
     found, ones, read = {}, 0, 0
     for level in sorted(set(levels)):

@@ -1,4 +1,4 @@
-"""Skellam noise, the difference of two Poisson halves: the integer stand-in for Gaussian noise (lossless 7.7)."""
+"""Skellam noise, the difference of two Poisson halves: the integer stand-in for Gaussian noise (specs/lossless 7.7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Skellam(TwoSided[Fraction]):
     """Skellam noise as two Poisson halves; a level is the variance, finer is smaller.
 
     Rational coins throughout. Its cost is a Renyi curve close to the Gaussian one of the same variance.
-    Source: lossless 7.7, vectors S01, S02.
+    Source: specs/lossless 7.7, vectors S01, S02.
     """
 
     side: NoiseFamily[Fraction, int] = field(default_factory=lambda: Poisson(Fraction(1, 2)))
@@ -37,7 +37,7 @@ def pmf(variance: Fraction, k: int, precision: int) -> tuple[int, int]:
     Returns:
         Integers with lower <= 2^precision P(Z = k) <= upper, a few units apart.
 
-    Source: lossless 7.7, vector S02.
+    Source: specs/lossless 7.7, vector S02.
     """
     # I_k(mu) is a sum of positive terms (mu/2)^(2n + k) / (n! (n + k)!), which fall faster than by halves in the end.
     half, index = Fraction(variance, 2), abs(k)

@@ -1,7 +1,7 @@
 """Discrete Laplace noise kept as its two geometric clocks: kernels of two kinds of coins and no large powers.
 
 Each clock only ever grows as the noise gets coarser. The joint law of the released integers is that of
-`DiscreteLaplace` and of the threshold process (lossless 7.4).
+`DiscreteLaplace` and of the threshold process (specs/lossless 7.4).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def clock_pmf(a: Fraction, k: int) -> Fraction:
 def clock_bridge_pmf(a_fine: Fraction, a_coarse: Fraction, k: int) -> Fraction:
     """P(the coarse clock is k above the fine one), independent of the fine one.
 
-    Source: lossless 7.4, vector D09.
+    Source: specs/lossless 7.4, vector D09.
     """
     stay = Fraction(1 - a_coarse, 1 - a_fine)
     return stay if k == 0 else (1 - stay) * clock_pmf(a_coarse, k - 1)
@@ -33,7 +33,7 @@ def clock_bridge_pmf(a_fine: Fraction, a_coarse: Fraction, k: int) -> Fraction:
 def clock_sharpen_pmf(a_coarse: Fraction, a: Fraction, z: int, w: int) -> Fraction:
     """P(the clock at a is w | the clock at a_coarse is z).
 
-    Source: lossless 7.4, vector D09.
+    Source: specs/lossless 7.4, vector D09.
     """
     return Fraction(clock_pmf(a, w) * clock_bridge_pmf(a, a_coarse, z - w), clock_pmf(a_coarse, z))
 
@@ -41,7 +41,7 @@ def clock_sharpen_pmf(a_coarse: Fraction, a: Fraction, z: int, w: int) -> Fracti
 def clock_between_pmf(a_fine: Fraction, a: Fraction, a_coarse: Fraction, k: int, w: int) -> Fraction:
     """P(the clock at a is w above the fine one | the coarse one is k above it).
 
-    Source: lossless 7.4, vector D08.
+    Source: specs/lossless 7.4, vector D08.
     """
     joint = clock_bridge_pmf(a_fine, a, w) * clock_bridge_pmf(a, a_coarse, k - w)
     return Fraction(joint, clock_bridge_pmf(a_fine, a_coarse, k))
@@ -99,7 +99,7 @@ class TwoClocks(TwoSided[Fraction]):
     """Discrete Laplace noise as the difference of two geometric clocks; a level is a, finer is smaller.
 
     Guarantee of the integers at a set of levels: ln(1 / a) of its finest, for one count moved by at most 1.
-    Source: lossless 7.4, vectors D08, D09.
+    Source: specs/lossless 7.4, vectors D08, D09.
     """
 
     side: NoiseFamily[Fraction, int] = field(default_factory=GeometricClock)
@@ -121,7 +121,7 @@ class EpsilonClock:
     """A geometric clock of parameter e^-epsilon for rational epsilon, without rounding; a level is epsilon.
 
     Finer is larger here. `TwoSided(EpsilonClock())` is discrete Laplace noise that costs exactly epsilon.
-    Source: lossless 7.4, last paragraph.
+    Source: specs/lossless 7.4, last paragraph.
     """
 
     @property

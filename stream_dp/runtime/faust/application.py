@@ -67,7 +67,7 @@ SESSION_SECONDS = 60.0
 
 TRANSPORTS.aliases[kafka.SCHEME] = "stream_dp.runtime.faust.transport:Transport"
 TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.faust.embedded:Transport"
-STORES.aliases[storage.SCHEME] = "stream_dp.runtime.storage:Store"
+STORES.aliases[storage.SCHEME] = "stream_dp.runtime.faust.tables:Store"
 
 H = TypeVar("H")
 
@@ -109,7 +109,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
         plan.id,
         broker=_transport_address(plan.broker),
         broker_client_id=plan.broker.client_id,
-        broker_credentials=cluster and cluster.credentials,
+        broker_credentials=cluster and credentials(cluster),
         store=f"{storage.SCHEME}://",
         datadir=str(plan.data_dir),
         Table=DurableTable,
@@ -205,3 +205,18 @@ def _transport_address(broker: Broker) -> str:
     if broker.is_embedded:
         return f"{memory.SCHEME}://"
     return ";".join(f"{kafka.SCHEME}://{address}" for address in broker.address.split(","))
+
+
+def credentials(cluster: Cluster) -> Any:
+    """The login of a cluster as Faust takes it; None where nobody has to log in."""
+    context, sasl = cluster.options["ssl_context"], cluster.broker.sasl
+    if sasl is None:
+        return None if context is None else faust.SSLCredentials(context)
+    if not sasl.username:
+        return faust.OAuthCredentials(oauth_cb=cluster.options["sasl_oauth_token_provider"], ssl_context=context)
+    return faust.SASLCredentials(
+        username=sasl.username,
+        password=cluster.options["sasl_plain_password"],
+        mechanism=cluster.options["sasl_mechanism"],
+        ssl_context=context,
+    )

@@ -1,4 +1,4 @@
-"""One Faust message per fetched chunk of a partition, instead of one per record (streaming.md 4.2).
+"""One Faust message per fetched chunk of a partition, instead of one per record (docs/faust.md).
 
 Faust spends two tasks and a queue slot on every message, which caps a worker at about 25,000 a second. The classes
 here hand an agent the list of records that one fetch brought for one partition, in pieces if it is large. Everything

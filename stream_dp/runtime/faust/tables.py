@@ -1,7 +1,7 @@
 """Faust tables that a step can rely on: written where the changelog has acknowledged, read by partition.
 
 Faust writes RocksDB first and the changelog when it gets there, so after a crash either may be ahead, and a failed
-publish is only logged (streaming.md 2.4). Here a commit goes to the changelog first, waits for its acknowledgement, and
+publish is only logged (docs/faust.md). Here a commit goes to the changelog first, waits for its acknowledgement, and
 reaches RocksDB as one batch that also moves the changelog offset. So the local state is always exactly what the
 changelog held up to its offset, on this machine or on a new one; a batch that the disk refuses is the last one
 (`stream_dp.runtime.storage`). The changelog takes rows from the partition's present
@@ -17,12 +17,30 @@ from contextlib import suppress
 from typing import Any
 
 import rocksdict
+from faust.stores import rocksdb
 from faust.tables.table import Table
 from faust.types import TP
 
+from stream_dp.errors import StorageError
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row, Writer, lost
-from stream_dp.runtime.storage import Database
+from stream_dp.runtime.storage import Database, open_database
 from stream_dp.windows.encoding import CHUNK_BYTES, row_size
+
+
+class Store(rocksdb.Store):
+    """Faust's store, whose databases are ours."""
+
+    def _open_for_partition(self, partition: int) -> Database:
+        return open_database(self.partition_path(partition), self.app.block_cache)
+
+    async def _try_open_db_for_partition(self, partition: int, *args: Any, **options: Any) -> Any:
+        """Open a database. Faust waits half a minute where an error so much as mentions a lock."""
+        try:
+            return self._db_for_partition(partition)
+        except StorageError:
+            raise
+        except Exception:
+            return await super()._try_open_db_for_partition(partition, *args, **options)
 
 
 class DurableTable(Table):

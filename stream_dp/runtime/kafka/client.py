@@ -26,7 +26,6 @@ from aiokafka.errors import (
     for_code,
 )
 from aiokafka.structs import RecordMetadata
-from faust.types import TP
 
 from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.kafka.cluster import Cluster
@@ -79,12 +78,12 @@ class Group(NamedTuple):
 
     state: str
     protocol: str
-    owned: Mapping[str, frozenset[TP]]
+    owned: Mapping[str, frozenset[TopicPartition]]
     """By member id."""
 
 
 NO_GROUP = Group("Empty", "", {})
-NO_OFFSETS: Mapping[TP, int] = MappingProxyType({})
+NO_OFFSETS: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class Client(Protocol):
@@ -108,7 +107,7 @@ class Client(Protocol):
     async def delete(self, topics: Collection[str]) -> None:
         """Delete topics; those that there are not stay away."""
 
-    async def delete_before(self, places: Mapping[TP, int]) -> None:
+    async def delete_before(self, places: Mapping[TopicPartition, int]) -> None:
         """Delete the records of partitions before an offset; what is deleted already stays so."""
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
@@ -133,7 +132,7 @@ class Client(Protocol):
         *,
         until_end: bool = False,
         last: int | None = None,
-        since: Mapping[TP, int] = NO_OFFSETS,
+        since: Mapping[TopicPartition, int] = NO_OFFSETS,
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
 
@@ -141,10 +140,10 @@ class Client(Protocol):
         records there. Of a partition in `since` only the records from that offset on are read.
         """
 
-    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+    async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions end now: the offset of the next record of each."""
 
-    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+    async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin now: the offset of the first record of each that was not deleted, or its end."""
 
     async def entries(self) -> Sequence[Entry] | None:
@@ -265,7 +264,7 @@ class KafkaClient:
                 raise BrokerError(f"the cluster at {self._address} still shows topics that were deleted: {min(left)}")
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def delete_before(self, places: Mapping[TP, int]) -> None:
+    async def delete_before(self, places: Mapping[TopicPartition, int]) -> None:
         """Delete the records of partitions before an offset; what is deleted already stays so."""
         wanted = {TopicPartition(*place): RecordsToDelete(before) for place, before in places.items()}
         with self._answering():
@@ -397,7 +396,7 @@ class KafkaClient:
         *,
         until_end: bool = False,
         last: int | None = None,
-        since: Mapping[TP, int] = NO_OFFSETS,
+        since: Mapping[TopicPartition, int] = NO_OFFSETS,
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, the last ones or those from some offsets on, then new ones.
 
@@ -434,7 +433,7 @@ class KafkaClient:
         finally:
             await consumer.stop()
 
-    async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
+    async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions end now, as their leaders say.
 
         Not asked on a connection that fetches: there the answer waits for the fetch, which the broker holds back while
@@ -445,10 +444,11 @@ class KafkaClient:
         """
         with self._answering():
             async with asyncio.timeout(ENDS_SECONDS):
-                found: Mapping[TP, int] = await self._idle.end_offsets([TopicPartition(*place) for place in places])
+                asked = [TopicPartition(*place) for place in places]
+                found: Mapping[TopicPartition, int] = await self._idle.end_offsets(asked)
         return found
 
-    async def begins(self, places: Collection[TP]) -> Mapping[TP, int]:
+    async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin now, as their leaders say.
 
         Raises:
@@ -457,7 +457,7 @@ class KafkaClient:
         with self._answering():
             async with asyncio.timeout(ENDS_SECONDS):
                 wanted = [TopicPartition(*place) for place in places]
-                found: Mapping[TP, int] = await self._idle.beginning_offsets(wanted)
+                found: Mapping[TopicPartition, int] = await self._idle.beginning_offsets(wanted)
         return found
 
 
@@ -471,12 +471,12 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
     return NewTopic(spec.name, spec.partitions, spec.replication, assignments, spec.config)
 
 
-def _assigned(assignment: bytes) -> frozenset[TP]:
+def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
     """What a member of a stable group was given; nothing while the group is being rebalanced."""
     if not assignment:
         return frozenset()
     places = ConsumerProtocolMemberAssignment.decode(assignment).partitions()
-    return frozenset(TP(topic, partition) for topic, partition in places)
+    return frozenset(TopicPartition(topic, partition) for topic, partition in places)
 
 
 async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:

@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import faust
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import SaslAuthenticationFailed
 
@@ -97,21 +96,6 @@ class Cluster:
             raise ConfigError(faults)
         warn_of_open(open_secrets(broker))
         return cls(broker, options)
-
-    @property
-    def credentials(self) -> Any:
-        """The same for Faust, which makes its clients itself; None where nobody has to be convinced."""
-        context, sasl = self.options["ssl_context"], self.broker.sasl
-        if sasl is None:
-            return None if context is None else faust.SSLCredentials(context)
-        if not sasl.username:
-            return faust.OAuthCredentials(oauth_cb=self.options["sasl_oauth_token_provider"], ssl_context=context)
-        return faust.SASLCredentials(
-            username=sasl.username,
-            password=self.options["sasl_plain_password"],
-            mechanism=self.options["sasl_mechanism"],
-            ssl_context=context,
-        )
 
 
 def warn_of_open(warnings: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ import logging
 import uuid
 from typing import Any
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, history, plan_holding
@@ -28,13 +28,13 @@ class SettingsLog:
             plan: the application.
             client: a client of its broker.
         """
-        self._place = TP(Topics.of(plan).control, 0)
+        self._place = TopicPartition(Topics.of(plan).control, 0)
         self._client = client
         self._read_to = 0
         self._records: list[Posted] = []
 
     @property
-    def place(self) -> TP:
+    def place(self) -> TopicPartition:
         """The partition in which they stand."""
         return self._place
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
@@ -38,7 +38,7 @@ class ListTopic:
     _id: str = ""
     _keys: dict[bytes, str | None] = field(default_factory=dict)
     """By key its text, None if it is no text."""
-    _read_to: Mapping[TP, int] = field(default_factory=dict)
+    _read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     async def read_on(self, client: Client, state: TopicState) -> bool:
         """Read what is new up to the present end of the topic, whatever its number of partitions; all if it is another.
@@ -50,7 +50,7 @@ class ListTopic:
         Returns:
             Whether there was anything new.
         """
-        ends = await client.ends([TP(self.name, partition) for partition in range(state.partitions)])
+        ends = await client.ends([TopicPartition(self.name, partition) for partition in range(state.partitions)])
         anew = state.id != self._id or any(ends.get(tp, 0) < offset for tp, offset in self._read_to.items())
         since = {} if anew else self._read_to
         if ends == since:
@@ -58,7 +58,7 @@ class ListTopic:
         keys = {} if anew else dict(self._keys)
         read_to = dict(ends)
         async for record in client.follow([self.name], until_end=True, since=since):
-            place = TP(record.topic, record.partition)
+            place = TopicPartition(record.topic, record.partition)
             read_to[place] = max(read_to.get(place, 0), record.offset + 1)
             if record.key is None:
                 continue

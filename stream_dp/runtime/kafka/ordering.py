@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.windows.encoding import decode
 
@@ -70,7 +70,7 @@ class TickOrder:
         self._topic = ticks
         self._bound_ms = bound_ms
         self._sources = frozenset(sources)
-        self._held: dict[TP, list[Any]] = {}
+        self._held: dict[TopicPartition, list[Any]] = {}
         self._ticks: defaultdict[int, list[Tick]] = defaultdict(list)
         """By partition, what the held records of the ticks topic say."""
 
@@ -78,11 +78,11 @@ class TickOrder:
         """Whether the records of a topic have to be held."""
         return topic == self._topic or topic in self._sources
 
-    def holds(self, tp: TP) -> bool:
+    def holds(self, tp: TopicPartition) -> bool:
         """Whether records of a partition are held."""
         return tp in self._held
 
-    def hold(self, tp: TP, records: Sequence[Any]) -> None:
+    def hold(self, tp: TopicPartition, records: Sequence[Any]) -> None:
         """Take the records that follow on those taken before.
 
         Raises:
@@ -92,7 +92,7 @@ class TickOrder:
         if tp.topic == self._topic:
             self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
 
-    def first_held(self) -> dict[TP, int]:
+    def first_held(self) -> dict[TopicPartition, int]:
         """The first offset that is held of every partition."""
         return {tp: records[0].offset for tp, records in self._held.items()}
 
@@ -101,22 +101,26 @@ class TickOrder:
         self._held.clear()
         self._ticks.clear()
 
-    def due(self, active: Collection[TP], read_to: Callable[[TP], int | None]) -> dict[TP, int]:
+    def due(
+        self, active: Collection[TopicPartition], read_to: Callable[[TopicPartition], int | None]
+    ) -> dict[TopicPartition, int]:
         """What may go on now: by partition, how many of its held records. What follows them is due after them.
 
         Args:
             active: the partitions that may be asked for.
             read_to: the offset behind everything that was fetched of a partition, records or not; None if not known.
         """
-        due: dict[TP, int] = {}
+        due: dict[TopicPartition, int] = {}
         for partition, ticks in self._ticks.items():
             if ticks:
                 places = {tp: count for tp, count in self._due(partition, ticks, read_to).items() if tp in active}
                 due.update(places)
         return due
 
-    def _due(self, partition: int, ticks: Sequence[Tick], read_to: Callable[[TP], int | None]) -> dict[TP, int]:
-        due: dict[TP, int] = {}
+    def _due(
+        self, partition: int, ticks: Sequence[Tick], read_to: Callable[[TopicPartition], int | None]
+    ) -> dict[TopicPartition, int]:
+        due: dict[TopicPartition, int] = {}
         for tp, end in self._ends(partition, ticks[0]).items():
             if count := bisect_left(self._held.get(tp, ()), end, key=lambda record: record.offset):
                 due[tp] = count
@@ -127,12 +131,12 @@ class TickOrder:
             self._clear_to(tp, read_to) >= end for tp, end in self._ends(partition, ticks[passed]).items()
         ):
             passed += 1
-        return {TP(self._topic, partition): passed} if passed else {}
+        return {TopicPartition(self._topic, partition): passed} if passed else {}
 
-    def _ends(self, partition: int, tick: Tick) -> dict[TP, int]:
-        return {TP(topic, partition): end for topic, end in tick.ends.items() if topic in self._sources}
+    def _ends(self, partition: int, tick: Tick) -> dict[TopicPartition, int]:
+        return {TopicPartition(topic, partition): end for topic, end in tick.ends.items() if topic in self._sources}
 
-    def _clear_to(self, tp: TP, read_to: Callable[[TP], int | None]) -> int:
+    def _clear_to(self, tp: TopicPartition, read_to: Callable[[TopicPartition], int | None]) -> int:
         """The offset before which nothing is left to wait for."""
         if tp in self._held:
             first: int = self._held[tp][0].offset
@@ -140,14 +144,14 @@ class TickOrder:
         position = read_to(tp)
         return -1 if position is None else position
 
-    def take(self, due: Mapping[TP, int]) -> dict[TP, tuple[list[Any], int, int]]:
+    def take(self, due: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[list[Any], int, int]]:
         """Hand out what is due, as `due` just said.
 
         Returns:
             By partition the records, and the wall time of the tick behind them; of ticks, that of the first. And the
             number of the settings that have to be known for them.
         """
-        taken: dict[TP, tuple[list[Any], int, int]] = {}
+        taken: dict[TopicPartition, tuple[list[Any], int, int]] = {}
         for tp, count in due.items():
             ticks = self._ticks[tp.partition]
             held = self._held.pop(tp)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import AccessError, BrokerError, Fault, OutageError
@@ -151,12 +151,13 @@ def _kept(plan: Plan) -> Collection[str]:
     return [topics.partials, topics.merged, topics.control, topics.orders, *topics.changelogs]
 
 
-async def _begins(plan: Plan, states: Mapping[str, TopicState], client: Client) -> Mapping[TP, int]:
-    places = [TP(topic, at) for topic in _kept(plan) if topic in states for at in range(states[topic].partitions)]
+async def _begins(plan: Plan, states: Mapping[str, TopicState], client: Client) -> Mapping[TopicPartition, int]:
+    kept = [topic for topic in _kept(plan) if topic in states]
+    places = [TopicPartition(topic, at) for topic in kept for at in range(states[topic].partitions)]
     return await client.begins(places)
 
 
-def _deleted(plan: Plan, begins: Mapping[TP, int]) -> Iterator[Fault]:
+def _deleted(plan: Plan, begins: Mapping[TopicPartition, int]) -> Iterator[Fault]:
     for topic in dict.fromkeys(place.topic for place, offset in sorted(begins.items()) if offset > 0):
         yield Fault(
             f"topic {topic}",

@@ -24,9 +24,8 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
-from faust.types import TP
 
 from stream_dp.errors import StreamDPError
 from stream_dp.windows.effects import Message
@@ -88,11 +87,11 @@ class Writer(Protocol):
         """Give up the connection; what was written stays."""
 
 
-Claim = Callable[[TP], Awaitable[Writer]]
+Claim = Callable[[TopicPartition], Awaitable[Writer]]
 """Makes the caller the one writer of a partition; what others claimed before is void from its first row on."""
 
 
-def lost(tp: TP) -> PartitionLostError:
+def lost(tp: TopicPartition) -> PartitionLostError:
     """The error of a writer that finds itself refused."""
     return PartitionLostError(
         f"partition {tp.partition} of {tp.topic} was taken over by another worker; this one ends here, and can be "

@@ -16,7 +16,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.runtime.factory import counted_view, event_decoder, event_format, key_reader, partitioner
@@ -70,7 +70,7 @@ async def read_sample(
         BrokerError: the cluster does not answer, or refuses.
     """
     found: dict[int, list[Any]] = defaultdict(list)
-    ends = await client.ends([TP(source.topic, partition) for partition in range(source.partitions)])
+    ends = await client.ends([TopicPartition(source.topic, partition) for partition in range(source.partitions)])
     if not any(ends.values()):
         return Sample(found, is_cut_short=False)
     each, room = -(-records // source.partitions), SAMPLE_BYTES

@@ -24,7 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import Posted, plan_holding
@@ -85,7 +85,7 @@ class Adoption:
         return self._settled.plan
 
     @property
-    def place(self) -> TP:
+    def place(self) -> TopicPartition:
         """Where settings stand."""
         return self._log.place
 

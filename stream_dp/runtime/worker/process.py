@@ -17,7 +17,6 @@ from stream_dp.control.editions import differing
 from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
-from stream_dp.runtime.computing import measure
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.faust.host import Agent
 from stream_dp.runtime.faust.membership import admit
@@ -81,8 +80,7 @@ async def run_worker(
                 at = await stack.enter_async_context(serving(http, health, Exposition(health)))
                 log.info("/metrics, /livez and /readyz are on http://%s, for operators", at)
             watch = asyncio.create_task(_watch_start(plan, start, stop))
-            for computing in await asyncio.to_thread(measure, plan):
-                log.info("%s", computing.words(format_duration(plan.slots.offset_ms)))
+            log.info("connecting to the broker at %s", plan.broker.address)
             start.wait_for(f"the broker at {plan.broker.address}")
             client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
             life = running(plan, client, agents, health=health, **options)

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
-from faust.types import TP
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StorageError, StreamDPError
@@ -182,7 +182,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
     """
     worker, plan = health.worker, _goes_by(plan, health)
     standings = worker.standings() if worker is not None else {}
-    places = [TP(topic, partition) for partition, standing in standings.items() for topic in standing.read]
+    places = [TopicPartition(topic, partition) for partition, standing in standings.items() for topic in standing.read]
     ends = await client.ends(places) if places else {}
     return WorkerStatus(
         schema_version=1,
@@ -196,7 +196,9 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         topics=[] if worker is None else list(worker.wrong_topics),
         clock_ahead_ms=health.clock_ahead_ms,
         partitions={
-            partition: _partition(plan, standing, {topic: ends.get(TP(topic, partition), 0) for topic in standing.read})
+            partition: _partition(
+                plan, standing, {topic: ends.get(TopicPartition(topic, partition), 0) for topic in standing.read}
+            )
             for partition, standing in standings.items()
         },
     )

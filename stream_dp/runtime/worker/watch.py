@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
@@ -53,7 +53,7 @@ class Watch:
         self.follow(settled)
         self._sources: set[str] = set(sources_of(plan))
         self._gone: set[Deleted] = set()
-        self._missing: set[TP] = set()
+        self._missing: set[TopicPartition] = set()
         self._rejoins = 0
         self._was_refused = False
         self._shared_at = clock()

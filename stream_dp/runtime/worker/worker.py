@@ -25,7 +25,6 @@ from stream_dp.runtime.faust.embedded import MemoryLog
 from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.faust.membership import protocol
 from stream_dp.runtime.faust.slots import Publisher
-from stream_dp.runtime.faust.timers import TICK_SECONDS, Timers, beat_seconds
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.lists import ListWatch
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
@@ -35,6 +34,7 @@ from stream_dp.runtime.sources.registry import SourceSchemas
 from stream_dp.runtime.worker.adoption import Adoption
 from stream_dp.runtime.worker.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.worker.reporting import Standing, standings
+from stream_dp.runtime.worker.timers import TICK_SECONDS, Timers, beat_seconds
 from stream_dp.runtime.worker.watch import LOOK_SECONDS, Watch
 
 log = logging.getLogger("stream_dp.worker")

@@ -104,7 +104,7 @@ def class_law(profile: Profile, mechanism: Canonical, epsilon: float, sensitivit
     Returns:
         All probabilities, accurate to about 1e-12.
 
-    Time: one exponential for every cell. Source: subset 2.5, 2.9.
+    Time: one exponential for every cell. Source: specs/subset 2.5, 2.9.
     """
     top, cells = log_odds(profile, mechanism, epsilon, sensitivity)
     cells += profile.log_sizes
@@ -123,7 +123,7 @@ def top_with_exponential_noise(
     """The probability of the best k themselves under exponential noise, which is permute-and-flip over subsets.
 
     The integral over u in (0, 1) of the product over all other subsets of 1 - p u, p their weight relative to the
-    top-k; none may be heavier (subset 2.9).
+    top-k; none may be heavier (specs/subset 2.9).
     """
     top, cells = log_odds(profile, mechanism, epsilon, sensitivity)
     weights = np.exp(cells - top).ravel()

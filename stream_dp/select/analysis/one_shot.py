@@ -89,7 +89,7 @@ def top(profile: Profile, noise: Noise, epsilon: float, sensitivity: float = 0.5
     """The probability that the winners are exactly the best k.
 
     The best noisy score behind rank k lies somewhere, and all the best k are above it: one integral, whatever the size
-    of the table (subset 2.9).
+    of the table (specs/subset 2.9).
     """
     best = scaled(profile.best, profile.k, epsilon, sensitivity)
     tail = scaled(profile.scores, profile.k, epsilon, sensitivity)

@@ -94,7 +94,7 @@ class Profile:
         """The logarithm of the number of subsets, by leading ranks held and run of the worst rank: shape (k, runs).
 
         C(n1 + j + 1, j + 1) - C(n0 + j, j + 1), j = k - 1 - h, for ranks n0 to n1 of the run: only positive terms are
-        added up, so that nothing cancels (subset 2.5).
+        added up, so that nothing cancels (specs/subset 2.5).
         """
         first, last = self.first.astype(float), self.last.astype(float)
         table = np.empty((self.k, len(first)))

@@ -113,7 +113,7 @@ def secure_gap_top_k(
         pruned: refine only keys that can still be among the best k + 1 (early query pruning), not all.
 
     Guarantee: s/t times 2 k times the steps of one user, for `items` and `gaps`; not for the rest of what is returned.
-    Source: gap 2.3.
+    Source: specs/gap 2.3.
     """
     s, t = scale
     began = time.process_time()

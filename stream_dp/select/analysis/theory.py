@@ -17,7 +17,7 @@ from stream_dp.select.analysis.profiles import Profile, good, log_choose
 def canonical_error(domain: int, k: int, alpha: float) -> float:
     """The error term of the canonical mechanism at confidence 1 - alpha: log C(d, k) + log 1 / alpha.
 
-    The worst selected score lies above that of rank k less 2 / (gamma epsilon) times it (subset 3.4).
+    The worst selected score lies above that of rank k less 2 / (gamma epsilon) times it (specs/subset 3.4).
     """
     return log_choose(domain, k) - math.log(alpha)
 
@@ -63,7 +63,7 @@ def critical_epsilon(profile: Profile, mechanism: Canonical, sensitivity: float 
     Returns:
         The largest log size over gap of all classes outside `good`, and that class: leading ranks held, worst rank.
 
-    Source: subset 3.6.
+    Source: specs/subset 3.6.
     """
     k, bar = profile.k, good(profile.k)
     head = profile.scores[0] if mechanism.signed else profile.best[-1]

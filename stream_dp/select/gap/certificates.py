@@ -30,7 +30,7 @@ def wrong_chance(gap: int, p: GapParameters) -> Fraction:
     Raises:
         ParameterError: the gap is no gap.
 
-    Source: gap 5.3 (1, 2).
+    Source: specs/gap 5.3 (1, 2).
     """
     exponent = _checked(gap) * p.exponent
     # e^-x takes less than 3/2 x + 1 bits before its first digit.
@@ -57,7 +57,7 @@ def margin(gap: int, alpha: Fraction, p: GapParameters) -> Fraction | None:
     Raises:
         ParameterError: the gap is no gap, or alpha is out of range.
 
-    Source: gap 5.3 (3).
+    Source: specs/gap 5.3 (3).
     """
     if not isinstance(alpha, Fraction) or not 0 < alpha < 1:
         raise ParameterError([Fault("alpha", f"must be an exact fraction between 0 and 1, not {alpha!r}")])

@@ -1,7 +1,8 @@
 """The two pieces of geometric noise of parameter e^(-1/t): whole clocks for all keys, remainders for a few.
 
 A clock of e^(-1/t) is t times a clock of e^-1, which does not depend on t, and an independent remainder modulo t. The
-whole clocks say nearly everything about the order of many keys; remainders are drawn for those that are left (gap 2.7).
+whole clocks say nearly everything about the order of many keys; remainders are drawn for those that are left
+(specs/gap 2.7).
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def remainders(size: int, t: int, words: UniformWords, bits: BitSource) -> NDArr
     Returns:
         Shape (size,), int64; of Python's integers where t is above 2^31.
 
-    Source: gap 2.2 (GEOMETRIC, first loop).
+    Source: specs/gap 2.2 (GEOMETRIC, first loop).
     """
     if t > _MOST_VECTORISED:
         return np.array([_remainder(t, bits) for _ in range(size)], object)

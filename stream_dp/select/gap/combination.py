@@ -36,7 +36,7 @@ def combine(measured: Sequence[int], gaps: Sequence[Fraction], lam: Fraction) ->
     Raises:
         ParameterError: there is not a gap between each two neighbours, or lam is negative.
 
-    Source: gap 5.1.
+    Source: specs/gap 5.1.
     """
     k = len(measured)
     faults = []

@@ -1,7 +1,7 @@
 """Which keys may be among the first, piece by piece of a table, and which of them are.
 
 Everything here is secret: noisy values are biased upwards, so one of them, or how many keys contend, tells more about
-a count than the guarantee allows (gap pitfalls 6, 8). Only what `finish` says may leave.
+a count than the guarantee allows (specs/gap 6, no. 6, no. 8). Only what `finish` says may leave.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def contenders(
     """Draw the whole clocks of some keys and keep those that may be among the first of a domain that they belong to.
 
     Parts of a table are taken one after the other, or where they are stored: of each are kept at least the keys that
-    may be among its own first, and so all that may be among the first of the whole (gap 8.7).
+    may be among its own first, and so all that may be among the first of the whole (specs/gap 8.7).
 
     Args:
         values: the values of the keys, without noise.
@@ -84,7 +84,7 @@ def contenders(
         randomness: what is drawn from.
         floor: a value that `wanted` keys of other parts surely reach.
 
-    Time: O(n). Source: gap 2.7, 8.2, 8.3.
+    Time: O(n). Source: specs/gap 2.7, 8.2, 8.3.
     """
     lower = raised(values, t, randomness)
     if floor is None:
@@ -100,7 +100,7 @@ def _rough_floor(lower: Parts, wanted: int) -> int | None:
 
 
 def raised(values: Parts, t: int, randomness: Randomness) -> Parts:
-    """Every value and t times a whole clock of its own; exact whatever their size (gap 8.5)."""
+    """Every value and t times a whole clock of its own; exact whatever their size (specs/gap 8.5)."""
     clocks, rest = randomness.clock.draw(len(values), randomness.words, randomness.bits)
     most = t * max(_MOST_CLOCK, *rest.values(), 0)
     if values.dtype != object and not fits(values, MOST_PARTS - most):
@@ -123,7 +123,7 @@ def finish(parts: Sequence[Contenders], wanted: int, t: int, randomness: Randomn
     Remainders make the noise of the contenders whole. What a real noisy value is above a whole number of parts is
     independent of these whole numbers and alike for all keys, so a uniform permutation of the contenders, drawn once,
     is the order of all that is below a part: it breaks ties, and takes 1 from a difference where the later key has more
-    of it (gap Lemma 11, 2.6).
+    of it (specs/gap 2.4, 2.6, Lemma 11).
 
     Args:
         parts: what `contenders` has kept of every part of the domain.
@@ -146,7 +146,7 @@ def finish(parts: Sequence[Contenders], wanted: int, t: int, randomness: Randomn
 
 
 def first_of(keys: NDArray[np.int64], noisy: Parts, wanted: int) -> tuple[NDArray[np.int64], Parts]:
-    """What `finish` says of contenders that stand in a uniform order: a later one has more below a part (gap 2.6)."""
+    """What `finish` says of contenders in a uniform order: a later one has more below a part (specs/gap 2.6)."""
     ranks = np.argsort(noisy, kind="stable")[: -wanted - 1 : -1]
     values = noisy[ranks]
     return keys[ranks], values[:-1] - values[1:] - (ranks[:-1] < ranks[1:])

@@ -21,14 +21,14 @@ class GapParameters:
         resolution: gaps are told in steps of 1 / resolution of a count, rounded down; a whole number of at least 1.
         monotone: whether a user moves all counts in one direction. Noise of half the scale is enough then. That is so
             for counts whose users are added or removed, and neither where users are replaced, nor with weights of both
-            signs, nor where records are retracted: there the loss is exactly twice epsilon (gap pitfall 16).
+            signs, nor where records are retracted: there the loss is exactly twice epsilon (specs/gap 6, no. 16).
         sensitivity: how far one user moves a count, a whole number of steps.
         neighbours: what `monotone` stands on: it is refused unless users are added or removed.
 
     Raises:
         ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
 
-    Source: gap 1.2, 2, 3.3.
+    Source: specs/gap 1.2, 2, 3.3.
     """
 
     k: int
@@ -63,12 +63,12 @@ class GapParameters:
 
     @property
     def scale(self) -> Fraction:
-        """The mean of the noise, in counts: k sensitivity / epsilon where monotone, else twice that (gap 3.3)."""
+        """The mean of the noise, in counts: k sensitivity / epsilon where monotone, else twice that (specs/gap 3.3)."""
         return Fraction((1 if self.monotone else 2) * self.k * self.sensitivity, self.epsilon)
 
     @property
     def exponent(self) -> Fraction:
-        """s/t of the specification: the noise of a step more is less probable by the factor e^-exponent."""
+        """s/t of specs/gap 2: the noise of a step more is less probable by the factor e^-exponent."""
         return Fraction(1, self.resolution * self.scale)
 
     @property
@@ -83,11 +83,11 @@ class Noise:
 
     Its mean is a whole number of these parts, so a draw in parts is `mean` times a clock of e^-1 and a remainder, and
     nothing has to be divided before the gaps are told. They are the same as if the steps had not been cut: of a number
-    rounded down twice the coarser rounding stands (gap Lemma 10).
+    rounded down twice the coarser rounding stands (specs/gap 1.4, Lemma 10).
 
     Attributes:
-        parts: parts of a step, s of the specification.
-        mean: the scale of the noise in parts, t of the specification.
+        parts: parts of a step, s of specs/gap 2.
+        mean: the scale of the noise in parts, t of specs/gap 2.
     """
 
     parts: int

@@ -65,7 +65,7 @@ def gap_top_k(
 
     Guarantee: `p.epsilon`-DP. Time: 20 nanoseconds per count and some more for k; memory for noise does not grow with
     the table, nor anything with `zeros`. How long a call takes depends on the noise: release on a fixed schedule.
-    Source: gap 2.6 to 2.8 (Ding et al. 2023, Theorems 4 to 6).
+    Source: specs/gap 2.6 to 2.8 (Ding et al. 2023, Theorems 4 to 6).
     """
     check_domain(len(counts), zeros, p.k + 1)
     keys, gaps = noisiest(_pieces(counts, p.resolution), zeros, p.k + 1, p.noise, bits)
@@ -105,7 +105,7 @@ def one_shot_top_k(
     As `gap_top_k` without the gaps: the same noise, the same guarantee and errors, but k keys are enough. With k = 1
     this is permute-and-flip.
 
-    Source: gap 3.1 (Lemma 2).
+    Source: specs/gap 3.1 (Lemma 2).
     """
     resolution = sensitivity.denominator if isinstance(sensitivity, Fraction) else 1
     p = GapParameters(k, epsilon, resolution, monotone, sensitivity, neighbours)
@@ -152,7 +152,7 @@ def in_steps(values: Parts, steps: int) -> Parts:
 
 
 def floored(value: int | Fraction, resolution: int) -> int:
-    """The largest number of steps of 1 / resolution that is not above a value (gap 2.5).
+    """The largest number of steps of 1 / resolution that is not above a value (specs/gap 2.5).
 
     Raises:
         StateError: the value is not exact.

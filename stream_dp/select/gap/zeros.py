@@ -38,7 +38,7 @@ def zero_contenders(
         randomness: what is drawn from.
         others: what contends of the rest of the domain.
 
-    Time and memory: O(wanted), whatever `zeros` is. Source: gap 2.8.
+    Time and memory: O(wanted), whatever `zeros` is. Source: specs/gap 2.8.
     """
     floor = others.floor(wanted)
     if zeros <= _MOST_LISTED:

@@ -33,7 +33,7 @@ def canonical_top_k(
 
     Args:
         counts: keys of the domain and their numbers of users. Which keys the domain has must be public: keys that the
-            data bring along void the guarantee (subset P2).
+            data bring along void the guarantee (specs/subset P2).
         zeros: how many further keys the domain has; nobody has them, and they take no memory.
         p: the selection's parameters; k is at most `len(counts) + zeros`.
         bits: source of uniform bits, fresh for every call. How many are used, and how long it takes, depend on the
@@ -47,7 +47,7 @@ def canonical_top_k(
         StateError: a count is not a whole number of users below 2^62.
 
     Guarantee: `p.epsilon`-DP for `p.neighbours`. Time: O(d + k B) with B at most ln C(d, k) + 22 blocks of counts,
-    whatever epsilon and the counts are. Source: subset 2.6, 3.1 (Shekelyan and Loukides, Theorem 4.1).
+    whatever epsilon and the counts are. Source: specs/subset 2.6, 3.1 (Shekelyan and Loukides, Theorem 4.1).
     """
     positions = _positions(as_array(counts), zeros, p, bits)
     names = list(counts)

@@ -10,7 +10,7 @@ draw from, j = k - 1 - h, s the size of the block, n that of the block and of al
     C(n + j, j + 1)      any j + 1, so that some have no item of the block.
 
 The smaller one is less than e / (e - 1) times the cell. Whole numbers propose cells; what they add to the weights is
-taken back by a coin, so that their precision has no part in the law (subset 2.6, 2.8).
+taken back by a coin, so that their precision has no part in the law (specs/subset 2.6, 2.8).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Layout:
 def depth_of(d: int, k: int) -> int:
     """How far below the k-th count blocks are worth telling apart, in units of what they weigh.
 
-    All subsets that reach deeper than ln C(d, k) + 20 weigh together about e^-20 of the top-k (subset 2.6).
+    All subsets that reach deeper than ln C(d, k) + 20 weigh together about e^-20 of the top-k (specs/subset 2.6).
     """
     exponent = _LN_TWO_ABOVE * (binomial(d, k).bit_length() - 1)
     return -(-exponent.numerator // exponent.denominator) + _SPARE_DEPTH

@@ -11,7 +11,7 @@ from stream_dp.select.neighbours import Neighbours
 
 
 class Variant(StrEnum):
-    """How the top-k itself scores among the subsets; every other subset scores the same in both (subset 1.4, E3)."""
+    """How the top-k itself scores among the subsets; every other one scores the same in both (specs/subset 1.4, E3)."""
 
     SIGNED = "signed"
     """By the best count that it leaves out: the wider the gap behind it, the more it stands out."""
@@ -23,14 +23,14 @@ class Noise(StrEnum):
     """The noise that a subset's score gets."""
 
     GUMBEL = "gumbel"
-    """The exponential mechanism: bounded range, so epsilon^2 / 8 of zero-concentrated privacy (subset 3.3)."""
+    """The exponential mechanism: bounded range, so epsilon^2 / 8 of zero-concentrated privacy (specs/subset 3.3)."""
     EXPONENTIAL = "exponential"
-    """Permute-and-flip: about a tenth less epsilon for the same result, and no bounded range (subset 3.3)."""
+    """Permute-and-flip: about a tenth less epsilon for the same result, and no bounded range (specs/subset 3.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubsetParameters:
-    """The public parameters of a canonical Lipschitz selection; fixed before any data are seen (subset 1).
+    """The public parameters of a canonical Lipschitz selection; fixed before any data are seen (specs/subset 1).
 
     A subset y that leaves out a best count M and lets in a worst count m scores
     -(epsilon / (2 sensitivity)) ((1 - gamma) M - gamma m), and the best noisy score wins.

@@ -1,4 +1,4 @@
-"""What a selection can be expected to find, from public numbers alone, rounded to stay true (subset 3.4, 3.6)."""
+"""What a selection can be expected to find, from public numbers alone, rounded to stay true (specs/subset 3.4, 3.6)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def worst_miss(d: int, p: SubsetParameters, alpha: Fraction) -> Fraction:
     Raises:
         ParameterError: an argument is out of range.
 
-    Source: subset 3.4 (joint bound). A noise of hazard at most 1 outdoes a lead of g with probability at most e^-g.
+    Source: specs/subset 3.4 (joint bound). A noise of hazard at most 1 outdoes a lead of g with probability at most
+    e^-g.
     """
     faults = _domain_faults(d, p)
     if not p.epsilon:
@@ -73,7 +74,7 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
     Raises:
         ParameterError: the profile does not fall, or k is more than d.
 
-    Time: k passes over the profile, and a comparison for each pair of its steps. Source: subset 3.6.
+    Time: k passes over the profile, and a comparison for each pair of its steps. Source: specs/subset 3.6.
     """
     faults = _domain_faults(d, p) + _profile_faults(profile, d)
     if faults:
@@ -102,7 +103,7 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
 
 
 def feasible(profile: Profile, d: int, p: SubsetParameters) -> bool:
-    """Whether epsilon is at least 1.3 times the critical one; below, a one-shot selection finds more (subset 3.6).
+    """Whether epsilon is at least 1.3 times the critical one; below, one-shot selection finds more (specs/subset 3.6).
 
     Args and errors: those of `critical_epsilon`.
     """

@@ -42,7 +42,7 @@ def reserved(ledger: Ledger, call: str, asked: Cost) -> Ledger:
 @pytest.mark.parametrize("case", TRACES, ids=lambda case: case["name"])
 @pytest.mark.parametrize("squared", [False, True])
 def test_pay_what_you_get_traces(case: dict[str, Any], squared: bool) -> None:
-    """topk tests 8 and 9, with k* draws as epsilon or as squares, and l* calls as delta."""
+    """specs/topk tests 8 and 9, with k* draws as epsilon or as squares, and l* calls as delta."""
     epsilon, delta = Fraction("0.05"), Fraction("1e-9")
     private = "alg6" in case["name"]
 
@@ -65,7 +65,7 @@ def test_pay_what_you_get_traces(case: dict[str, Any], squared: bool) -> None:
 
 
 def test_a_call_that_shows_nothing_still_costs_a_draw_and_a_call() -> None:
-    """topk test 16, P15, P18: a lone bottom."""
+    """specs/topk test 16, P15, P18: a lone bottom."""
     price = partial(selection_cost, epsilon=Fraction("0.1"), delta=Fraction("1e-8"), squared=True)
     ledger = Ledger(Cost(Fraction(1), Fraction("3e-8"), squares=Fraction(1)))
     for call in range(3):
@@ -75,7 +75,7 @@ def test_a_call_that_shows_nothing_still_costs_a_draw_and_a_call() -> None:
 
 
 def test_draws_of_different_epsilon_share_one_filter() -> None:
-    """topk 3.5, P21: the filter is on squares; 3 draws at 0.2 and 4 at 0.1 come to 0.16."""
+    """specs/topk 3.5, P21: the filter is on squares; 3 draws at 0.2 and 4 at 0.1 come to 0.16."""
     ledger = Ledger(Cost(Fraction(1), Fraction(1), squares=Fraction("0.2")))
     for call, draws, epsilon in (("a", 3, "0.2"), ("b", 4, "0.1")):
         cost = selection_cost(draws, Fraction(epsilon), Fraction("1e-9"), squared=True)
@@ -162,7 +162,7 @@ def test_committing_twice_is_a_contradiction() -> None:
 
 
 def test_delta_is_never_returned() -> None:
-    """The chance of the bad event was taken when the call was run (topk 3.5)."""
+    """The chance of the bad event was taken when the call was run (specs/topk 3.5)."""
     ledger = reserved(Ledger(cost("9", "1")), "call", cost("0.6", "1e-9"))
     with pytest.raises(StateError, match="delta is never returned"):
         commit(ledger, "call", cost("0.6", "0"), {}, view="pages")

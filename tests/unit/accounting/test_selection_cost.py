@@ -49,7 +49,7 @@ def test_a_ledger_that_filters_squares_is_charged_them_and_the_hardened_term_in_
 
 @pytest.mark.parametrize("row", TOTALS, ids=lambda row: f"k*={row['k_star']}")
 def test_a_filtered_ledger_promises_what_theorem_2_does_by_its_third_term(row: dict[str, Any]) -> None:
-    """topk 3.3 and 3.4: k* eps^2 / 2 + eps sqrt(k* L / 2), and k* delta for the hardened draws."""
+    """specs/topk 3.3 and 3.4: k* eps^2 / 2 + eps sqrt(k* L / 2), and k* delta for the hardened draws."""
     total = selection_cost(row["k_star"], row["eps"], row["delta"], squared=True)
     promised = squares_epsilon(total.squares, row["delta_prime"]) + total.epsilon
     k, eps, log_slack = row["k_star"], float(row["eps"]), -log(row["delta_prime"])

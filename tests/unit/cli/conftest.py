@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from stream_dp.runtime.computing import measure
+from stream_dp.runtime.capacity import measure
 from tests.support.published import call, log, refusal, release, visits, visits_file  # noqa: F401 - fixtures
 
 

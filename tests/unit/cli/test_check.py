@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_dp.cli.check import check
-from stream_dp.runtime import rates
+from stream_dp.runtime import capacity as rates
 
 RIGHT = """\
 name: visits

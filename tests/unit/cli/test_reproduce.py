@@ -15,7 +15,7 @@ from stream_dp.lossless.analysis.figure2 import ORDERS, RELEASES, tolerance
 
 RUNS = 2_000
 TABLE = {2: 0.10002, 5: 67.4858, 10: 317.198, 20: 884.007, 50: 2633.77, 100: 5565.36}
-"""Variance of the second independent release (lossless 4)."""
+"""Variance of the second independent release (specs/lossless 4)."""
 
 
 def run(*arguments: str, output: Path) -> Result:

@@ -536,7 +536,7 @@ def test_what_a_fault_about_tiling_offers_is_accepted(planned: Planner, changes:
 
 
 def test_delta_above_what_the_coarsest_level_allows_is_refused(planned: Planner) -> None:
-    """lossless 2.9.5: at most 1 - e^(-0.25/5) = 0.0488 at the coarsest level, to which a third of the delta falls."""
+    """specs/lossless 2.9.5: at most 1 - e^(-0.25/5) = 0.0488 at the coarsest level, which has a third of the delta."""
     generous = ('delta: "1/10000"', 'delta: "0.5"')
     assert planned(generous, ('delta: "1e-6"', 'delta: "0.1"')).views["destinations"].keys_at_worst.delta == Fraction(
         1, 10

@@ -51,7 +51,7 @@ def test_topk_measures_at_most_k_counts_of_one_user(planned: Planner) -> None:
 
 
 def test_noise_numbers_are_those_of_the_discrete_laplace_law(planned: Planner) -> None:
-    """lossless 7: E|Z| = 2a / (1 - a^2), Pr[|Z| <= t] = 1 - 2 a^(t+1) / (1 + a), and t is the smallest for 95 %."""
+    """specs/lossless 7: E|Z| = 2a / (1 - a^2), Pr[|Z| <= t] = 1 - 2 a^(t+1) / (1 + a); t is the least for 95 %."""
     for view in planned().views.values():
         for level in view.levels:
             a = Fraction(level.threshold, WORD)
@@ -61,7 +61,7 @@ def test_noise_numbers_are_those_of_the_discrete_laplace_law(planned: Planner) -
 
 
 def test_minimum_count_is_the_smallest_that_keeps_each_levels_share_of_delta(planned: Planner) -> None:
-    """lossless 2.9.5: Pr[1 + Z >= tau] = a^(tau-1) / (1+a) <= delta / (levels items) = 1e-6 / 15."""
+    """specs/lossless 2.9.5: Pr[1 + Z >= tau] = a^(tau-1) / (1+a) <= delta / (levels items) = 1e-6 / 15."""
     view = planned().views["destinations"]
     share = Fraction(1, 15_000_000)
     for level, least in zip(view.levels, minimum_counts(view), strict=True):
@@ -119,7 +119,7 @@ def test_histogram_costs_its_level_and_its_delta_once(planned: Planner) -> None:
 
 
 def test_topk_costs_its_level_and_k_hardened_draws(planned: Planner) -> None:
-    """topk 3.4 with ln(1 + delta) <= delta: 3 (1/10 + 1e-7) + level; delta of the selection alone (lossless A02)."""
+    """specs/topk 3.4 with ln(1 + delta) <= delta: 3 (1/10 + 1e-7) + level; delta of selection (specs/lossless A02)."""
     view = planned().views["busiest"]
     draws = Fraction(3_000_003, 10_000_000)
     assert selection_of(view) == gumbel(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5)

@@ -62,7 +62,7 @@ def test_a_window_of_nobody_shows_noise_alone_of_either_sign(view: Callable[...,
 
 
 def test_it_costs_its_level_and_nothing_else(view: Callable[..., ViewPlan]) -> None:
-    """lossless 6.4: the keys are public, so there is no delta and nothing to choose."""
+    """specs/lossless 6.4: the keys are public, so there is no delta and nothing to choose."""
     listed = view("[ATL, BOS, LAX]")
     assert listed.keys_at_worst == Cost.ZERO
     assert [listed.cost(level) for level in range(3)] == [

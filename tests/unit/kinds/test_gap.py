@@ -97,7 +97,7 @@ def test_counts_are_combined_with_the_gaps_at_each_level(view: Callable[..., Vie
 
 
 def test_a_record_has_no_number_that_is_a_noisy_value_of_the_selection() -> None:
-    """Noise of one sign: a value, or the key behind the last rank, would tell apart what must not be (gap 6)."""
+    """Noise of one sign: a value, or the key behind the last rank, would tell apart what must not be (specs/gap 6)."""
     of_item = {"rank", "item", "count", "gap", "wrong_at_most", "margin_95", "combined"}
     schema = GapRelease.model_json_schema()
     assert set(schema["$defs"]["LeadingCount"]["properties"]) == of_item

@@ -155,7 +155,7 @@ def test_a_histogram_costs_its_finest_level_and_delta_once() -> None:
 
 @pytest.mark.parametrize(("counts", "draws"), [({"a": 60, "b": 50}, 2), ({"a": 60}, 2), ({}, 1)])
 def test_a_topk_costs_the_draws_it_made_and_its_finest_level(counts: dict[str, int], draws: int) -> None:
-    """topk 2.7: what is returned is paid for, bottom included; delta is not refunded."""
+    """specs/topk 2.7: what is returned is paid for, bottom included; delta is not refunded."""
     table = seal(TOPS, counts)
     assert [TOPS.spent(table, level) for level in LEVELS] == [
         Cost(Fraction(e) + draws * (1 + DELTA), DELTA) for e in (1, 2, 4)
@@ -296,7 +296,7 @@ def test_with_the_ring_and_all_that_is_stored_but_not_the_secret_of_the_window_n
 
 
 def bridge(level: int, reach: int) -> dict[int, Fraction]:
-    """How far a level lies from the finest one, whatever that is (lossless 7.1)."""
+    """How far a level lies from the finest one, whatever that is (specs/lossless 7.1)."""
     fine, coarse = (Fraction(PAGES.levels[at].threshold, WORD) for at in (FINE, level))
     same = fine * (1 - coarse) ** 2 / (coarse * (1 - fine) ** 2)
     return {z: (1 - same) * p + same * (z == 0) for z, p in laplace_cells(coarse, reach).items()}

@@ -136,7 +136,7 @@ def test_draws_go_to_the_part_for_them_and_prices_of_calls_do_not(view: Callable
 def test_the_threshold_of_the_laplace_selection_is_made_with_less_than_its_window_adds(
     view: Callable[..., ViewPlan],
 ) -> None:
-    """topk P25: run with delta 1e-7 it would deliver ten times that."""
+    """specs/topk P25: run with delta 1e-7 it would deliver ten times that."""
     assert laplace_selection_cost(5, F(1, 10), DELTA).delta > 9 * DELTA
     with_delta, odds = selection_of(view("laplace")), selection_of(view()).margin
     assert with_delta.delta == DELTA
@@ -183,7 +183,7 @@ def test_what_a_mechanism_cannot_use_is_a_fault(
 
 
 def test_check_says_what_a_selection_can_be_expected_to_find(planned: Planner) -> None:
-    """topk 4: 1 + (ln(m / delta) + ln 9) / epsilon and Lemma 8.1, for m = 5, k = 3, kbar = 40, beta = 1/20."""
+    """specs/topk 4: 1 + (ln(m / delta) + ln 9) / epsilon and Lemma 8.1, for m = 5, k = 3, kbar = 40, beta = 1/20."""
     (told,) = [
         view.explanation.details
         for view in describe(planned()).views

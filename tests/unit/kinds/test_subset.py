@@ -97,7 +97,7 @@ def test_the_set_is_that_of_one_noise_for_each_key_where_that_is_asked_for(view:
 
 @pytest.mark.parametrize("mechanism", ["canonical", "one-shot"])
 def test_the_order_of_a_record_is_that_of_the_keys(view: Callable[..., ViewPlan], mechanism: str) -> None:
-    """Not that of the counts, nor seen keys before unseen ones: either would tell what the set does not (subset P1)."""
+    """Not that of the counts, nor seen keys first: either would tell what the set does not (specs/subset P1)."""
     plan = view(f'{{epsilon: "40", mechanism: {mechanism}}}')
     shown = [item for item, _ in read(plan, COUNTS)[0].items]
     assert shown == ["BOS", "LAX", "SFO"]

@@ -145,7 +145,7 @@ def test_noise_drawn_anew_for_every_level_is_told_apart(every_number: Callable[.
 
 
 def test_bridging_from_any_two_levels_instead_of_the_nearest_is_told_apart(every_number: Callable[..., Any]) -> None:
-    """Negative control (lossless 5, no. 14): coarse drawn from fine although mid is there already."""
+    """Negative control (specs/lossless 5, no. 14): coarse drawn from fine although mid is there already."""
     coarse, mid, fine = LAPLACE_LEVELS
     family = DiscreteLaplace()
 

@@ -1,4 +1,4 @@
-"""How a guarantee is lost, and that it is not: negative controls of lossless 5, and what a coarse reader cannot see."""
+"""How a guarantee is lost, and that it is not: controls of specs/lossless 5, and what a coarse reader cannot see."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_t6_a_gate_is_decided_by_the_coarsest_level_alone() -> None:
 
 # ------------------------------------------------------------------------------------------- X02: changed digest
 def test_changed_counts_under_an_old_digest_betray_the_change_and_under_their_own_do_not() -> None:
-    """Negative control (lossless 5, no. 3): the same noise on other counts shows the exact difference of one user."""
+    """Negative control (specs/lossless 5, no. 3): the same noise on other counts shows one user exactly."""
     key, window = bytes(range(32)), b"view window"
     fine = {b"a": 10, b"b": 20}
     changed = {b"a": 11, b"b": 20}

@@ -14,7 +14,7 @@ from tests.support.readings import read_rows_lmr1
 
 
 def test_vector_x05_steps_and_releases(vector: Callable[[str], Any]) -> None:
-    """By the words of lossless 6.3, under the keys that `step_key` makes."""
+    """By the words of specs/lossless 6.3, under the keys that `step_key` makes."""
     inputs, x05 = vector("X01")["inputs"], vector("X05")
     key, window = bytes.fromhex(inputs["K_hex"]), inputs["window"].encode()
     digest = bytes.fromhex(inputs["snapshot_digest_hex"])

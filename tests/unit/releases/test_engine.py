@@ -402,7 +402,7 @@ def with_finer_minimum_counts(view: ViewPlan, least: int) -> ViewPlan:
 
 
 def test_a_coarse_record_does_not_depend_on_what_finer_readers_see() -> None:
-    """lossless T6: clearances of others and the finer levels' minimum counts are not in a coarse reader's bytes."""
+    """specs/lossless T6: others' clearances and finer levels' minimum counts are not in a coarse reader's bytes."""
 
     def loosened(view: ViewPlan) -> ViewPlan:
         return with_finer_minimum_counts(view, 1)
@@ -423,7 +423,7 @@ def test_a_coarse_record_does_not_depend_on_what_finer_readers_see() -> None:
 
 
 def test_other_counts_are_noised_afresh_at_every_level() -> None:
-    """lossless X02: the same question about other counts must not show their exact difference."""
+    """specs/lossless X02: the same question about other counts must not show their exact difference."""
     values, coarse = [], []
     for extra in (0, 1):
         desk = Desk(PAGES)

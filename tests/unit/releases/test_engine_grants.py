@@ -91,7 +91,7 @@ def test_a_grant_of_a_level_that_another_audience_has_costs_nothing_even_with_a_
 
 
 def test_readers_of_a_level_see_the_same_counts_whenever_they_came_to_it() -> None:
-    """lossless 6.4: a sharper revision is another reading of the same sealed table, not another draw."""
+    """specs/lossless 6.4: a sharper revision is another reading of the same sealed table, not another draw."""
     desk = released(0)
     desk.grant(1, "partner", "middle")
     assert shown(desk, "partner", 0) == shown(desk, "staff", 0)

@@ -106,7 +106,7 @@ def test_a_part_that_is_spent_refuses_while_the_others_go_on() -> None:
 
 
 def test_an_empty_window_costs_a_draw_and_its_delta() -> None:
-    """topk test 16."""
+    """specs/topk test 16."""
     desk = Desk(PARTED)
     desk.give("tops", 0, {})
     assert desk.ledger().spent == Cost(DELTA, DELTA, squares=Fraction(1), rho=RHO[MIDDLE])
@@ -126,7 +126,7 @@ def test_steps_of_a_ladder_are_charged_as_its_levels_differ_and_add_up_to_the_fi
 
 
 def test_late_buckets_change_neither_the_record_nor_the_ledger() -> None:
-    """topk test 43."""
+    """specs/topk test 43."""
     desk = Desk(PARTED)
     desk.give("tops", 0, HOME)
     rows, published = dict(desk.machine.rows), desk.published()
@@ -137,7 +137,7 @@ def test_late_buckets_change_neither_the_record_nor_the_ledger() -> None:
 
 
 def test_restarts_reset_neither_draws_nor_calls() -> None:
-    """topk test 38, P22: with a restart before every window, the same windows are refused."""
+    """specs/topk test 38, P22: with a restart before every window, the same windows are refused."""
     calm, restless = Desk(plan(GENEROUS)), Desk(plan(GENEROUS))
     for start in range(0, 4000, 1000):
         calm.give("tops", start, HOME)

@@ -1,4 +1,4 @@
-"""What goes wrong with ledgers (topk 6, P15 to P18, P21, P22), done on purpose: it has to be seen."""
+"""What goes wrong with ledgers (specs/topk 6, P15 to P18, P21, P22), done on purpose: it has to be seen."""
 
 from __future__ import annotations
 

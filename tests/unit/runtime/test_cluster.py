@@ -17,6 +17,7 @@ from faust.types.auth import AuthProtocol
 
 from stream_dp.config.access import Broker, Sasl, Secret, Tls
 from stream_dp.errors import ConfigError
+from stream_dp.runtime.faust.application import credentials
 from stream_dp.runtime.kafka.cluster import Cluster, TokenFile, missing, open_secrets, read_secret
 from stream_dp.runtime.kafka.connections import TokenLogin
 from tests.support.secured import make_certificates
@@ -50,18 +51,18 @@ def test_plaintext_without_a_login_takes_addresses_and_a_name() -> None:
         "security_protocol": "PLAINTEXT",
         "ssl_context": None,
     }
-    assert cluster.credentials is None
+    assert credentials(cluster) is None
 
 
 def test_login_over_tls_is_the_same_for_the_kafka_client_and_for_faust(folder: Path) -> None:
     cluster = Cluster.of(broker(folder))
-    options, credentials = cluster.options, cluster.credentials
+    options, login = cluster.options, credentials(cluster)
     assert (options["security_protocol"], options["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("user", HIDDEN)
-    assert credentials.protocol is AuthProtocol.SASL_SSL
-    assert credentials.mechanism.value == "SCRAM-SHA-512"
-    assert (credentials.username, credentials.password) == ("user", HIDDEN)
-    assert credentials.ssl_context is options["ssl_context"]
+    assert login.protocol is AuthProtocol.SASL_SSL
+    assert login.mechanism.value == "SCRAM-SHA-512"
+    assert (login.username, login.password) == ("user", HIDDEN)
+    assert login.ssl_context is options["ssl_context"]
 
 
 def test_certificates_and_names_of_brokers_are_always_checked(folder: Path) -> None:
@@ -82,7 +83,7 @@ def test_certificate_of_our_own_is_shown_with_the_password_of_its_key(folder: Pa
     )
     cluster = Cluster.of(broker(folder, tls=tls, sasl=None))
     assert cluster.options["security_protocol"] == "SSL"
-    assert cluster.credentials.context is cluster.options["ssl_context"]
+    assert credentials(cluster).context is cluster.options["ssl_context"]
 
 
 async def test_token_is_read_again_for_every_connection(folder: Path) -> None:
@@ -91,7 +92,7 @@ async def test_token_is_read_again_for_every_connection(folder: Path) -> None:
     token.file.write_text("first")
     cluster = Cluster.of(broker(folder, sasl=Sasl("oauthbearer", "", token)))
     provider = cluster.options["sasl_oauth_token_provider"]
-    assert cluster.credentials.oauth_cb is provider
+    assert credentials(cluster).oauth_cb is provider
     assert await provider.token() == "first"
     token.file.write_text("second\n")
     assert await provider.token() == "second"
@@ -197,5 +198,5 @@ def test_secret_that_everybody_can_read_is_warned_of(folder: Path, caplog: pytes
 def test_nothing_that_is_made_of_a_secret_shows_it(folder: Path) -> None:
     planned = broker(folder)
     cluster = Cluster.of(planned)
-    shown = f"{planned!r} {planned} {cluster!r} {cluster} {cluster.credentials!r} {planned.access}"
+    shown = f"{planned!r} {planned} {cluster!r} {cluster} {credentials(cluster)!r} {planned.access}"
     assert HIDDEN not in shown

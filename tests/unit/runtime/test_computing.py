@@ -7,8 +7,8 @@ from itertools import cycle
 
 import pytest
 
-from stream_dp.runtime import computing
-from stream_dp.runtime.computing import RARE, Computing, measure
+from stream_dp.runtime import capacity as computing
+from stream_dp.runtime.capacity import RARE, Computing, measure
 from stream_dp.windows.durations import Slots
 from tests.kinds.cases import CASES
 from tests.support.releasing import plan

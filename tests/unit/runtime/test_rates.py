@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.runtime import rates as module
-from stream_dp.runtime.computing import Computing
-from stream_dp.runtime.rates import Rate, rates
+from stream_dp.runtime import capacity as module
+from stream_dp.runtime.capacity import Computing, Rate, rates
 from stream_dp.testing import plan_from
 
 

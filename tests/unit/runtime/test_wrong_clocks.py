@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stream_dp.runtime.clock import Clock
-from stream_dp.runtime.faust import timers
-from stream_dp.runtime.faust.timers import HEARTBEAT, Timers
 from stream_dp.runtime.kafka.ordering import Tick, read_tick
 from stream_dp.runtime.kafka.outages import Outage
+from stream_dp.runtime.worker import timers
+from stream_dp.runtime.worker.timers import HEARTBEAT, Timers
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import decode, encode
 from tests.support.counting import Entry, Oracle, counter, event, handed_on, view

@@ -1,4 +1,4 @@
-"""The exact law of the shipped code against the vectors of topk section 7."""
+"""The exact law of the shipped code against the vectors of specs/topk 7."""
 
 from __future__ import annotations
 

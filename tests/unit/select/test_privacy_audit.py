@@ -125,7 +125,7 @@ def test_peeling_on_the_common_candidates_is_no_equality_and_the_hardened_statem
         output = TopK(tuple(i.encode() for i in listed["output"] if i != "_BOT_"), "_BOT_" in listed["output"])
         assert abs(whole[output].lower - Fraction(listed["lhs"])) < Fraction("1e-9")
         assert abs(common[output].lower * good - Fraction(listed["rhs"])) < Fraction("1e-9")
-        # Step (ii) of the proof that is used instead (topk 3.4).
+        # Step (ii) of the proof that is used instead (specs/topk 3.4).
         assert whole[output].lower <= common[output].upper
 
 
@@ -160,7 +160,7 @@ def test_an_item_at_the_edge_appears_rarely_in_the_strict_domain_and_with_the_wr
 
 
 def test_counts_that_move_both_ways_lose_twice_as_much(laws: Any) -> None:
-    """Retractions, or replacing a user, are no neighbours: one draw may cost two epsilon then (topk P12)."""
+    """Retractions, or replacing a user, are no neighbours: one draw may cost two epsilon then (specs/topk P12)."""
     p = TopKParameters(1, 21, Fraction(1, 2), Fraction(1, 10**6))
 
     def law(first: int, others: int) -> Any:
@@ -174,5 +174,5 @@ def test_counts_that_move_both_ways_lose_twice_as_much(laws: Any) -> None:
 
 
 def test_a_selection_says_its_items_and_bottom_and_nothing_else() -> None:
-    """Not how many passed the threshold beyond k, no count, no gap (topk P13, P14)."""
+    """Not how many passed the threshold beyond k, no count, no gap (specs/topk P13, P14)."""
     assert TopK.__slots__ == ("items", "bottom")

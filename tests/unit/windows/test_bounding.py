@@ -1,4 +1,4 @@
-"""What one user can do to the counts of a window: the sensitivity that every guarantee rests on (lossless 1.2)."""
+"""What one user can do to the counts of a window: the sensitivity that guarantees rest on (specs/lossless 1.2)."""
 
 from __future__ import annotations
 

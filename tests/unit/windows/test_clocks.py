@@ -41,7 +41,7 @@ def test_a_watermark_ahead_of_the_tick_behind_it_counts_as_the_tick() -> None:
 
 
 def test_no_event_moves_a_clock() -> None:
-    """Removing a user must not change when a window closes (lossless 1.2)."""
+    """Removing a user must not change when a window closes (specs/lossless 1.2)."""
     machine, one = Machine(), counter(view("a"), view("b", clock="event"))
     machine.carry_out(one.load(machine))
     machine.carry_out(one.chunk([event(0, "u", "a", 900), event(1, "v", "a", 1)], 100))

@@ -398,7 +398,7 @@ ITEMS = st.sampled_from(["a", "b", "ab", "é", "\uffff", "\U0001f600", "", "z", 
 def test_the_tops_of_the_buckets_hold_the_candidates_of_the_whole_window(
     tables: list[dict[str, int]], kbar: int
 ) -> None:
-    """Ties included, whatever the script: buckets order by text, candidates by UTF-8 bytes (topk 5.2.3)."""
+    """Ties included, whatever the script: buckets order by text, candidates by UTF-8 bytes (specs/topk 5.2.3)."""
     total = summed(tables)
     kept: dict[str, int] = {}
     for bucket in range(3):

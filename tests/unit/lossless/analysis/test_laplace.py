@@ -56,7 +56,7 @@ def test_fine_noise_and_its_bridge_add_up_to_coarse_noise(x: float) -> None:
 
 
 def test_a_bridge_of_the_fine_scale_would_be_wrong() -> None:
-    """The mutant of lossless 5, no. 11."""
+    """The mutant of specs/lossless 5, no. 11."""
     atom = bridge_atom(1.0, 4.0)
     added = atom * FAMILY.density(1.0, single(0)) + (1 - atom) * convolution_density(1.0, 1.0, single(0))
 

@@ -229,7 +229,7 @@ def test_between_has_the_rows_of_vector_d05(every_coin: Callable[..., Any], k: i
 
 
 def test_the_continuous_rule_that_equal_neighbours_stay_equal_is_wrong_here(every_coin: Callable[..., Any]) -> None:
-    """Negative control (lossless 5, no. 12): the row k = 0 refuses an atom of 1."""
+    """Negative control (specs/lossless 5, no. 12): the row k = 0 refuses an atom of 1."""
     law = every_coin(lambda bits: LAPLACE.between(0, FINE, 0, COARSE, MID, bits), CUTOFF)
 
     assert not law.agrees_with(lambda w: F(w == 0))

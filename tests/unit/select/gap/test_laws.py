@@ -314,7 +314,7 @@ def test_noise_that_is_a_third_too_large_is_flagged_by_the_same_sample(vectors: 
 
 
 def test_a_wrong_winner_is_ahead_by_noise_alone_exactly() -> None:
-    """P(the first is no largest count, and it is ahead by x) = rho^x P(it is none) (gap 5.3)."""
+    """P(the first is no largest count, and it is ahead by x) = rho^x P(it is none) (specs/gap 5.3)."""
     half, a = Fraction(1, 2), [3, 5, 0, 4]
     cells = law(a, half, 1, 12)
     wrong = [sum((p for ((i,), (m,)), p in cells.items() if i != 1 and m == gap), Fraction(0)) for gap in range(13)]

@@ -105,7 +105,7 @@ def test_an_array_that_holds_no_counts_is_refused(counts: Any) -> None:
 
 
 def test_nothing_but_the_set_comes_out(caplog: pytest.LogCaptureFixture) -> None:
-    """No class, no block, no number of proposals: neither returned nor logged (subset P1)."""
+    """No class, no block, no number of proposals: neither returned nor logged (specs/subset P1)."""
     with caplog.at_level(logging.DEBUG):
         output = canonical_top_k({b"a": 9, b"b": 7, b"c": 1}, 5, SubsetParameters(2, Fraction(1, 9)), SystemBits())
     assert isinstance(output, tuple)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.clock import Clock, Difference, apart
@@ -190,12 +190,12 @@ class Timers:
     async def _ends(self, partitions: Collection[int]) -> Mapping[int, Mapping[str, int]]:
         """Where the sources end, by partition and topic; the settings that stand there now are known afterwards."""
         counted, control = self._host.counted_to(), self._adoption.place
-        places = [TP(topic, partition) for partition in partitions for topic in sorted(self._app.sources)]
+        places = [TopicPartition(topic, partition) for partition in partitions for topic in sorted(self._app.sources)]
         ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
         found = dict(await self._client.ends([*places, control]))
         await self._adoption.catch_up(found.pop(control, None))
         for (topic, partition), end in found.items():
-            if end < counted.get(TP(topic, partition), 0):
+            if end < counted.get(TopicPartition(topic, partition), 0):
                 raise ConfigError(
                     [
                         Fault(

@@ -1,0 +1,236 @@
+"""The front door for programs: each function has the law of the mechanism behind it, and pays what it states."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stream_dp
+from stream_dp import mechanisms as dp
+from stream_dp.accounting import Cost, selection_cost
+from stream_dp.errors import BudgetError, ParameterError, StateError
+from stream_dp.exact.bits import KeyedBits
+from stream_dp.lossless import RangeRelease, minimum_count, noise_parameter, threshold_for
+from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace
+from stream_dp.select import TopKParameters, candidates, known_domain_top_k, limited_domain_top_k
+from stream_dp.select.gap import GapParameters, gap_top_k
+from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.subset import SubsetParameters, canonical_top_k
+
+COUNTS = {"pear": 40, "apple": 90, "fig": 0, "plum": 61, "quince": 1}
+KEYS = ["apple", "fig", "pear", "plum", "quince", "lime"]
+LISTED = {key: COUNTS.get(key, 0) for key in sorted(KEYS)}
+E, D = Fraction(1, 2), Fraction(1, 10**6)
+
+
+def bits(number: int = 0) -> KeyedBits:
+    return KeyedBits(number.to_bytes(32, "big"), b"")
+
+
+def level(epsilon: Fraction, items: int = 1) -> Fraction:
+    return noise_parameter(threshold_for(epsilon / items))
+
+
+@pytest.mark.parametrize("items", [1, 3])
+def test_counts_get_the_noise_of_epsilon_shared_by_what_one_user_moves(items: int) -> None:
+    found = dp.discrete_laplace_counts(COUNTS, "0.5", items_per_user=items, bits=bits())
+
+    same, noise = bits(), DiscreteLaplace()
+    assert found.counts == {key: COUNTS[key] + noise.fresh(level(E, items), same) for key in sorted(COUNTS)}
+    assert found.cost == Cost(E, Fraction(0))
+
+
+def test_a_histogram_shows_noisy_counts_from_the_minimum_on_and_no_key_that_nobody_has() -> None:
+    least = minimum_count(threshold_for(E / 3), D / 3)
+    counts = {f"key{number}": number for number in range(2 * least)}
+    found = dp.histogram(counts, E, "1e-6", items_per_user=3, bits=bits())
+
+    same, noise = bits(), DiscreteLaplace()
+    noisy = {key: counts[key] + noise.fresh(level(E, 3), same) for key in sorted(counts) if counts[key]}
+    assert found.minimum_count == least
+    assert dict(found.counts) == {key: count for key, count in noisy.items() if count >= least}
+    assert list(found.counts.values()) == sorted(found.counts.values(), reverse=True)
+    assert found.cost == Cost(E, D)
+
+
+def test_the_order_of_the_keys_decides_nothing() -> None:
+    there, back = dict(sorted(COUNTS.items())), dict(sorted(COUNTS.items(), reverse=True))
+
+    assert dp.discrete_laplace_counts(there, 1, bits=bits()) == dp.discrete_laplace_counts(back, 1, bits=bits())
+
+
+def test_lossless_counts_are_read_at_every_level_of_one_path_and_cost_what_the_finest_does() -> None:
+    budget = dp.Budget(2)
+    counts = dp.LosslessCounts(COUNTS, ["0.5", 1, 2], budget=budget, bits=bits(7))
+    same = bits(7)
+    ends = {"coarsest": level(E), "finest": level(Fraction(2))}
+    path = RangeRelease.close(DiscreteLaplace(), dict(sorted(COUNTS.items())), **ends, bits=same)
+
+    assert counts.cost == Cost.ZERO
+    for epsilon, paid in ((1, 1), ("1/2", 1), (2, 2), (1, 2)):
+        found = counts.read(epsilon)
+        assert found.counts == path.release(level(Fraction(epsilon)), same)
+        assert found.cost == counts.cost == budget.spent == Cost(Fraction(paid), Fraction(0))
+
+
+def test_a_level_that_the_budget_does_not_cover_is_not_read() -> None:
+    budget = dp.Budget(1)
+    counts = dp.LosslessCounts(COUNTS, [E, 1, 2], budget=budget, bits=bits())
+    counts.read(E)
+    with pytest.raises(BudgetError, match="epsilon 3/2"):
+        counts.read(2)
+    counts.read(1)
+
+    assert budget.spent == counts.cost == Cost(Fraction(1), Fraction(0))
+
+
+def test_running_counts_are_exact_but_for_the_noise_of_a_few_blocks() -> None:
+    budget = dp.Budget(200)
+    stream = dp.RunningCounts(["a", "b"], 5, 120, budget=budget, bits=bits())  # so much that the noise is 0
+    totals = [stream.close_pane({"a": number, "b": 1}).counts for number in range(5)]
+
+    assert totals == [{"a": sum(range(number + 1)), "b": number + 1} for number in range(5)]
+    assert budget.spent == stream.cost == Cost(Fraction(120), Fraction(0))
+    with pytest.raises(StateError, match="5 panes"):
+        stream.close_pane({})
+
+
+def test_running_counts_scale_their_noise_to_the_blocks_that_one_count_is_in() -> None:
+    (narrow,) = [dp.RunningCounts(["a"], 1, 1, bits=bits()).close_pane({}).interval_95]
+    (wide,) = [dp.RunningCounts(["a"], 8, 1, bits=bits()).close_pane({}).interval_95]
+
+    assert (narrow, wide) == (
+        dp.discrete_laplace_counts({"a": 0}, 1).interval_95,
+        dp.discrete_laplace_counts({"a": 0}, Fraction(1, 4)).interval_95,
+    )
+
+
+def test_selections_are_those_of_their_mechanisms() -> None:
+    p = TopKParameters(2, 20, E, D)
+    drawn = limited_domain_top_k(*candidates(dict(sorted(COUNTS.items())), 20, p.domain), p, bits(1))
+    found = dp.top_k(COUNTS, 2, E, D, bits=bits(1))
+    assert (found.keys, found.complete) == (drawn.items, not drawn.bottom)
+    assert found.cost == selection_cost(drawn.draws, E, D)
+
+    of_list = dp.top_k_of_list(COUNTS, KEYS, 3, E, bits=bits(2))
+    assert of_list.keys == known_domain_top_k(LISTED, 3, E, bits(2)).items
+    assert of_list.cost == Cost(3 * E, Fraction(0))
+
+    gaps = dp.top_k_with_gaps(COUNTS, KEYS, 3, E, bits=bits(3))
+    behind = GapParameters(3, E, 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
+    same = gap_top_k(LISTED, 0, behind, bits(3))
+    assert (gaps.keys, gaps.gaps, gaps.cost) == (same.items, same.gaps, Cost(E, Fraction(0)))
+
+    subset = dp.top_k_subset(COUNTS, KEYS, 3, E, bits=bits(4))
+    assert subset == set(canonical_top_k(LISTED, 0, SubsetParameters(3, E), bits(4)))
+
+
+def test_what_is_not_returned_is_not_paid_for() -> None:
+    budget = dp.Budget(10, "1e-3")
+    found = dp.top_k({"only": 10_000}, 5, 1, D, budget=budget, bits=bits())
+
+    assert (found.keys, found.complete) == (("only",), False)
+    assert budget.spent == found.cost == selection_cost(2, Fraction(1), D)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "discrete_laplace_counts": lambda epsilon, **more: dp.discrete_laplace_counts(COUNTS, epsilon, **more),
+    "histogram": lambda epsilon, **more: dp.histogram(COUNTS, epsilon, D, **more),
+    "top_k": lambda epsilon, **more: dp.top_k(COUNTS, 1, epsilon, D, **more),
+    "top_k_of_list": lambda epsilon, **more: dp.top_k_of_list(COUNTS, KEYS, 1, epsilon, **more),
+    "top_k_with_gaps": lambda epsilon, **more: dp.top_k_with_gaps(COUNTS, KEYS, 1, epsilon, **more),
+    "top_k_subset": lambda epsilon, **more: dp.top_k_subset(COUNTS, KEYS, 1, epsilon, **more),
+    "LosslessCounts": lambda epsilon, **more: dp.LosslessCounts(COUNTS, [D, epsilon], **more).read(epsilon),
+    "RunningCounts": lambda epsilon, **more: dp.RunningCounts(KEYS, 3, epsilon, **more).close_pane({}),
+}
+
+
+def test_every_mechanism_is_called_below() -> None:
+    results = {"Budget", "Cost", "GapTopK", "NoisyCounts", "NoisyHistogram", "TopK"}
+    assert CALLS.keys() == set(dp.__all__) - results
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_call_that_is_not_covered_draws_nothing(call: Callable[..., Any]) -> None:
+    class Unused:
+        def bits(self, n: int) -> int:
+            raise AssertionError(f"{n} bits were drawn")
+
+    budget = dp.Budget(1, "1e-9")
+    source = bits() if call is CALLS["LosslessCounts"] else Unused()  # it draws when it is made, and shows nothing
+    with pytest.raises(BudgetError):
+        call(2, budget=budget, bits=source)
+    assert budget.spent == Cost.ZERO
+    assert budget.left == Cost(Fraction(1), Fraction(1, 10**9))
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("epsilon", [0.5, True, None, "0,5", "nan", 0, -1, "-1"])
+def test_an_epsilon_that_is_not_exact_or_not_above_0_is_refused(call: Callable[..., Any], epsilon: Any) -> None:
+    with pytest.raises(ParameterError, match="epsilon"):
+        call(epsilon)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_without_bits_the_noise_is_fresh(call: Callable[..., Any]) -> None:
+    assert call(1) is not None
+    parameters = inspect.signature(getattr(dp, "histogram")).parameters  # noqa: B009
+    assert parameters["bits"].default is None
+    first, second = (dp.discrete_laplace_counts(dict.fromkeys(map(str, range(200)), 0), "0.1") for _ in range(2))
+    assert first.counts != second.counts  # equal with a chance below 2^-400
+
+
+@pytest.mark.parametrize(
+    ("counts", "call"),
+    [
+        ({"a": 0.5}, lambda counts: dp.discrete_laplace_counts(counts, 1)),
+        ({"a": True}, lambda counts: dp.discrete_laplace_counts(counts, 1)),
+        ({"a": -1}, lambda counts: dp.histogram(counts, 1, D)),
+        ({"a": -1}, lambda counts: dp.top_k(counts, 1, 1, D)),
+        ({"a": -1}, lambda counts: dp.top_k_of_list(counts, ["a"], 1, 1)),
+    ],
+)
+def test_what_is_no_count_is_refused_without_being_told(counts: Any, call: Callable[[Any], Any]) -> None:
+    with pytest.raises(ParameterError) as refused:
+        call(counts)
+    assert str(next(iter(counts.values()))) not in str(refused.value)
+
+
+def test_a_list_must_be_long_enough() -> None:
+    for call in (dp.top_k_of_list, dp.top_k_subset):
+        assert call(COUNTS, ["apple"], 1, 1) is not None
+        with pytest.raises(ParameterError, match="keys: must be at least 2"):
+            call(COUNTS, ["apple"], 2, 1)
+    with pytest.raises(ParameterError, match="keys: must be at least 2"):
+        dp.top_k_with_gaps(COUNTS, ["apple"], 1, 1)
+
+
+def test_a_failed_draw_gives_back_what_was_reserved() -> None:
+    budget = dp.Budget(1)
+
+    def fails() -> tuple[None, Cost]:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        budget.pay(Cost(Fraction(1), Fraction(0)), fails)
+    assert budget.left == Cost(Fraction(1), Fraction(0))
+
+
+def test_the_package_offers_its_doors() -> None:
+    assert stream_dp.mechanisms is dp
+    assert stream_dp.records.__name__ == "stream_dp.records"
+    with pytest.raises(AttributeError, match="nothing"):
+        stream_dp.nothing  # noqa: B018
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = Path(__file__).parents[2] / "docs" / "mechanisms.md"
+    results = doctest.testfile(str(page), module_relative=False)
+
+    assert (results.failed, results.attempted) == (0, 14)
