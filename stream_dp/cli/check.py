@@ -20,9 +20,9 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.operations.check import check_plan, sample
+from stream_dp.operations.check import AudienceSummary, Checked, check_plan, sample
 from stream_dp.operations.settings import read_differing
-from stream_dp.records.models import Amount
+from stream_dp.records.models import Amount, Price
 from stream_dp.runtime.capacity import Computing, Rate
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
@@ -35,7 +35,8 @@ COLUMN_DIGITS = 6
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the plan, or the faults.")
-@click.option("--strict", is_flag=True, help="Exit with 3 where there is a warning.")
+@click.option("--strict", is_flag=True, help="Exit with 3 if there is a warning.")
+@click.option("--explain", is_flag=True, help="Also explain every view, ledger, level and cost in sentences.")
 @click.option(
     "--sample",
     "sample_records",
@@ -43,32 +44,34 @@ COLUMN_DIGITS = 6
     flag_value=SAMPLE_RECORDS,
     type=click.IntRange(1, 100_000),
     metavar="[=N]",
-    help="Also read the newest records of every source, N over all partitions (2,000 if no number is given), and say "
-    "what would be counted, what not and why, with the remedy; which partitioner the producers use; whether clocks and "
-    "units agree. Needs the broker, and READ on the sources and NAME-control. Counts only: no user, no item is shown.",
+    help="Also read the newest N records of every source (2,000 if no number is given) and report which are counted, "
+    "which are not, why, and the remedy. Needs the broker, and READ on the sources and NAME-control. Shows counts "
+    "only, never a user or an item.",
 )
 @click.pass_context
-def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sample_records: int | None) -> None:
-    """Check the configuration FILE and print its plan.
+def check(
+    context: click.Context, file: Path, *, as_json: bool, strict: bool, explain: bool, sample_records: int | None
+) -> None:
+    """Check the configuration FILE and print what it means.
 
-    Who is protected against what, how large the noise is at each level, what one window costs and how many windows
-    the ledgers afford; when releases leave, how many keys this machine computes until then and how many windows a
-    second it releases, which is measured, in a temporary folder, but for the time that the broker takes. Nothing is
-    started, and nothing that was written stays. Without --sample nothing is connected to either: which passwords,
-    tokens and certificates this machine lacks is said, and is no fault.
+    The table has a line for each view and audience: the level that the audience starts with, the keys it sees, the 95 %
+    error of a count, what a window and a period cost one user, and how long the budget lasts. Warnings follow.
+    `--explain` adds who is protected, every level, every ledger, memory, and the speed of this machine. The speed is
+    measured in a temporary folder; nothing that is written stays.
 
-    With --sample it looks at the data, too, for at most 10 s: a topic that is not there, or has other partitions, is a
-    fault of the file; what the records need is a warning. Nothing is written, and no consumer group is joined. FILE may
-    be one that is still to be applied: the records are read by FILE; which views have begun, and when, is told by the
-    settings that hold, and where FILE says otherwise than those, a line on stderr says about what.
+    Without --sample nothing connects to the broker. Passwords, tokens and certificates that this machine lacks are
+    listed and are no fault. With --sample a missing topic, or one with other partitions, is a fault; problems of the
+    records are warnings. Sampling takes at most 10 s, writes nothing and joins no consumer group. FILE may be a file
+    that is not applied yet: records are read by FILE.
 
     \b
     stream-dp check app.yaml                   the plan, without a broker
-    stream-dp check app.yaml --sample          and what 2,000 records of every source come to
+    stream-dp check app.yaml --explain         the same, with every detail in sentences
+    stream-dp check app.yaml --sample          and what becomes of 2,000 records of every source
     stream-dp check app.yaml --sample=20000    a larger sample
 
-    Exit codes: 0 the file is right, 2 it is not (every fault is listed on stderr), 3 it is, but with --strict there is
-    a warning (what was measured on this machine is none), 1 any other error.
+    Exit codes: 0 the file is right; 1 any other error; 2 the file has faults, listed on stderr; 3 with --strict: there
+    is a warning. Measured speed never counts as a warning.
     """
     try:
         plan = load_plan(file)
@@ -87,17 +90,83 @@ def check(context: click.Context, file: Path, *, as_json: bool, strict: bool, sa
         click.echo(json.dumps(checked.as_json(), indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False)
-        page = _page(checked.description, checked.computing, checked.rates)
-        for part in (*page, *map(sample_page, checked.samples)):
+        for part in _summary(checked):
             console.print(part)
-        for fault in checked.lacking:
-            console.print(Text.assemble(("\nneeded to connect, not on this machine: ", "bold"), str(fault)))
-        for words in checked.on_this_machine:
-            console.print(Text.assemble(("\non this machine: ", "bold"), words))
-        for warning in checked.warnings:
-            console.print(Text.assemble(("\nwarning: ", "bold yellow"), warning))
+        if explain:
+            for part in _explained(checked.description, checked.computing, checked.rates):
+                console.print(part)
+        else:
+            console.print(Text("\n--explain explains every view, ledger and cost.", "dim"))
+        for part in map(sample_page, checked.samples):
+            console.print(part)
     if strict and checked.warnings:
         context.exit(WARNED)
+
+
+def _summary(checked: Checked) -> Iterator[RenderableType]:
+    """What the plan means, then what to mend."""
+    plan = checked.description
+    views, warnings = _many(len(plan.views), "view"), _many(len(checked.warnings), "warning")
+    verdict = (warnings, "bold yellow") if checked.warnings else ("OK", "bold green")
+    broker = f"{plan.broker} ({plan.access})" if plan.access else plan.broker
+    yield Text.assemble((plan.id, "bold"), ": ", verdict, f", {views}, {plan.partitions} partitions, broker {broker}\n")
+    yield _audiences(checked.audiences)
+    yield Text("")
+    for ledger in plan.ledgers:
+        yield Text(_ledger_line(ledger))
+    for warning in checked.warnings:
+        yield Text.assemble(("\nwarning: ", "bold yellow"), warning)
+    for fault in checked.lacking:
+        yield Text.assemble(("\nmissing on this machine: ", "bold"), f"{fault}. It is needed to connect.")
+    for words in checked.on_this_machine:
+        yield Text.assemble(("\non this machine: ", "bold"), words)
+
+
+def _audiences(audiences: Sequence[AudienceSummary]) -> Table:
+    left = {"view", "audience", "level", "keys\nseen", "budget\nlasts"}
+    headings = [
+        "view",
+        "audience",
+        "level",
+        "epsilon",
+        "keys\nseen",
+        "95 %\nerror",
+        "a window\ncosts",
+        "a period\ncosts",
+    ]
+    table = _table([*headings, "budget\nlasts"], left=left)
+    before = ""
+    for one in audiences:
+        table.add_row(
+            "" if one.view == before else one.view,
+            one.audience,
+            one.level + (f", later {one.later}" if one.later else ""),
+            _short(one.epsilon),
+            one.seen,
+            f"±{one.noise_interval_95}",
+            _cost(one.cost) + (" a pane" if one.unit == "pane" else ""),
+            _cost(one.period_cost),
+            f"all {one.period}" if one.lasts == one.period else f"{one.lasts} of {one.period}",
+        )
+        before = one.view
+    return table
+
+
+def _cost(price: Price) -> str:
+    """A cost for a column: epsilon, or rho where the ledger counts that."""
+    return f"{_short(price.rho)} rho" if price.rho else _short(price.epsilon)
+
+
+def _ledger_line(ledger: LedgerDescription) -> str:
+    lasts = f"all {ledger.period}" if ledger.affords_schedule else f"{ledger.lasts} of {ledger.period}"
+    return (
+        f"Ledger {ledger.name} ({ledger.population}): {price_words(ledger.budget)} per user per {ledger.period}. "
+        f"Planned releases use {price_words(ledger.asked)}. The budget lasts {lasts}."
+    )
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 async def _sampled(plan: Plan, client: Client, records: int) -> list[SourceSurvey]:
@@ -106,38 +175,42 @@ async def _sampled(plan: Plan, client: Client, records: int) -> list[SourceSurve
     number, differs = await read_differing(plan, client)
     if differs:
         click.echo(
-            f"settings {number} hold, and the file says otherwise about {', '.join(differs)}: the "
-            "sample is read by the file; `stream-dp apply FILE` makes the file hold",
+            f"note: settings {number} are in effect, and FILE differs in {', '.join(differs)}. The sample is read by "
+            "FILE. To put FILE into effect: `stream-dp apply FILE`",
             err=True,
         )
     return found
 
 
-def _page(plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]) -> Iterator[RenderableType]:
-    views = "1 view" if len(plan.views) == 1 else f"{len(plan.views)} views"
-    broker = f"{plan.broker} ({plan.access})" if plan.access else plan.broker
-    yield Text.assemble((plan.id, "bold"), f": {views}, {plan.partitions} partitions, broker {broker}")
-    yield Text(
-        f"Releases leave at multiples of {plan.slot}, {plan.offset} after the close of their window at the earliest. A "
-        "window that takes longer leaves later, which tells that it took longer."
-    )
-    yield Text(
-        f"An open window of one partition takes about {plan.window_memory} of a worker's memory at most; one with more "
-        "users and items goes on on disk, more slowly and just as exactly. The tables take a block cache of "
-        f"{plan.block_cache}, and {plan.write_buffers} of write buffers for every partition. A worker that has all "
-        f"{plan.partitions} partitions, each with one open window of every view, takes up to {plan.memory}, beside "
-        "about 150MiB for Python and its libraries."
-    )
+def _explained(
+    plan: PlanDescription, computing: Mapping[str, Computing], asked: Sequence[Rate]
+) -> Iterator[RenderableType]:
     for view in plan.views:
         yield _view(view, computing[view.name].words(plan.offset))
     for ledger in plan.ledgers:
         yield _ledger(ledger)
     windows, records = sum(rate.windows_a_second for rate in asked), sum(rate.records_a_second for rate in asked)
-    yield Text.assemble(
-        ("\nrate", "bold"), f" in all: {windows:.3g} windows and {records:.3g} records a second are asked for"
+    yield _paragraphs(
+        "release times",
+        f"Releases leave at multiples of {plan.slot}, {plan.offset} after their window closes at the earliest. A "
+        "window that takes longer to compute leaves later, and readers see that it took longer.",
     )
-    for rate in asked:
-        yield Padding(Text(f"{rate.words()}."), (0, 0, 0, 2))
+    yield _paragraphs(
+        "memory",
+        f"An open window of one partition takes up to about {plan.window_memory}. Larger windows spill to disk: "
+        f"slower, same results. The block cache of the tables takes {plan.block_cache}; write buffers take "
+        f"{plan.write_buffers} per partition. A worker with all {plan.partitions} partitions and one open window of "
+        f"every view takes up to {plan.memory}, plus about 150MiB for Python.",
+    )
+    yield _paragraphs(
+        "speed",
+        f"All views need {windows:.3g} windows and {records:.3g} records a second.",
+        *(f"{rate.words()}." for rate in asked),
+    )
+
+
+def _paragraphs(title: str, *lines: str) -> RenderableType:
+    return Group(Text(f"\n{title}", "bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
 
 
 def _view(view: ViewDescription, computing: str) -> RenderableType:
@@ -196,7 +269,7 @@ def _levels(view: ViewDescription) -> Table:
 
 
 _USES = {
-    "pure": "for all that adds up",
+    "pure": "for costs that add up",
     "selection": "for the draws of selections",
     "zcdp": "for the noise of counts",
 }
@@ -204,10 +277,10 @@ _USES = {
 
 def _part(part: PartDescription) -> str:
     windows = ", ".join(f"{count} of {view}" for view, count in part.windows_afforded.items())
-    reach = f"it lasts {part.lasts}; alone, a view gets {windows}" if windows else "no view is charged to it"
+    reach = f"it lasts {part.lasts}. If a view were alone, it would pay for {windows}" if windows else "no view uses it"
     return (
-        f"Part {part.name}, {_USES[part.name]}: promises epsilon {part.epsilon.decimal} and delta "
-        f"{part.delta.decimal}, admits {part.unit} {part.cap.decimal}, is asked for {part.asked.decimal}; {reach}."
+        f"Part {part.name}, {_USES[part.name]}: epsilon {part.epsilon.decimal} and delta {part.delta.decimal}, which "
+        f"is {part.unit} {part.cap.decimal}. Planned releases use {part.asked.decimal}: {reach}."
     )
 
 
@@ -239,16 +312,17 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
             str(share.windows_afforded),
         )
     budget = ledger.budget
-    verdict = "the budget pays for all of it" if ledger.affords_schedule else f"for all views it lasts {ledger.lasts}"
+    verdict = "the budget lasts the whole period" if ledger.affords_schedule else f"the budget lasts {ledger.lasts}"
     lines = [
-        f"Protects {ledger.population}: epsilon {budget.epsilon.decimal} and delta {budget.delta.decimal} every "
-        f"{ledger.period}, all views and audiences together; then releases are refused.",
-        "A change of this budget or period holds from the next period on: a running one keeps what it began with.",
-        "What is spent is kept under these words for the population, whatever ledger and views are called.",
-        f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (but for delta).",
+        f"Each of {ledger.population} is guaranteed a total of {price_words(budget)} per {ledger.period}, over all "
+        "views and audiences. Releases beyond that are refused.",
+        "A changed budget or period is in effect from the next period on. A running period keeps its budget.",
+        f"Spending is recorded under the words {ledger.population!r}. Renaming the ledger or its views changes "
+        "nothing.",
+        f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (except for "
+        "delta).",
         *map(_part, ledger.parts),
-        "At the clearances of the start, and what is unlocked later, the schedule asks for "
-        f"{price_words(ledger.asked)}: {verdict}.",
+        f"Planned releases, with what is unlocked later, use {price_words(ledger.asked)}: {verdict}.",
     ]
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2)))
@@ -258,14 +332,14 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
     """The sample of one source: what its views make of it, who placed the users, and the clocks."""
     title = Text.assemble("\nsample of source ", (sample.source, "bold"), f" (topic {sample.topic})")
     if not sample.records:
-        return Group(title, Padding(Text("The topic holds no record that could be looked at."), (0, 0, 0, 2)))
+        return Group(title, Padding(Text("The topic has no record to sample."), (0, 0, 0, 2)))
     lines = [
         f"The newest {sample.records:,} records, {sample.watermarks:,} of them watermarks"
-        f"{', all that could be read in time' if sample.cut_short else ''}.",
+        f"{' (stopped after 10 s)' if sample.cut_short else ''}.",
         *(f"{words[0].upper()}{words[1:]}." for words in sample.clocks),
     ]
     if sample.users and sample.users_placed_by:
-        placed = ", ".join(f"{users:,} stand where {name} puts them" for name, users in sample.users_placed_by.items())
+        placed = ", ".join(f"{users:,} are where {name} puts them" for name, users in sample.users_placed_by.items())
         lines.append(f"Of {sample.users:,} users {placed}.")
     words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return Group(title, *words, Padding(_sample_table(sample), (0, 0, 0, 2)))
@@ -274,7 +348,7 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
 def _sample_table(sample: SourceSurvey) -> Table:
     events = sample.records - sample.watermarks
     table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
-    for heading in ("view", "records", "share", "what becomes of them"):
+    for heading in ("view", "records", "share", "outcome"):
         table.add_column(heading, justify="right" if heading in ("records", "share") else "left")
 
     def row(view: str, records: int, what: str, of: int = events) -> None:

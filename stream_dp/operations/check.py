@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 from stream_dp.config.descriptions import PlanDescription
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.records.models import Amount, Price
 from stream_dp.runtime.bootstrap import wrong_sources
 from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, Computing, Rate, measure, rates
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.cluster import missing, open_secrets
 from stream_dp.runtime.sources.survey import SourceSurvey, survey
+
+
+class AudienceSummary(BaseModel):
+    """What an audience sees of a view, and what that costs one user."""
+
+    view: str
+    audience: str
+    level: str = Field(description="That the audience starts with.")
+    later: str | None = Field(description="The level that windows are unlocked to by their age. Null: none.")
+    epsilon: Amount = Field(description="Of the counts of one window or pane.")
+    seen: str = Field(description="Which keys the audience sees: from how many users on, or how many of them.")
+    noise_interval_95: int = Field(description="The noise of a count lies in plus or minus this with 95 % at least.")
+    unit: str = Field(description="What is paid for by itself: window, or pane.")
+    cost: Price = Field(description="Of one window or pane at the level it starts with, at worst, the keys included.")
+    period_cost: Price = Field(description="Of all windows or panes of a period of the ledger.")
+    lasts: str = Field(description="How far into a period the budget pays for the view.")
+    period: str = Field(description="Length of the ledger's period.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +45,7 @@ class Checked:
     Attributes:
         plan: what it comes to.
         description: of the plan, in words and numbers.
+        audiences: what every audience sees of every view.
         computing: by view, what this machine computes in time.
         rates: of each ledger, what is asked for and what this machine does.
         samples: of the sources, where they were sampled.
@@ -35,6 +56,7 @@ class Checked:
 
     plan: Plan
     description: PlanDescription
+    audiences: tuple[AudienceSummary, ...]
     computing: dict[str, Computing]
     rates: tuple[Rate, ...]
     samples: tuple[SourceSurvey, ...]
@@ -46,6 +68,7 @@ class Checked:
         """The same for machines."""
         return {
             **self.description.model_dump(mode="json"),
+            "audiences": [one.model_dump(mode="json") for one in self.audiences],
             "computing": {name: found.model_dump(exclude={"view"}) for name, found in self.computing.items()},
             "rates": [rate.model_dump() for rate in self.rates],
             "warnings": list(self.warnings),
@@ -69,6 +92,7 @@ def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
     return Checked(
         plan=plan,
         description=description,
+        audiences=tuple(_audiences(plan, description)),
         computing=computing,
         rates=asked,
         samples=tuple(samples),
@@ -82,21 +106,49 @@ def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
     )
 
 
+def _audiences(plan: Plan, description: PlanDescription) -> Iterator[AudienceSummary]:
+    ledgers = {ledger.name: ledger for ledger in description.ledgers}
+    for described in description.views:
+        view, ledger = plan.views[described.name], ledgers[described.ledger]
+        share = next(one for one in ledger.shares if one.view == described.name)
+        for audience, index in view.audiences.items():
+            level, steps = described.levels[index], view.unlocks.get(audience, ())
+            yield AudienceSummary(
+                view=described.name,
+                audience=audience,
+                level=level.name,
+                later=view.levels[steps[-1].level].name if steps else None,
+                epsilon=level.epsilon,
+                seen=described.explanation.seen[index],
+                noise_interval_95=level.noise_interval_95,
+                unit=described.unit,
+                cost=level.cost,
+                period_cost=Price.spent(view.cost(index) * share.windows_asked),
+                lasts=share.lasts,
+                period=ledger.period,
+            )
+
+
 def _too_slow(computing: dict[str, Computing], asked: Sequence[Rate], offset: str) -> list[str]:
     fast = [
-        f"{', '.join(rate.ledgers)}: {rate.windows_a_second:.3g} windows a second are asked for, and it "
-        f"releases about {rate.windows_possible:.3g}; more than one part in {RATE_SHARE} is too much to stay in time "
-        "under load: make windows longer, or have fewer views"
+        f"{_ledgers(rate)} {rate.windows_a_second:.3g} windows a second; this machine releases about "
+        f"{rate.windows_possible:.3g}, and safely 1/{RATE_SHARE} of that under load. Use longer windows or fewer "
+        "views."
         for rate in asked
         if not rate.is_safe
     ]
     hasty = [
-        f"view {name}: half of the offset of {offset} covers fewer than {ADVISED_KEYS:,} keys; "
-        "where a window may have more, raise release.offset"
+        f"view {name}: release.offset is {offset}, and half of it is enough for fewer than {ADVISED_KEYS:,} keys a "
+        "window. Raise release.offset if a window may have more keys."
         for name, found in computing.items()
         if not found.advised
     ]
     return [*fast, *hasty]
+
+
+def _ledgers(rate: Rate) -> str:
+    one = len(rate.ledgers) == 1
+    return f"{'ledger' if one else 'ledgers'} {', '.join(rate.ledgers)} {'needs' if one else 'need'}"
 
 
 async def sample(plan: Plan, client: Client, records: int) -> list[SourceSurvey]:

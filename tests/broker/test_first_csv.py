@@ -76,8 +76,8 @@ def test_every_command_of_the_page_does_what_it_says(kafka: str, tmp_path: Path)
         return done.stdout
 
     assert run(make) == ""
-    assert "shown" in run(check)
-    said, sampled, releases = (block.splitlines() for block in blocks(PAGE, "")[1:4])
+    checked, said, sampled, releases = (block.splitlines() for block in blocks(PAGE, "")[1:5])
+    assert [line.rstrip() for line in run(check).splitlines()][1 : len(checked)] == checked[1:], "but for the broker"
     assert run(feed).replace(name, "orders").splitlines()[: len(said)] == said
     assert [line.rstrip() for line in run(sample).splitlines()][-len(sampled) :] == sampled
     found: list[str] = []
