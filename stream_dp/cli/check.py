@@ -210,7 +210,7 @@ def _explained(
 
 
 def _paragraphs(title: str, *lines: str) -> RenderableType:
-    return Group(Text(f"\n{title}", "bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
+    return Group(Text(f"\n{title}", "bold"), *(Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines))
 
 
 def _view(view: ViewDescription, computing: str) -> RenderableType:
@@ -226,8 +226,10 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
         *([view.sharpening] if view.sharpening else []),
         f"{computing}.",
     ]
-    words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
-    tables = [Padding(table, (0, 0, 0, 2)) for table in (_levels(view), *([_modes(view)] if view.modes else []))]
+    words = [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines]
+    tables = [
+        Padding(table, (0, 0, 0, 2), expand=False) for table in (_levels(view), *([_modes(view)] if view.modes else []))
+    ]
     return Group(Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})"), *words, *tables)
 
 
@@ -324,15 +326,15 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
         *map(_part, ledger.parts),
         f"Planned releases, with what is unlocked later, use {price_words(ledger.asked)}: {verdict}.",
     ]
-    words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
-    return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2)))
+    words = [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines]
+    return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def sample_page(sample: SourceSurvey) -> RenderableType:
     """The sample of one source: what its views make of it, who placed the users, and the clocks."""
     title = Text.assemble("\nsample of source ", (sample.source, "bold"), f" (topic {sample.topic})")
     if not sample.records:
-        return Group(title, Padding(Text("The topic has no record to sample."), (0, 0, 0, 2)))
+        return Group(title, Padding(Text("The topic has no record to sample."), (0, 0, 0, 2), expand=False))
     lines = [
         f"The newest {sample.records:,} records, {sample.watermarks:,} of them watermarks"
         f"{' (stopped after 10 s)' if sample.cut_short else ''}.",
@@ -341,8 +343,8 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
     if sample.users and sample.users_placed_by:
         placed = ", ".join(f"{users:,} are where {name} puts them" for name, users in sample.users_placed_by.items())
         lines.append(f"Of {sample.users:,} users {placed}.")
-    words = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
-    return Group(title, *words, Padding(_sample_table(sample), (0, 0, 0, 2)))
+    words = [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines]
+    return Group(title, *words, Padding(_sample_table(sample), (0, 0, 0, 2), expand=False))
 
 
 def _sample_table(sample: SourceSurvey) -> Table:

@@ -104,7 +104,7 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
     if earlier:
         parts.append(Text(f"earlier periods, with --period: {', '.join(map(moment, earlier))}", "dim"))
     title = Text.assemble("ledger ", (account.name, "bold"), f", {moment(period.start_ms)} to {moment(period.end_ms)}")
-    return Group(title, *(Padding(part, (0, 0, 0, 2)) for part in parts), Text(""))
+    return Group(title, *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts), Text(""))
 
 
 def burn_down(statement: Statement, width: int) -> Text:

@@ -26,7 +26,9 @@ from stream_dp.runtime.kafka.client import Client
 LOOK_SECONDS = 5.0
 """Between two looks of `--watch`."""
 UNKNOWN = "-"
-OF_CLOCK = {"wall": "", "event": " of the stream"}
+OF_CLOCK = {"wall": "", "event": " (stream)"}
+MOST_PROBLEMS = 4
+"""Above the tables; the others are below them."""
 
 
 @click.command()
@@ -34,30 +36,25 @@ OF_CLOCK = {"wall": "", "event": " of the stream"}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line.")
 @click.option("--watch", is_flag=True, help="Look again every 5 s, until it is interrupted.")
 def status(file: Path, *, as_json: bool, watch: bool) -> None:
-    """Show how the application that FILE describes is, and first what needs somebody.
+    """Show the status of the application that FILE describes: problems first, each with its remedy, or OK.
 
-    Every worker says every 10 s how it is, in the topic NAME-status, and what it says follows from what is stored: no
-    number is lost by a crash, counted twice, or about a window that is open. It is for operators: this command needs
-    READ on NAME-status and NAME-accounts and DESCRIBE on the group NAME, and no access to a worker. It shows
+    Workers report every 10 s to the topic NAME-status. This command needs READ on NAME-status and NAME-accounts and
+    DESCRIBE on the group NAME, and no access to a worker. Below the problems it shows
 
     \b
-    * the workers: since when each runs, the number of the settings it goes by, its partitions, whether it is ready or
-      what it waits for;
-    * of every source, how many records stand in it and are not counted yet;
-    * of every view, which edition of its settings holds, what its clock shows where it is furthest behind, which
-      windows are open, up to when its windows are released or refused, and when the next one is due, where the wall
-      clock decides that;
-    * what is to come: settings that hold from a later window on; of every audience and level the next window that it
-      is unlocked, of those that are released; when what is left of a budget is spent next. Where watermarks close the
-      windows, that is the time of the stream. It is the schedule: where a grant lowered the audience, or it has the
-      level, or the ledger cannot pay, that window is not published sharper;
-    * what every ledger has left, and how far that reaches (`stream-dp ledger` says who spent it);
-    * the counters over all partitions, since the first record.
+    * the workers: since when each runs, the settings it uses, its partitions, and whether it is ready;
+    * of every source, how many records are not counted yet;
+    * of every view, the edition in effect, its clock where it is furthest behind, the open windows, up to when its
+      windows are released or refused, and when the next one is due (with clock: wall);
+    * what is planned: settings that begin with a later window; the next window that is unlocked to each level; when
+      the rest of a budget is spent next. Times of views with clock: event are times of the stream. A grant or an
+      exhausted budget may prevent a planned release;
+    * what every ledger has left and how long that lasts (`stream-dp ledger` says who spent it);
+    * the counters of all partitions since the first record.
 
-    A worker that has said nothing for 30 s is silent, one that is silent for 5 minutes is not shown any more. A worker
-    that stops says so; one that was killed is silent first.
+    A worker without a report for 30 s is silent; after 5 minutes it is not shown any more.
 
-    Exit codes: 0 all is well; 1 something needs somebody, or no broker is there; 2 wrong configuration.
+    Exit codes: 0 OK; 1 there are problems, or the broker does not answer; 2 wrong configuration.
     """
     plan = load_plan(file)
     with suppress(KeyboardInterrupt):
@@ -78,22 +75,43 @@ async def _show(plan: Plan, client: Client, *, as_json: bool, watch: bool) -> in
             else:
                 console.print(page(plan, found))
             if not watch:
-                return 1 if found.faults else 0
+                return 1 if found.problems else 0
             await asyncio.sleep(LOOK_SECONDS)
 
 
 def page(plan: Plan, found: Summary) -> RenderableType:
-    """All of it; what needs somebody comes first.
+    """All of it: first the problems with their remedies, or that there is none.
 
     Args:
         plan: the application.
-        found: how it is.
+        found: its status.
     """
+    problems = [Text(f"! {one.message}", "red", overflow="fold") for one in found.problems]
     head = Text.assemble((plan.id, "bold"), f" at {moment(_second(found.reports.now_ms))}: ")
-    head.append(*(("needs attention", "bold red") if found.faults else ("all is well", "bold green")))
-    parts: list[RenderableType] = [Text(f"! {fault}", "red", overflow="fold") for fault in found.faults]
-    parts += [table for table in _tables(found) if table.row_count]
-    return Group(head, *(Padding(part, (0, 0, 1 if isinstance(part, Table) else 0, 2)) for part in parts))
+    if problems:
+        head.append(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}", "bold red")
+    else:
+        head.append("OK", "bold green")
+    first, more = problems[:MOST_PROBLEMS], problems[MOST_PROBLEMS:]
+    if more:
+        first[-1:] = [Text(f"... and {len(more) + 1} more, below", "red")]
+        more = problems[MOST_PROBLEMS - 1 :]
+    parts = [Group(*(first or _summary(found))), *(table for table in _tables(found) if table.row_count)]
+    return Group(
+        head, *(Padding(part, (0, 0, 1, 2), expand=False) for part in [*parts, *([Group(*more)] if more else [])])
+    )
+
+
+def _summary(found: Summary) -> Iterator[Text]:
+    """Where nothing is wrong: who works, how far they are, what is left."""
+    running = len(found.reports.running)
+    lag = sum(records for lags in found.lag.values() for records in lags.values())
+    yield Text(f"{running} worker{'' if running == 1 else 's'} ready; {lag:,} records to be counted")
+    released = [view.released_to for view in found.views.values() if view.released_to is not None]
+    if released:
+        yield Text(f"All views are released up to {moment(min(released))}")
+    for ledger, budget in list(found.budgets.items())[: MOST_PROBLEMS - 2]:
+        yield Text(f"Ledger {ledger}: {budget.words}")
 
 
 def _tables(found: Summary) -> Iterator[Table]:
@@ -105,7 +123,7 @@ def _tables(found: Summary) -> Iterator[Table]:
         day, _, time = words.partition("T")
         return time if time and moment(reports.now_ms).startswith(day) else words
 
-    workers = _table("worker", "since", "version", "settings", "partitions", "")
+    workers = _table("worker", "since", "version", "settings", "partitions", "state")
     for one in reports.workers:
         state = "silent" if reports.is_silent(one) else f"waits for {one.waits_for}" if one.waits_for else "ready"
         owned = ", ".join(map(str, sorted(one.partitions))) or "none"
@@ -116,7 +134,7 @@ def _tables(found: Summary) -> Iterator[Table]:
         most = max(lags, key=lags.__getitem__)
         sources.add_row(name, f"{sum(lags.values()):,}", f"{most}: {lags[most]:,}" if lags[most] else UNKNOWN)
     yield sources
-    views = _table("view", "edition", "clock", "windows open", "released up to", "next due")
+    views = _table("view", "edition", "clock", "open windows", "released up to", "next due")
     for name, view in found.views.items():
         windows = UNKNOWN
         if view.open is not None:
@@ -127,22 +145,22 @@ def _tables(found: Summary) -> Iterator[Table]:
         edition = UNKNOWN if view.edition is None else str(view.edition)
         views.add_row(name, edition, _clocks(view.clocks, at), windows, released, due)
     yield views
-    to_come = _table("to come", "view", "")
+    to_come = _table("planned", "view", "what")
     for change in found.to_come:
         to_come.add_row(f"{at(change.at_ms)}{OF_CLOCK[change.clock]}", change.view, change.what)
     yield to_come
-    budgets = _table("ledger", "")
+    budgets = _table("ledger", "budget")
     for ledger, budget in found.budgets.items():
         budgets.add_row(ledger, budget.words)
     yield budgets
-    totals = _table("total since the beginning", "")
+    totals = _table("total", "since the first record")
     for line, amount in found.totals.items():
         totals.add_row(line, f"{amount:,}")
     yield totals
 
 
 def _clocks(clocks: Mapping[int, int], at: Callable[[int], str]) -> str:
-    """What the clock of a view shows in the partition that is furthest behind, and where that is."""
+    """Return the clock of a view in the partition that is furthest behind, and which that is."""
     if not clocks:
         return UNKNOWN
     behind = min(clocks, key=clocks.__getitem__)

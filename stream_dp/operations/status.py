@@ -1,4 +1,4 @@
-"""How an application is, from what its workers say, its group and its accounts; what needs somebody comes first."""
+"""The status of an application, from the reports of its workers, its group and its accounts; problems come first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
@@ -24,13 +24,45 @@ from stream_dp.windows.shape import Stretch
 from stream_dp.windows.views import Clock
 
 BEHIND_MS = 60_000
-"""A window that is not released so long after its turn."""
+"""A view is behind if its next window was due so long ago."""
 BEHIND_WINDOWS = 20
-"""So many windows of a view that are closed and not released need somebody."""
+"""A view is behind if so many of its windows are closed and not released."""
 MISSED_MS = 86_400_000
-"""Records that were deleted before they were counted are told of for so long after that was found."""
+"""Records that were deleted before they were counted are a problem for so long after that was found."""
 LEARNT_MS = 30_000
-"""A worker that does not go by settings so long after they were posted."""
+"""A worker that does not use settings so long after they were posted is a problem."""
+
+Code = Literal[
+    "budget_exhausted",
+    "no_worker",
+    "partition_without_worker",
+    "worker_silent",
+    "worker_clock",
+    "worker_waits",
+    "worker_refuses_settings",
+    "worker_behind_settings",
+    "broker_clock",
+    "topic_settings",
+    "records_missing",
+    "member_silent",
+    "rebalancing",
+    "view_behind",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that an operator has to see to.
+
+    Attributes:
+        code: what it is.
+        about: the worker, view, source, ledger or group; empty for the whole application.
+        message: what is wrong, and what to do.
+    """
+
+    code: Code
+    about: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +126,7 @@ class Summary:
 
     Attributes:
         reports: what it is made from.
-        faults: what needs somebody, in sentences.
+        problems: what an operator has to see to, the worst first.
         unowned: partitions without a worker.
         lag: by source, records that are not counted, by partition.
         views: by name; one that was taken out as long as windows of it are to be released.
@@ -104,7 +136,7 @@ class Summary:
     """
 
     reports: Reports
-    faults: list[str]
+    problems: list[Problem]
     unowned: list[int]
     lag: dict[str, dict[int, int]]
     views: dict[str, ViewSummary]
@@ -116,8 +148,8 @@ class Summary:
         """The same for machines."""
         reports = self.reports
         return {
-            "fine": not self.faults,
-            "needs_attention": self.faults,
+            "fine": not self.problems,
+            "problems": [asdict(one) for one in self.problems],
             "at_ms": reports.now_ms,
             "settings": len(reports.settings),
             "workers": [
@@ -205,10 +237,14 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     shown = presented(plan)
     times = _times(questions, views, reports.now_ms)
     budgets = {one.account.name: _budget(shown, one, _of_ledger(shown, one, times)) for one in reports.statements}
-    faults = [*_refused(shown, reports.statements, times), *_faults(plan, reports, views, unowned)]
-    faults += [f"ledger {name} {budget.words}" for name, budget in budgets.items() if budget.is_spent]
+    problems = [*_refused(shown, reports.statements, times), *_problems(plan, reports, views, unowned)]
+    problems += [
+        Problem("budget_exhausted", name, f"Budget of ledger {name}: {budget.words}. See `stream-dp ledger FILE`.")
+        for name, budget in budgets.items()
+        if budget.is_spent
+    ]
     to_come = sorted(_to_come(questions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
-    return Summary(reports, faults, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
+    return Summary(reports, problems, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
 
 
 def _times(
@@ -227,8 +263,8 @@ def _of_ledger(plan: Plan, statement: Statement, times: Mapping[str, int]) -> Se
     ]
 
 
-def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, int]) -> Iterator[str]:
-    """The views whose newest windows are refused."""
+def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, int]) -> Iterator[Problem]:
+    """Views whose newest windows are refused."""
     for statement in statements:
         period = statement.account.period
         found: dict[str, list[tuple[str, int]]] = {}
@@ -237,9 +273,12 @@ def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, in
                 found.setdefault(view, []).append((audience, share.refused_ms))
         for view, since in found.items():
             if times.get(view, period.start_ms) < period.end_ms:
-                yield (
-                    f"view {view} is refused to {', '.join(audience for audience, _ in since)} from the window of "
-                    f"{moment(min(at for _, at in since))} on: ledger {statement.account.name} does not pay for it"
+                audiences, first = ", ".join(audience for audience, _ in since), moment(min(at for _, at in since))
+                yield Problem(
+                    "budget_exhausted",
+                    view,
+                    f"Budget exhausted: ledger {statement.account.name} does not pay for view {view}; windows from "
+                    f"{first} on are refused to {audiences}. See `stream-dp ledger FILE`.",
                 )
 
 
@@ -259,68 +298,98 @@ def _released(view: str, parts: Mapping[int, PartitionStatus]) -> int | None:
     return max((part.released[view] for part in parts.values() if view in part.released), default=None)
 
 
-def _faults(plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unowned: Sequence[int]) -> Iterator[str]:
+def _problems(
+    plan: Plan, reports: Reports, views: Mapping[str, ViewSummary], unowned: Sequence[int]
+) -> Iterator[Problem]:
     running, members = reports.running, reports.members
     if not running and not members:
-        yield "no worker runs: start one with `stream-dp worker`"
+        yield Problem("no_worker", "", "No worker runs. Start one: `stream-dp worker FILE`.")
     elif unowned:
-        one = len(unowned) == 1
-        yield (
-            f"partition{'' if one else 's'} {', '.join(map(str, unowned))} {'has' if one else 'have'} no worker, and "
-            "nothing of it is counted: wait for workers that start or recover, or start more"
+        one, numbers = len(unowned) == 1, ", ".join(map(str, unowned))
+        yield Problem(
+            "partition_without_worker",
+            numbers,
+            f"{'Partition' if one else 'Partitions'} {numbers} {'has' if one else 'have'} no worker; records there are "
+            "not counted. Wait if a worker is starting, else start one: `stream-dp worker FILE`.",
         )
     for worker in reports.workers:
         yield from _of_worker(worker, reports)
     if running and all(worker.clock_ahead_ms for worker in running):
-        yield "no worker's clock agrees with the broker's, so no window is closed: see whether the broker's is wrong"
-    yield from dict.fromkeys(words for worker in running for words in worker.topics)
+        yield Problem(
+            "broker_clock",
+            "",
+            "No worker's clock agrees with the broker's; no window closes. Check the broker's clock.",
+        )
+    for words in dict.fromkeys(words for worker in running for words in worker.topics):
+        yield Problem("topic_settings", "", words)
     yield from _missing(reports)
     if running and members > len(running):
-        yield f"of {members} members of the group {plan.id} only {len(running)} have said how they are"
+        yield Problem(
+            "member_silent",
+            plan.id,
+            f"{members - len(running)} of {members} workers in group {plan.id} have not reported. Read their logs.",
+        )
     if reports.group.state not in (STABLE, *EMPTY):
-        yield "the workers are sharing the partitions anew"
+        yield Problem("rebalancing", plan.id, "The workers are rebalancing partitions. Wait.")
     for name, view in views.items():
         if running and view.next_due is not None and reports.now_ms > view.next_due + BEHIND_MS:
             late = _ago(reports.now_ms - view.next_due)
-            yield f"view {name} is behind: its next window was due at {moment(view.next_due)}, {late} ago"
+            yield Problem(
+                "view_behind",
+                name,
+                f"View {name} is behind: a window was due {late} ago, at {moment(view.next_due)}. Read the worker "
+                "logs.",
+            )
         elif running and view.waiting >= BEHIND_WINDOWS:
-            yield (
-                f"view {name} is behind: {view.waiting:,} windows are closed and not released; if it grows, see "
-                "the log of the worker of its ledger, and `stream-dp check` for how many windows a second it releases"
+            yield Problem(
+                "view_behind",
+                name,
+                f"View {name} is behind: {view.waiting:,} windows are closed and not released. If that grows, read the "
+                "worker logs; `stream-dp check FILE --explain` says how many windows a second a machine releases.",
             )
 
 
-def _missing(reports: Reports) -> Iterator[str]:
-    """Which records of the sources were deleted lately before they were counted."""
+def _missing(reports: Reports) -> Iterator[Problem]:
+    """Records of the sources that were deleted lately before they were counted."""
     for number, part in sorted(reports.partitions.items()):
         for source, gaps in sorted(part.missing.items()):
             if recent := [gap for gap in gaps if gap.at_ms > reports.now_ms - MISSED_MS]:
                 offsets = ", ".join(f"{gap.first} to {gap.last}" for gap in recent)
-                yield (
-                    f"source {source}, partition {number}: records {offsets} were deleted before they were counted "
-                    f"(found at {moment(recent[-1].at_ms // 1000 * 1000)}), and windows that may lack some are refused "
-                    "as lost: keep the records of the source for longer than workers may be down or behind"
+                yield Problem(
+                    "records_missing",
+                    source,
+                    f"Source {source}, partition {number}: records {offsets} were deleted before they were counted "
+                    f"(found at {moment(recent[-1].at_ms // 1000 * 1000)}). Windows that may lack some are refused as "
+                    "lost. Keep the records of the source longer than workers may be down or behind.",
                 )
 
 
-def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[str]:
+def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
+    name = worker.instance
     if reports.is_silent(worker):
         silent = _ago(reports.now_ms - worker.at_ms)
-        yield f"worker {worker.instance} has said nothing for {silent}: see whether it runs, and its log"
+        yield Problem(
+            "worker_silent", name, f"Worker {name} has not reported for {silent}. See if it runs, and read its log."
+        )
     elif worker.clock_ahead_ms:
-        yield f"worker {worker.instance} makes no ticks: its clock is {_apart(worker)} the broker's; set it right"
+        yield Problem(
+            "worker_clock", name, f"Worker {name} makes no ticks: its clock is {_apart(worker)} the broker's. Set it."
+        )
     elif worker.waits_for:
-        yield f"worker {worker.instance} is not ready: it waits for {worker.waits_for}"
+        yield Problem("worker_waits", name, f"Worker {name} is not ready. It waits for {worker.waits_for}")
     newest = reports.settings[-1] if reports.settings else None
     if worker.refusal:
-        yield (
-            f"worker {worker.instance} cannot take newer settings up and goes on with settings {worker.settings}: "
-            f"{worker.refusal}"
+        yield Problem(
+            "worker_refuses_settings",
+            name,
+            f"Worker {name} cannot use newer settings and continues with settings {worker.settings}: {worker.refusal}",
         )
     elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
-        yield (
-            f"worker {worker.instance} goes by settings {worker.settings}, and {newest.number} hold since "
-            f"{moment(newest.at_ms // 1000 * 1000)}: see its log"
+        yield Problem(
+            "worker_behind_settings",
+            name,
+            f"Worker {name} uses settings {worker.settings}; settings {newest.number} are in effect since "
+            f"{moment(newest.at_ms // 1000 * 1000)}. Read its log.",
         )
 
 
@@ -403,17 +472,17 @@ def _budget(plan: Plan, statement: Statement, times: Sequence[int]) -> Budget:
     """
     period = statement.account.period
     if times and period.end_ms <= min(times):
-        words = f"has begun a new period on {moment(period.end_ms)}, of which no window is charged yet"
+        words = f"new period since {moment(period.end_ms)}, nothing is charged yet"
         return Budget(words, None, period.end_ms)
     views, lasts_ms = forecast(plan, statement)
     shares = [(name, 100 * getattr(statement.left, name) // cap) for name, cap in statement.budget.entries() if cap]
-    left = f"has {', '.join(f'{share} % of {name}' for name, share in shares)} left until {moment(period.end_ms)}"
+    left = f"{', '.join(f'{share} % of {name}' for name, share in shares)} left until {moment(period.end_ms)}"
     if lasts_ms >= period.end_ms:
-        return Budget(f"{left}: it pays for all views until then", lasts_ms, period.end_ms)
+        return Budget(f"{left}, enough for all views", lasts_ms, period.end_ms)
     if any(view.paid for view in views.values()) and lasts_ms > max(times, default=lasts_ms - 1):
-        words = f"{left}: it pays for all views for windows that begin before {moment(lasts_ms)}"
+        words = f"{left}, enough for windows of all views that begin before {moment(lasts_ms)}"
         return Budget(words, lasts_ms, period.end_ms)
-    return Budget(f"{left}: it does not pay for the next windows of all views", lasts_ms, period.end_ms, is_spent=True)
+    return Budget(f"{left}, not enough for the next windows of all views", lasts_ms, period.end_ms, is_spent=True)
 
 
 def settings_to_come(
@@ -464,7 +533,7 @@ def sharper_to_come(questions: Sequence[ViewPlan], released_to_ms: int, wall_ms:
                     take(("unlock", words), ToCome(view.view, f"window of {moment(start_ms)} {words}", at_ms, clock))
         if view.sharpen is not None and _is_sharpened(view, view.sharpen, now_ms):
             level, audience = view.levels[view.sharpen.level].name, view.sharpen.audience
-            words = f"what is left of the budget is spent on level {level} for {audience}"
+            words = f"rest of the budget is spent on level {level} for {audience}"
             take(("sharpen", words), ToCome(view.view, words, view.sharpen.next_ms(now_ms), clock))
     yield from found.values()
 

@@ -129,7 +129,7 @@ def test_what_is_left_is_spent_at_that_time() -> None:
     desk = given(Desk(holding((0, plan(ONLY_PAGES, *RICH, SPENDS))), audit=False), range(0, 4000, 1000))
     desk.tell(2500)
     (coming,) = to_come(desk, 2500)
-    assert coming == ToCome("pages", "what is left of the budget is spent on level fine for staff", 4000)
+    assert coming == ToCome("pages", "rest of the budget is spent on level fine for staff", 4000)
     desk.tell(3999)
     assert not published(desk)
     desk.tell(4000)
