@@ -96,7 +96,10 @@ def page(plan: Plan, found: Summary) -> RenderableType:
     if more:
         first[-1:] = [Text(f"... and {len(more) + 1} more, below", "red")]
         more = problems[MOST_PROBLEMS - 1 :]
-    parts = [Group(*(first or _summary(found))), *(table for table in _tables(found) if table.row_count)]
+    parts: list[RenderableType] = [
+        Group(*(first or _summary(found))),
+        *(table for table in _tables(found) if table.row_count),
+    ]
     return Group(
         head, *(Padding(part, (0, 0, 1, 2), expand=False) for part in [*parts, *([Group(*more)] if more else [])])
     )
