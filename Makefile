@@ -4,6 +4,8 @@
 #   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
 #                                          one after another; by default three files at a time, on one Kafka)
 #   make quick                             the unit, kinds and pipeline tests that need no Kafka
+#   make reproduce                         the papers' tables and figures again (PAPER=topk for one, FOLDER=... for the
+#                                          pictures, REPRODUCE_ARGS="--runs 1000" for options of that paper, or --help)
 #   make package                           the wheel and stock Kafka clients, in .venv-wheel and .venv-stock
 #   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
@@ -17,6 +19,9 @@ PYTHON ?= python3
 PYTHONS ?= python3.11 python3.12 python3.13
 DEMO_ARGS ?=
 TEST_ARGS ?=
+PAPER ?= all
+FOLDER ?= reproduced
+REPRODUCE_ARGS ?=
 TEST_SECONDS ?= 600
 TEST_JOBS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
@@ -25,17 +30,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := -c constraints.txt
 
-.PHONY: help demo test quick package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
+.PHONY: help demo test quick reproduce package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
 
 help:
-	@echo "make demo     install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
-	@echo "make test     install, lint, run every test                                             (TEST_ARGS=\"-k name\")"
-	@echo "make quick    the unit, kinds and pipeline tests that need no Kafka                     (TEST_ARGS=\"-k name\")"
-	@echo "make package  the wheel, and stock Kafka clients, in empty environments"
-	@echo "make pythons  make quick under several Pythons; now: $(PYTHONS)"
-	@echo "make lint     ruff, mypy, import-linter"
-	@echo "make clean    remove .venv*, caches and build output; the Kafka cache and state stay"
-	@echo "PYTHON=...    the Python (3.11 to 3.13) that makes .venv; now: $(PYTHON)"
+	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
+	@echo "make test       install, lint, run every test  (TEST_ARGS=\"-k name\")"
+	@echo "make quick      the unit, kinds and pipeline tests that need no Kafka  (TEST_ARGS=\"-k name\")"
+	@echo "make reproduce  the papers' tables and figures: PAPER=lossless, topk, gap, subset or all; now: $(PAPER)"
+	@echo "                (FOLDER=... for the pictures; now: $(FOLDER); REPRODUCE_ARGS=--help explains one paper)"
+	@echo "make package    the wheel, and stock Kafka clients, in empty environments"
+	@echo "make pythons    make quick under several Pythons; now: $(PYTHONS)"
+	@echo "make lint       ruff, mypy, import-linter"
+	@echo "make clean      remove .venv*, caches and build output; the Kafka cache and state stay"
+	@echo "PYTHON=...      the Python (3.11 to 3.13) that makes .venv; now: $(PYTHON)"
 
 demo: $(VENV)/demo.stamp
 	@$(BIN)/stream-dp demo $(DEMO_ARGS)
@@ -47,6 +54,9 @@ test: lint
 quick: $(VENV)/dev.stamp
 	@echo "quick: pytest, unit, kinds and pipeline, without Kafka"
 	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow" $(TEST_JOBS) $(TEST_ARGS)
+
+reproduce: $(VENV)/plots.stamp
+	@$(BIN)/python -m experiments $(PAPER) --folder "$(FOLDER)" $(REPRODUCE_ARGS)
 
 package: $(VENV)/dev.stamp
 	@echo "package: pytest, the wheel and stock clients in environments of their own (.venv-wheel, .venv-stock)"
@@ -91,10 +101,15 @@ $(VENV)/demo.stamp: $(VENV)/base.stamp
 	@$(PIP) install $(LOCK) --no-build-isolation -e '.[demo]'
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/base.stamp
+$(VENV)/dev.stamp: $(VENV)/base.stamp experiments/requirements.txt
 	@echo "install: stream-dp with what the demo, the tests and the linters need, into $(VENV)"
-	@$(PIP) install $(LOCK) --no-build-isolation -e '.[demo,dev]'
-	@touch $@ $(VENV)/demo.stamp
+	@$(PIP) install $(LOCK) --no-build-isolation -e '.[demo,dev]' -r experiments/requirements.txt
+	@touch $@ $(VENV)/demo.stamp $(VENV)/plots.stamp
+
+$(VENV)/plots.stamp: $(VENV)/base.stamp experiments/requirements.txt
+	@echo "install: stream-dp with what the experiments need, into $(VENV)"
+	@$(PIP) install $(LOCK) --no-build-isolation -e . -r experiments/requirements.txt
+	@touch $@
 
 $(VENV)/base.stamp: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \

@@ -34,11 +34,10 @@ from stream_dp.lossless import (
     noise_parameter,
     threshold_for,
 )
-from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, interval
-from stream_dp.lossless.families.laplace_sums import sum_interval
+from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, interval, sum_interval
 from stream_dp.select import TopKParameters, candidates, known_domain_top_k, limited_domain_top_k
 from stream_dp.select.gap import GapParameters, gap_top_k
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from stream_dp.select.subset import SubsetParameters, canonical_top_k
 
 __all__ = [

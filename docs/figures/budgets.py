@@ -2,7 +2,7 @@
 
 Run from the root of the repository:
 
-    python docs/figures/budgets.py
+    python -m docs.figures.budgets
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import log
 from pathlib import Path
 
-from stream_dp.cli.reproduce.topk_numbers import K, Month, laplace_month, month
+from experiments.topk.numbers import K, Month, laplace_month, month
 
 WINDOWS = (1, 2, 4, 8, 15, 30, 60, 120, 240, 480, 720, 1440, 2880, 5760, 8640)
 SCHEDULES = {1: "one", 4: "weekly", 30: "daily", 720: "hourly", 8640: "5 min"}

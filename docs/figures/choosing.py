@@ -2,7 +2,7 @@
 
 Run from the root of the repository:
 
-    python docs/figures/choosing.py
+    python -m docs.figures.choosing
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from functools import partial
 from math import log
 from pathlib import Path
 
+from experiments.subset import canonical, one_shot, score_sets
+from experiments.subset.noises import EXPONENTIAL, GUMBEL, Noise
+from experiments.subset.profiles import Profile
+from experiments.subset.solving import epsilon_at
 from stream_dp.select import TopKParameters
-from stream_dp.select.analysis import canonical, one_shot, score_sets
-from stream_dp.select.analysis.noises import EXPONENTIAL, GUMBEL, Noise
-from stream_dp.select.analysis.profiles import Profile
-from stream_dp.select.analysis.solving import epsilon_at
 from stream_dp.select.gap import GapParameters
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours, lead_for_all, shortfall
 from stream_dp.select.subset import SubsetParameters, worst_miss
-from stream_dp.select.utility import lead_for_all, shortfall
 
 LISTED, KBAR = 10_000, 1_000
 EPSILON, DELTA, RARE = Fraction(1), Fraction("1e-6"), Fraction(1, 20)

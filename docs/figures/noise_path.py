@@ -1,9 +1,8 @@
 """Draws docs/figures/noise-path.svg: the noise path of one count, and three audiences that read it.
 
-The path is a real one, from the construction of specs/lossless 6.3 under a fixed key. Run from the root of the
-repository:
+The path is a real one, of the words that releases use, under a fixed key. Run from the root of the repository:
 
-    python docs/figures/noise_path.py
+    python -m docs.figures.noise_path
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from fractions import Fraction
 from math import log, sqrt
 from pathlib import Path
 
+from stream_dp.lossless.bulk import AddressedWords, bulk_clocks
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.prf import words
-from stream_dp.lossless.threshold_process import clocks
 
 COUNT = 40
-KEY, WINDOW = bytes(range(32)), b"docs/3"
+KEY, WINDOW = bytes(range(32)), b"docs/199"
 COARSEST, FINEST, POINTS = Fraction(1, 20), Fraction(4), 1200
 AUDIENCES = {"public": Fraction(1, 10), "partner": Fraction(1, 2), "internal": Fraction(2)}
 
@@ -35,9 +33,10 @@ def levels() -> list[Fraction]:
 
 def path(epsilons: list[Fraction]) -> list[int]:
     """The count with the noise of every level."""
-    thresholds = [threshold_for(epsilon) for epsilon in epsilons]
-    plus, minus = (clocks(words(KEY, WINDOW, side), thresholds) for side in (b"+", b"-"))
-    return [COUNT + up - down for up, down in zip(plus, minus, strict=True)]
+    streams = AddressedWords(KEY, WINDOW)
+    address = streams.addresses([b"count"])
+    clocks = (bulk_clocks(streams, address, threshold_for(epsilon)) for epsilon in epsilons)
+    return [COUNT + int(plus[0]) - int(minus[0]) for plus, minus in clocks]
 
 
 def deviation(epsilon: Fraction) -> float:

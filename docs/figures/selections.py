@@ -2,7 +2,7 @@
 
 Run from the root of the repository:
 
-    python docs/figures/selections.py
+    python -m docs.figures.selections
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from math import log
 from pathlib import Path
 
-from stream_dp.cli.reproduce.gap_numbers import PRUNED, UNPRUNED, SeededBits, scale
-from stream_dp.select.analysis import canonical, one_shot
-from stream_dp.select.analysis.canonical import class_law
-from stream_dp.select.analysis.noises import EXPONENTIAL, GUMBEL
-from stream_dp.select.analysis.profiles import Profile
-from stream_dp.select.analysis.score_sets import netflix_like
-from stream_dp.select.analysis.secure_gap import CountedCoins, secure_gap_top_k
-from stream_dp.select.analysis.solving import epsilon_at
-from stream_dp.select.analysis.transactions import PUBLISHED, stand_in
+from experiments.gap.numbers import PRUNED, UNPRUNED, SeededBits, scale
+from experiments.gap.secure_gap import CountedCoins, secure_gap_top_k
+from experiments.gap.transactions import PUBLISHED, stand_in
+from experiments.subset import canonical, one_shot
+from experiments.subset.canonical import class_law
+from experiments.subset.noises import EXPONENTIAL, GUMBEL
+from experiments.subset.profiles import Profile
+from experiments.subset.score_sets import netflix_like
+from experiments.subset.solving import epsilon_at
 
 SUBSET_KS = (10, 20, 50, 100, 200)
 GAP_KS = (25, 50, 100, 200, 400, 800)

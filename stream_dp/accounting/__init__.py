@@ -1,7 +1,6 @@
 """Exact privacy budgets: costs, what a selection costs, and the ledger as a pure state machine.
 
-What sets of releases cost is in `coalitions`, how costs compose in `composition`, what a period of selections costs in
-`pay_what_you_get`, and what noise costs that is not pure in `curves` and `binomial`.
+How costs compose is in `composition`, and what noise costs in zCDP in `curves` and `ladder`.
 """
 
 from stream_dp.accounting.cost import Cost

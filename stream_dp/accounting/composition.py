@@ -1,4 +1,4 @@
-"""What many releases cost together: the composition theorems, exact numbers in, upper bounds out.
+"""The composition theorems: exact costs of many releases in, upper bounds out.
 
 A step is chosen in reaction to everything released before it. `slack` is the delta' that a theorem adds to the deltas
 of the steps for its bad event; it is a parameter of the analysis, no run depends on it. Every epsilon that is returned
@@ -13,20 +13,19 @@ from fractions import Fraction
 
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.curves import approximate_epsilon, zcdp_curve
-from stream_dp.accounting.inverse import check_target, largest
-from stream_dp.accounting.rounding import log_up, root_up, tanh_half_up
+from stream_dp.accounting.rounding import check_target, largest, log_up, root_up, tanh_half_up
 from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import log
 
 Steps = Mapping[Fraction, int]
-"""How many steps there are of each epsilon."""
+"""Number of steps of each epsilon."""
 
 NO_STEPS: Steps = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the terms of a composition theorem say of the same steps; all hold, and the least is promised.
+    """Terms of a composition theorem for the same steps; all hold, and the least is promised.
 
     Attributes:
         basic: the sum of the epsilons; holds at slack 0.
@@ -102,24 +101,6 @@ def general_cost(costs: Mapping[Cost, int], slack: Fraction) -> Cost:
         steps[cost.epsilon] = steps.get(cost.epsilon, 0) + count
     delta = sum((count * cost.delta for cost, count in costs.items()), slack)
     return Cost(compose(NO_STEPS, steps, slack).epsilon, delta)
-
-
-def known_domain(k: int, epsilon: Fraction, slack: Fraction, *, monotone: bool = True) -> Bounds:
-    """Corollary 4.1: the k largest of all counts of a known domain under Gumbel noise of scale 1/epsilon, in order.
-
-    Args:
-        k: how many are returned, at least 1.
-        epsilon: of the noise.
-        slack: in [0, 1).
-        monotone: whether neighbours move all counts in one direction, as adding or removing a user does; where one
-            user is replaced by another, every draw costs twice its epsilon.
-
-    Raises:
-        ParameterError: an argument is out of range.
-
-    Source: specs/topk 2.8; the third term is that of Lemma 4.4, which the corollary leaves out.
-    """
-    return compose({epsilon if monotone else 2 * epsilon: k}, NO_STEPS, slack)
 
 
 def squares_epsilon(squares: Fraction, slack: Fraction) -> Fraction:

@@ -121,7 +121,7 @@ class Cost:
         return [(n, v) for at, (n, v) in enumerate(zip(ENTRIES, self, strict=True)) if v or at < at_least]
 
     def fits(self, cost: Cost) -> int:
-        """How many times `cost`, which is not zero, goes into this one."""
+        """Return how many times `cost`, which is not zero, goes into this one."""
         return min(a // b for a, b, _ in _aligned(self, cost) if b)
 
     def most(self, other: Cost) -> Cost:

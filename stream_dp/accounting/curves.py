@@ -1,27 +1,20 @@
-"""Renyi and zCDP curves of the noise families, for summing over windows: upper bounds, all rounding upwards.
+"""The zCDP of the noise families, and the epsilon of a Renyi curve: upper bounds, all rounding upwards.
 
 Everything is about one release; a set of releases of one snapshot has the curve of its finest (specs/lossless 1.3). A
 move of several counts costs the sum of the moves of each; l counts that move by one each cost l times the curve of a
-shift of one. Curves of different snapshots add at equal order. Exponential noise has no curve, its support tells; nor
-have Poisson and binomial noise (`stream_dp.accounting.binomial` gives their epsilon and delta).
+shift of one. Curves of different snapshots add at equal order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from stream_dp.accounting.rounding import down, exp_up, log_down, log_up, root_up, up
+from stream_dp.accounting.rounding import log_down, log_up
 from stream_dp.errors import ParameterError
 
 RenyiCurve = Callable[[Fraction], Fraction]
 """From an order alpha > 1 to a bound on the Renyi divergence of that order, in both directions."""
-
-ORDERS = (
-    *(Fraction(10 + n, 10) for n in range(1, 100)),
-    *(Fraction(n) for n in (*range(11, 64), 128, 256, 512, 1024)),
-)
-"""Orders tried by `approximate_epsilon` when none are named."""
 
 
 def gaussian_rho(variance: Fraction, sensitivity_squared: Fraction) -> Fraction:
@@ -42,22 +35,6 @@ def zcdp_curve(rho: Fraction) -> RenyiCurve:
     return lambda alpha: _order(alpha) * rho
 
 
-def discrete_laplace_renyi(a: Fraction, alpha: Fraction) -> Fraction:
-    """Renyi divergence of discrete Laplace noise for a shift of one: ln((a^alpha + a^(1-alpha)) / (1 + a)) / (alpha-1).
-
-    Exact but for the rounding: the privacy loss takes two values only, as in randomized response.
-
-    Args:
-        a: parameter of the noise, in (0, 1).
-        alpha: order, above 1.
-
-    Source: specs/lossless 3.6, vector A03.
-    """
-    least, most = _epsilon(a)
-    moments = exp_up(-_order(alpha) * least) + exp_up((alpha - 1) * most)
-    return Fraction(log_up(Fraction(moments, 1 + a)), alpha - 1)
-
-
 def discrete_laplace_rho(a: Fraction) -> Fraction:
     """The zCDP of discrete Laplace noise for a shift of one: epsilon tanh(epsilon / 2), epsilon = ln(1/a).
 
@@ -69,89 +46,13 @@ def discrete_laplace_rho(a: Fraction) -> Fraction:
     return _epsilon(a)[1] * Fraction(1 - a, 1 + a)
 
 
-def laplace_renyi(epsilon: Fraction, alpha: Fraction) -> Fraction:
-    """Renyi divergence of continuous Laplace noise for a shift by its sensitivity, epsilon = Delta / b.
-
-    Source: Mironov 2017, Proposition 6.
-    """
-    _positive(epsilon=epsilon)
-    share = Fraction(_order(alpha), 2 * alpha - 1)
-    moments = share * exp_up((alpha - 1) * epsilon) + (1 - share) * exp_up(-alpha * epsilon)
-    return Fraction(log_up(moments), alpha - 1)
-
-
-def laplace_rho(epsilon: Fraction) -> Fraction:
-    """The zCDP of continuous Laplace noise: epsilon + e^-epsilon - 1, the limit of its curve at alpha = 1.
-
-    Source: Harrison and Manurangsi 2025.
-    """
-    _positive(epsilon=epsilon)
-    return epsilon + exp_up(-epsilon) - 1
-
-
-def skellam_renyi_bound(variance: Fraction, alpha: Fraction, l1: Fraction, l2_squared: Fraction) -> Fraction:
-    """The published bound for Skellam noise, all coordinates at once, exactly.
-
-    Args:
-        variance: mu of each coordinate.
-        alpha: integer order, at least 2.
-        l1: Delta1 of the counts; for l counts that move by one each it is l, and so is Delta2^2.
-        l2_squared: Delta2^2.
-
-    Source: specs/lossless 7.7 (Agarwal, Kairouz and Liu 2021), vector S03.
-    """
-    _positive(variance=variance, l1=l1, l2_squared=l2_squared)
-    _integer_order(alpha)
-    rest = min(Fraction((2 * alpha - 1) * l2_squared + 6 * l1, 4 * variance**2), Fraction(3 * l1, 2 * variance))
-    return Fraction(alpha * l2_squared, 2 * variance) + rest
-
-
-def skellam_renyi(variance: Fraction, alpha: Fraction) -> Fraction:
-    """Renyi divergence of Skellam noise for a shift of one, summed over its law P(k) ~ I_|k|(mu).
-
-    The ratios x_n = I_(n+1) / I_n obey x_n = 1 / (2 (n+1) / mu + x_(n+1)), so from 0 < x_N < mu / (2 (N+1)) downwards
-    they are enclosed ever more tightly. From n = max(alpha, 8 mu sqrt(alpha)) on a term of the sum is at most a fifth
-    of the one before, by x_n <= mu / (2n) <= 1/16 and x_n / x_(n+1) <= (1 + 1 / (n+1)) (1 + mu^2 / (4 n^2)); the sum is
-    cut `_EXTRA_TERMS` later, and what is left out is less than twice the last term.
-
-    Args:
-        variance: mu, the variance of the noise.
-        alpha: integer order, at least 2.
-
-    Source: specs/lossless 7.7, vector S03.
-    """
-    _positive(variance=variance)
-    power = _integer_order(alpha) - 1
-    bounds = _bessel_ratios(variance, max(power + 1, -int(-8 * variance * root_up(alpha) // 1)) + _EXTRA_TERMS)
-    least_weight = most_weight = total = Fraction(1)  # I_n / I_0, and the sum of I_|k| / I_0 from below
-    moment = term = Fraction(0)  # the sum of P(k)^alpha P(k-1)^(1-alpha), in the unit of the total
-    for least, most in bounds:
-        term = up(most_weight * Fraction(1, least) ** power)  # k = -n
-        least_weight, most_weight = down(least_weight * least), up(most_weight * most)
-        moment += term + up(most_weight * most**power)  # k = n + 1
-        total += 2 * least_weight
-    return Fraction(log_up(Fraction(moment + 2 * term, total)), power)
-
-
-_EXTRA_TERMS = 64
-
-
-def _bessel_ratios(variance: Fraction, count: int) -> list[tuple[Fraction, Fraction]]:
-    """Bounds of I_(n+1)(mu) / I_n(mu) for n from 0 to count - 1."""
-    bounds = [(Fraction(0), Fraction(variance, 2 * (count + 1)))]
-    for n in reversed(range(count)):
-        step, (least, most) = Fraction(2 * (n + 1), variance), bounds[-1]
-        bounds.append((down(Fraction(1, step + most)), up(Fraction(1, step + least))))
-    return bounds[:0:-1]
-
-
-def approximate_epsilon(curve: RenyiCurve, delta: Fraction, orders: Iterable[Fraction] = ORDERS) -> Fraction:
+def approximate_epsilon(curve: RenyiCurve, delta: Fraction, orders: Iterable[Fraction]) -> Fraction:
     """The epsilon that a Renyi curve gives at a delta: (epsilon, delta)-DP for whatever the curve is about.
 
     Args:
         curve: a bound on the Renyi divergence, for instance a sum over snapshots.
         delta: in (0, 1).
-        orders: the orders to try; integers for Skellam noise.
+        orders: the orders to try, at least one.
 
     Returns:
         The least of curve(alpha) + ln(1 - 1/alpha) - ln(alpha delta) / (alpha - 1) over the orders, at least 0.
@@ -184,13 +85,42 @@ def _order(alpha: Fraction) -> Fraction:
     return alpha
 
 
-def _integer_order(alpha: Fraction) -> int:
-    if alpha.denominator != 1 or alpha < 2:
-        raise ParameterError(f"the order for Skellam noise must be an integer of at least 2, not {alpha}")
-    return alpha.numerator
-
-
 def _positive(**numbers: Fraction) -> None:
     for name, number in numbers.items():
         if number <= 0:
             raise ParameterError(f"{name.replace('_', ' ')} must be positive, not {number}")
+
+
+_STEPS = 10**12
+"""Costs are rounded up to whole parts of this, so that sums of many keep a small denominator."""
+
+
+def ladder_rho(ratios: Sequence[Fraction], moved: int, shown: Fraction) -> list[Fraction]:
+    """The zCDP of counts that can be read at the levels of a ladder, level by level.
+
+    Attained by the first level: `moved` times e tanh(e/2), with e = ln(1/a). A step to a finer level costs `moved`
+    times e^2 / 2: given the coarser loss, the finer one takes two values 2e apart, so the cumulant K of what is added
+    has K(0) = K(-1) = 0 and K'' <= (2e)^2 / 4, hence K(t) <= (e^2 / 2) t (t + 1). A key that only one of two neighbours
+    has, once it is not shown, adds at most -ln(1 - p) <= p / (1 - p) in place of that.
+
+    Args:
+        ratios: the parameters a of the noise, coarse to fine, so falling.
+        moved: how many counts one user moves, each by one.
+        shown: p, the chance that a key that only one user has is shown at any level; 0 where keys are chosen otherwise.
+
+    Returns:
+        For each level what everything up to it costs: rising, rounded up. Between two levels the difference pays for
+        sharpening from one to the other, whoever asks for it and why.
+
+    Source: specs/lossless 3.6 and 3.7; the bound on a step as in specs/topk 3.4, tighter mean.
+    """
+    least = Fraction(shown, 1 - shown)
+    costs: list[Fraction] = []
+    for a in ratios:
+        step = log_up(Fraction(a.denominator, a.numerator)) ** 2 * Fraction(1, 2) if costs else discrete_laplace_rho(a)
+        costs.append((costs[-1] if costs else 0) + _rounded_up(moved * max(step, least)))
+    return costs
+
+
+def _rounded_up(value: Fraction) -> Fraction:
+    return Fraction(-(-value.numerator * _STEPS // value.denominator), _STEPS)

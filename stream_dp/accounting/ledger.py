@@ -67,7 +67,7 @@ _NOTHING: Map[str, Cost] = Map()
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What a population's budget is and what has become of it.
+    """Budget of a population, and what was spent and reserved of it.
 
     Finished calls are folded into `spent` and forgotten, so a ledger is as small after a year as after a day. Whoever
     keeps the outputs knows which calls are finished; reserving a finished call again charges it again.

@@ -13,7 +13,7 @@ from stream_dp.version import __version__
 
 _COMMANDS = (
     *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
-    *("ledger", "status", "keys", "reset", "kafka", "reproduce"),
+    *("ledger", "status", "keys", "reset", "kafka"),
 )
 
 

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
-from stream_dp.cli.chart import Line, chart
 from stream_dp.cli.command_line import MOMENT, effective, run
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
@@ -28,8 +27,9 @@ from stream_dp.records.statement import Period, Statement, periods_of
 from stream_dp.runtime.kafka.client import Client
 
 DIGITS = 4
-CHART_ROWS, CHART_MARGIN, WIDEST = 8, 40, 72
+CHART_MARGIN, WIDEST = 18, 72
 STYLES = {"epsilon": "cyan", "delta": "magenta", "squares": "green", "rho": "yellow"}
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 @click.command()
@@ -108,25 +108,35 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
 
 
 def burn_down(statement: Statement, width: int) -> Text:
-    """What was left of each entry of the budget, in parts of a hundred, over the windows of the period."""
-    period = statement.account.period
-    lines = []
-    for name in _entries(statement):
-        cap = getattr(statement.budget, name)
-        lefts = [min(100.0, float(100 * getattr(left, name) / cap)) for _, left in statement.history]
-        spent = [before - after for before, after in pairwise([100.0, *lefts])]
-        ends = [float(min(time_ms, period.end_ms)) for time_ms, _ in statement.history]
-        by_window = sorted(zip(ends, spent, strict=True))
-        left_then = accumulate((share for _, share in by_window), lambda left, share: left - share, initial=100.0)
-        points = [*zip([float(period.start_ms), *(end for end, _ in by_window)], left_then, strict=True)]
-        lines.append(Line(f"{name} {_percent(getattr(statement.left, name), cap)}", STYLES[name], points))
-    return chart(
-        lines,
-        horizontal=[(period.start_ms, moment(period.start_ms)), (period.end_ms, moment(period.end_ms))],
-        vertical=[(0, "0 %"), (50, "50 %"), (100, "100 %")],
-        width=width,
-        height=CHART_ROWS,
-    )
+    """Draw what was left of each entry of the budget over the period: a row of bars, one for each slice of time."""
+    period, entries = statement.account.period, _entries(statement)
+    margin = max(map(len, entries), default=0)
+    rows = Text()
+    for name in entries:
+        bars = "".join(_BARS[int(left * (len(_BARS) - 1))] for left in _lefts(statement, name, width))
+        rows.append(f"{name:>{margin}} ").append(bars, STYLES[name]).append("·" * (width - len(bars)), "dim")
+        rows.append(f" {_percent(getattr(statement.left, name), getattr(statement.budget, name))}\n")
+    start, end = moment(period.start_ms), moment(period.end_ms)
+    return rows.append(f"{'':{margin}} {start}{end:>{max(width - len(start), len(end) + 1)}}")
+
+
+def _lefts(statement: Statement, name: str, width: int) -> list[Fraction]:
+    """Return the part of an entry (0 to 1) left at the end of each slice of the period, up to the furthest window."""
+    period, cap = statement.account.period, getattr(statement.budget, name)
+    entries = [min(Fraction(1), getattr(left, name) / cap) for _, left in statement.history]
+    spent = [before - after for before, after in pairwise([Fraction(1), *entries])]
+    length_ms = period.end_ms - period.start_ms
+    slices = [Fraction(0)] * width
+    for (end_ms, _), share in zip(statement.history, spent, strict=True):
+        slices[_slice(end_ms - period.start_ms, length_ms, width)] += share
+    reached = _slice(statement.reached_ms - period.start_ms, length_ms, width) + 1
+    lefts = list(accumulate(slices[:reached], lambda left, share: left - share, initial=Fraction(1)))
+    return [min(max(left, Fraction(0)), Fraction(1)) for left in lefts[1:]]
+
+
+def _slice(at_ms: int, length_ms: int, width: int) -> int:
+    """Return the slice of the period that a window ends in; windows that end after the period are in the last one."""
+    return min(-(-at_ms * width // length_ms), width) - 1
 
 
 def _entries(statement: Statement) -> list[str]:

@@ -14,6 +14,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.runtime.worker.health import LOOPBACK, Address
 from stream_dp.runtime.worker.logs import FORMATS, speak
 from stream_dp.runtime.worker.process import run_worker
+from stream_dp.runtime.worker.worker import Options
 from stream_dp.windows.durations import parse_duration
 
 
@@ -145,9 +146,7 @@ def worker(
         run_worker(
             plan,
             AGENTS,
-            accept_loss=accept_loss,
-            backfill=backfill,
-            unchecked_data=unchecked_data,
+            Options(accept_loss=accept_loss, backfill=backfill, unchecked_data=unchecked_data),
             start_within_s=start_within / 1000,
             http=http,
         )

@@ -39,7 +39,7 @@ _PREFIX = re.compile(rf"([A-Za-z0-9._-]{{0,{PREFIX_LENGTH - 1}}}[._])?")
 _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
 RELEASED_NOISE = "discrete-laplace"
 ANALYSED_NOISE = ("gaussian", "laplace", "exponential")
-LIBRARY_NOISE = ("skellam", "discrete-gaussian", "binomial", "poisson", "negative-binomial")
+LIBRARY_NOISE = ("discrete-gaussian",)
 
 SHORTEST_MS = 1000
 """Of windows and of periods."""

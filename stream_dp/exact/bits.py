@@ -1,4 +1,4 @@
-"""Sources of uniform random bits: the operating system's, a recorded tape, and a stream keyed for replay."""
+"""Sources of uniform random bits: those of the operating system, and a stream keyed for replay."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
-
-from stream_dp.errors import StateError
 
 _BLOCK_BYTES = 4096
 
@@ -50,27 +48,6 @@ class SystemBits:
         self._block[:] = os.urandom(max(size, _BLOCK_BYTES))
         self._next = 0
         self._process = os.getpid()
-
-
-class RecordedBits:
-    """A tape played once, most significant bit of each byte first: tests inject chosen or enumerated randomness."""
-
-    def __init__(self, tape: bytes) -> None:
-        self._tape = tape
-        self._next = 0
-
-    def bits(self, n: int) -> int:
-        """The next `n` >= 0 bits of the tape.
-
-        Raises:
-            StateError: fewer than `n` bits are left; none is used.
-        """
-        first, end = self._next, self._next + n
-        if end > 8 * len(self._tape):
-            raise StateError(f"the recorded tape has {8 * len(self._tape) - first} bits left, {n} were asked for")
-        self._next = end
-        value = int.from_bytes(self._tape[first // 8 : (end + 7) // 8], "big")
-        return value >> -end % 8 & ((1 << n) - 1)
 
 
 class KeyedBits:

@@ -5,19 +5,15 @@ How many bits a draw takes depends on the draw: batch draws behind a fixed relea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.comparison import choose
 from stream_dp.exact.reals import log
 
 _START_PRECISION = 128
-# Above this mean a geometric clock is inverted instead of counted, and above this many trials rare successes are
-# found by their gaps: the fair bits of a million trials cost more than the few logarithms.
+# Above this mean a geometric clock is inverted instead of counted.
 _LONGEST_COUNT = 64
-_MOST_TRIALS = 1 << 16
 
 
 def uniform(n: int, bits: BitSource) -> int:
@@ -79,48 +75,21 @@ def _geometric_by_inversion(a: Fraction, bits: BitSource, precision: int) -> int
         size += precision
 
 
-def weighted(weights: Sequence[Fraction], bits: BitSource) -> int:
-    """An index, each with probability proportional to its weight.
-
-    Raises:
-        ParameterError: no weight is positive.
-    """
-    common = 1
-    for weight in weights:
-        common *= (weight * common).denominator
-    whole = [(weight * common).numerator for weight in weights]
-    return choose(lambda _: [(weight, weight) for weight in whole], bits)
-
-
-def truncated_geometric(a: Fraction, last: int, bits: BitSource) -> int:
-    """A geometric clock given that it is at most `last`: P(k) proportional to a^k, k = 0, ..., last.
-
-    Raises:
-        ParameterError: a is not in [0, 1), or `last` is negative.
-    """
-    if last < 0:
-        raise ParameterError(f"the last value of a truncated clock must be at least 0, not {last}")
-    return geometric(a, bits) % (last + 1)
-
-
 def binomial(n: int, p: Fraction, bits: BitSource) -> int:
     """The number of successes in n independent trials of probability p.
 
-    All trials compare their fair bits with the binary digits of p at once; of very many trials with rare successes
-    only the gaps between successes are drawn.
+    All trials compare their fair bits with the binary digits of p at once.
 
     Raises:
         ParameterError: n is negative, or p is not in [0, 1].
 
-    Time: about 2 n fair bits; above 2^16 trials of p <= 1/1024, about n p + 1 logarithms whatever n is.
+    Time: about 2 n fair bits.
     Source: specs/lossless 7.10, vector B04.
     """
     if n < 0 or not 0 <= p <= 1:
         raise ParameterError(f"binomial trials need n >= 0 and 0 <= p <= 1, not {n} and {p}")
     if p == 1:
         return n
-    if n > _MOST_TRIALS and p <= Fraction(1, 1024):
-        return _successes_by_gaps(n, p, bits)
     successes, live, rest = 0, n, p.numerator
     while live and rest:
         rest *= 2
@@ -132,34 +101,6 @@ def binomial(n: int, p: Fraction, bits: BitSource) -> int:
         else:  # the digit is 0: a one is above p
             live = zeros
     return successes
-
-
-def _successes_by_gaps(n: int, p: Fraction, bits: BitSource) -> int:
-    if p == 0:
-        return 0
-    successes, trial = 0, geometric(1 - p, bits)
-    while trial < n:
-        successes += 1
-        trial += 1 + geometric(1 - p, bits)
-    return successes
-
-
-def hypergeometric(marked: int, plain: int, drawn: int, bits: BitSource) -> int:
-    """The number of marked ones among `drawn` of `marked + plain` things, drawn without putting back.
-
-    Raises:
-        ParameterError: a number is negative, or more are drawn than there are.
-
-    Time: min(drawn, marked) coins. Source: specs/lossless 7.8, vector B01.
-    """
-    if min(marked, plain, drawn) < 0 or drawn > marked + plain:
-        raise ParameterError(f"cannot draw {drawn} of {marked} marked and {plain} plain things")
-    if drawn > marked:  # the same law with the two choices exchanged: which are marked, and which are drawn
-        marked, plain, drawn = drawn, marked + plain - drawn, marked
-    found = 0
-    for already in range(drawn):
-        found += uniform(marked + plain - already, bits) < marked - found
-    return found
 
 
 def bernoulli_exp(x: Fraction, bits: BitSource) -> bool:

@@ -36,7 +36,7 @@ from stream_dp.select.gap import (
     variance_ratio,
     wrong_chance,
 )
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from stream_dp.windows.encoding import decode, encode
 
 MOST_NUMBERS = 10**9

@@ -19,7 +19,7 @@ from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
 from stream_dp.kinds.fields import DiscoveryDelta, Section
 from stream_dp.kinds.noise import CONFIDENCE, NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
-from stream_dp.lossless.discovery import discovery_delta, minimum_count, two_sided_from
+from stream_dp.lossless.levels import discovery_delta, minimum_count, two_sided_from
 from stream_dp.lossless.sealed import prune
 from stream_dp.records.models import Amount, ItemCount, Release
 

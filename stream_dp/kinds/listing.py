@@ -13,7 +13,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.base import Counts, KindPlan
 from stream_dp.kinds.lists import MOST_KEYS, KeyList, ListSettings, PublicKeys, TopicSettings, check_keys, load_list
 from stream_dp.records.models import PublicRecord
-from stream_dp.select.unseen import Unseen
+from stream_dp.select.candidates import Unseen
 
 LEFT_OUT = "What is counted besides is left out, and how often that was is a counter of the worker."
 """Of keys that are not on the list."""

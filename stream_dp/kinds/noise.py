@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.accounting.ladder import ladder_rho
+from stream_dp.accounting.curves import ladder_rho
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.lossless.families.discrete_laplace import interval, mean_absolute
-from stream_dp.lossless.families.laplace_sums import sum_interval, sum_mean_absolute
+from stream_dp.lossless.families.discrete_laplace import interval, mean_absolute, sum_interval, sum_mean_absolute
 from stream_dp.lossless.levels import WORD, threshold_for
 
 CONFIDENCE = Fraction(95, 100)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Literal, Self, cast
 
 from stream_dp.accounting import Cost, selection_cost
-from stream_dp.accounting.laplace_selection import (
+from stream_dp.accounting.selection import (
     fixed_threshold_cost,
     laplace_selection_cost,
     laplace_selection_delta,
@@ -35,7 +35,7 @@ from stream_dp.select import (
     threshold,
 )
 from stream_dp.select.candidates import Item
-from stream_dp.select.utility import chance_of_noise, lead_for_all, lead_for_inclusion, shortfall
+from stream_dp.select.parameters import chance_of_noise, lead_for_all, lead_for_inclusion, shortfall
 
 NINE_IN_TEN, ONE_IN_TWENTY = Fraction(9, 10), Fraction(1, 20)
 """Of the statements in `Expectation`."""

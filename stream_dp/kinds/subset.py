@@ -28,7 +28,7 @@ from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
 from stream_dp.records.models import Amount, ItemCount, Release
 from stream_dp.select.gap import one_shot_top_k
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from stream_dp.select.subset import (
     Noise,
     SubsetParameters,

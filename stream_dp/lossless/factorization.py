@@ -1,4 +1,4 @@
-"""Sums over panes of a stream by noisy tree nodes: prefix sums and sliding sums as A = L R with integer noise.
+"""Sums over panes of a stream by noisy tree nodes: prefix sums as A = L R with integer noise.
 
 R forms the exact counts of the nodes, which are blocks of 1, 2, 4, ... panes; noise is added there. L adds up a few
 nodes per answer. L is linear, so answers at any levels are lossless as the nodes are: given the answers at the finest
@@ -36,7 +36,7 @@ class Factorization:
 
     @property
     def sensitivity(self) -> int:
-        """How many nodes one unit of one pane changes, each by 1: Delta1 of R, and Delta2^2 of R.
+        """Number of nodes that one unit of one pane changes, each by 1: Delta1 of R, and Delta2^2 of R.
 
         Noise is scaled to this, not to the answers. Somebody who counts in p panes changes p times as much in L1.
         """
@@ -71,20 +71,14 @@ def prefix_sums(panes: int) -> Factorization:
 
     Source: specs/lossless 2.8, vector F01.
     """
-    return _factorization(panes, _largest_block(panes), [(0, end) for end in range(1, panes + 1)])
-
-
-def sliding_sums(panes: int, width: int) -> Factorization:
-    """The sums over every `width` panes in a row; blocks larger than the width are left out and cost nothing.
-
-    Raises:
-        ParameterError: not 1 <= width <= panes.
-
-    Source: specs/lossless 2.8.
-    """
-    if not 1 <= width <= panes:
-        raise ParameterError(f"a sliding sum needs from 1 to {panes} panes, not {width}")
-    return _factorization(panes, _largest_block(width), [(end - width, end) for end in range(width, panes + 1)])
+    if panes < 1:
+        raise ParameterError(f"a tree needs at least one pane, not {panes}")
+    largest = 1 << (panes.bit_length() - 1)
+    sizes = [1 << power for power in range(panes.bit_length())]
+    nodes = [(first, first + size) for size in sizes for first in range(0, panes - size + 1, size)]
+    place = {node: i for i, node in enumerate(nodes)}
+    left = (tuple(sorted(place[node] for node in cover(0, end, largest))) for end in range(1, panes + 1))
+    return Factorization(panes, tuple(nodes), tuple(left))
 
 
 def cover(first: int, end: int, largest: int) -> tuple[Node, ...]:
@@ -97,23 +91,6 @@ def cover(first: int, end: int, largest: int) -> tuple[Node, ...]:
         nodes.append((first, first + size))
         first += size
     return tuple(nodes)
-
-
-def _factorization(panes: int, largest: int, ranges: Sequence[Node]) -> Factorization:
-    nodes = []
-    size = 1
-    while size <= largest:
-        nodes += [(first, first + size) for first in range(0, panes - size + 1, size)]
-        size *= 2
-    place = {node: i for i, node in enumerate(nodes)}
-    left = tuple(tuple(sorted(place[node] for node in cover(*panes_of, largest))) for panes_of in ranges)
-    return Factorization(panes, tuple(nodes), left)
-
-
-def _largest_block(panes: int) -> int:
-    if panes < 1:
-        raise ParameterError(f"a tree needs at least one pane, not {panes}")
-    return 1 << (panes.bit_length() - 1)
 
 
 class RunningState(NamedTuple, Generic[Key, Level, Value]):
@@ -180,7 +157,7 @@ class RunningSums(Generic[Key, Level, Value]):
 
     @property
     def sensitivity(self) -> int:
-        """How many nodes one unit of one pane changes, each by 1: Delta1, and Delta2^2."""
+        """Number of nodes that one unit of one pane changes, each by 1: Delta1, and Delta2^2."""
         return self._largest.bit_length()
 
     @property
@@ -190,7 +167,7 @@ class RunningSums(Generic[Key, Level, Value]):
 
     @property
     def state(self) -> RunningState[Key, Level, Value]:
-        """What the object can be made again from; it holds exact counts of the open blocks."""
+        """State from which the object can be made again; it holds exact counts of the open blocks."""
         return RunningState(
             self._closed,
             tuple((node, dict(counts)) for node, counts in self._open),

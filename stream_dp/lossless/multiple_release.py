@@ -128,22 +128,6 @@ class MultipleRelease(_Readings[Key, Level, Value]):
         """
         return self._read(level, self._exact, bits)
 
-    def track(self, exact: Mapping[Key, int], paths: Mapping[Key, Mapping[Level, Value]]) -> None:
-        """Add keys whose readings at all levels drawn so far were drawn elsewhere.
-
-        Raises:
-            StateError: a key is known already, or has readings at other levels.
-        """
-        if self._exact.keys() & exact.keys() or exact.keys() != paths.keys():
-            raise StateError("keys join once, each with its count and its readings")
-        if any(path.keys() != self._levels for path in paths.values()):
-            raise StateError("a key that joins needs a reading at every level that was drawn")
-        self._exact.update(exact)
-        self._paths = dict(sorted((self._paths | {key: dict(path) for key, path in paths.items()}).items()))
-
-    def __len__(self) -> int:
-        return len(self._exact)
-
 
 class RangeRelease(_Readings[Key, Level, Value]):
     """Counts that can be released at any level of a fixed range, after the exact ones have been erased.

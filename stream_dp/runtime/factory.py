@@ -80,7 +80,11 @@ def dead_letter(source: SourcePlan, partition: int, offset: int, reason: str, vi
 
 
 class Factory:
-    """Makes the pure parts of one worker; none is loaded yet."""
+    """Makes the pure parts of one worker; none is loaded yet.
+
+    Attributes:
+        plan: the plan that holds.
+    """
 
     def __init__(self, settled: Settled, *, keys: KeyRing, entropy: Entropy, cache: rocksdict.Cache) -> None:
         """Set up the factory.
@@ -91,7 +95,7 @@ class Factory:
             entropy: where fresh noise comes from.
             cache: of the tables of the process.
         """
-        self._plan = plan = settled.plan
+        self.plan = plan = settled.plan
         self._settled = settled
         self._keys = keys
         self._entropy = entropy
@@ -107,7 +111,7 @@ class Factory:
 
     def _origin(self, view: ViewPlan) -> int:
         """Where the first question of a view begins."""
-        first = next(one for one in self._plan.views.values() if one.view == view.view)
+        first = next(one for one in self.plan.views.values() if one.view == view.view)
         return max(first.begins_ms, self._unknown[first.name])
 
     def counter(self, topic: str, partition: int) -> PartitionCounter:
@@ -121,12 +125,12 @@ class Factory:
             source.name,
             partition,
             [self._counted[view.name] for view in views],
-            lambda names: event_decoder(source, [self._plan.views[name] for name in names]),
+            lambda names: event_decoder(source, [self.plan.views[name] for name in names]),
             outlet=self._routes.partial,
             dead_letters=partial(dead_letter, source),
             partitioner=partitioner(source) if source.key_field is None else None,
-            configured=self._plan.views.keys(),
-            window_memory_bytes=self._plan.window_memory_bytes,
+            configured=self.plan.views.keys(),
+            window_memory_bytes=self.plan.window_memory_bytes,
             shelves=self._shelves,
         )
 
@@ -136,25 +140,25 @@ class Factory:
 
     def rekeyer(self, topic: str, partition: int) -> Rekeyer:
         """The rekeyer of a partition of a source topic that is not keyed by user."""
-        source = sources_of(self._plan)[topic]
+        source = sources_of(self.plan)[topic]
         return Rekeyer(
             source.name,
             partition,
             [view.name for view in self._views(source)],
             key_reader(source),
-            partitions=self._plan.partitions,
-            place=partial(placed_by_user, partitions=self._plan.partitions),
+            partitions=self.plan.partitions,
+            place=partial(placed_by_user, partitions=self.plan.partitions),
             outlet=partial(self._routes.parcel, source.name),
             dead_letters=partial(dead_letter, source),
         )
 
     def _views(self, source: SourcePlan) -> list[ViewPlan]:
-        return [view for view in self._plan.views.values() if view.source.name == source.name]
+        return [view for view in self.plan.views.values() if view.source.name == source.name]
 
     @cached_property
     def _shelves(self) -> Shelves:
         """Made with the first counter: tables are open by then, so no other process uses the data folder."""
-        return Shelves(self._plan.data_dir / SHELVES, self._cache)
+        return Shelves(self.plan.data_dir / SHELVES, self._cache)
 
     def order(self, record: Any) -> Order | None:
         """The order that a record of the control topic gives, None if it gives none.
@@ -162,24 +166,24 @@ class Factory:
         Orders of a topic that was made anew come behind those of the former one.
         """
         control = self._topics.control
-        return read_order(record, self._plan, self._settled.topics[control].number)
+        return read_order(record, self.plan, self._settled.topics[control].number)
 
     def merger(self) -> BucketMerger:
         """The merger of a partition; partials of a bucket come from each partition of a source."""
         return BucketMerger(
             self._counted,
-            dict.fromkeys(self._counted, self._plan.partitions),
+            dict.fromkeys(self._counted, self.plan.partitions),
             outlet=self._routes.merged,
             withdrawal=self._routes.withdraw_partial,
         )
 
     def engine(self, partition: int) -> ReleaseEngine:
         """The release engine of a partition, for every view whose ledger lives there."""
-        views = [v for v in self._plan.views.values() if self._topics.ledger_partition(v.ledger) == partition]
+        views = [v for v in self.plan.views.values() if self._topics.ledger_partition(v.ledger) == partition]
         return ReleaseEngine(
             views,
             {view.name: view.begins_ms for view in views},
-            slots=self._plan.slots,
+            slots=self.plan.slots,
             keys=self._keys,
             entropy=self._entropy,
             lists=self._settled.lists.at,

@@ -1,9 +1,14 @@
 """Top-k selection over an unknown domain; imports neither the ledger nor the noise families."""
 
 from stream_dp.select.candidates import Candidates, Row, candidates
-from stream_dp.select.chosen_kbar import ChosenKbarParameters, ChosenTopK, chosen_kbar_top_k
-from stream_dp.select.known_domain import known_domain_top_k
-from stream_dp.select.limited_domain import TopK, limited_domain_top_k
+from stream_dp.select.gumbel import (
+    ChosenKbarParameters,
+    ChosenTopK,
+    TopK,
+    chosen_kbar_top_k,
+    known_domain_top_k,
+    limited_domain_top_k,
+)
 from stream_dp.select.one_shot import (
     NoisyTopK,
     fixed_threshold_top_k,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar, overload
@@ -206,3 +207,10 @@ def as_array(counts: Mapping[Name, int]) -> NDArray[np.int64]:
     if len(table) and not 0 <= table.min() <= table.max() < MOST_USERS:
         raise StateError(_NOT_A_COUNT)
     return table
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unseen:
+    """The key with this number, from 0, among those of the domain that have no users."""
+
+    number: int

@@ -19,7 +19,7 @@ from stream_dp.exact.bits import BitSource
 from stream_dp.exact.comparison import START_PRECISION, Real, exceeds
 from stream_dp.exact.reals import log
 from stream_dp.select.candidates import MOST_USERS, Item, Row
-from stream_dp.select.limited_domain import checked
+from stream_dp.select.gumbel import checked
 from stream_dp.select.parameters import (
     Domain,
     FixedThresholdParameters,

@@ -31,7 +31,7 @@ from stream_dp.runtime.kafka.control_topic import post, read_history, write_gran
 from stream_dp.runtime.kafka.topics import RELEASES, Topics, TopicSpec, sources_of
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.worker.process import running
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.worker import Options, Worker
 from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
 
@@ -122,14 +122,16 @@ class Application:
             plan or self.plan,
             self.client,
             AGENTS,
-            log=self.log,
-            entropy=self.entropy,
-            clock_ms=clock_ms,
-            tick_seconds=tick_seconds,
-            accept_loss=accept_loss,
-            backfill=backfill,
-            unchecked_data=unchecked_data,
-            clock_bound_ms=CLOCK_BOUND_MS if compared else None,
+            Options(
+                log=self.log,
+                entropy=self.entropy,
+                clock_ms=clock_ms,
+                tick_seconds=tick_seconds,
+                accept_loss=accept_loss,
+                backfill=backfill,
+                unchecked_data=unchecked_data,
+                clock_bound_ms=CLOCK_BOUND_MS if compared else None,
+            ),
         )
         self.worker = await self._life.enter_async_context(context)
         return self.worker

@@ -21,9 +21,7 @@ import numpy as np
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits
-from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.bulk_clocks import bulk_clocks
-from stream_dp.lossless.bulk_noise import bulk_noise
+from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise
 from stream_dp.lossless.levels import threshold_for
 from stream_dp.lossless.sealed import read_levels, seal
 from tests.bench.figures import show

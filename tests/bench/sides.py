@@ -31,6 +31,7 @@ from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.transactions import Row
 from stream_dp.runtime.worker import worker
 from stream_dp.runtime.worker.process import run_worker
+from stream_dp.runtime.worker.worker import Options
 from stream_dp.windows.effects import Message
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
 
@@ -156,7 +157,7 @@ async def start_worker(plan: Plan, make: Callable[..., TimedHost]) -> TimedHost:
         return made.result()
 
     replace(worker, "Host", host)
-    life = asyncio.create_task(run_worker(plan, AGENTS, backfill=True))
+    life = asyncio.create_task(run_worker(plan, AGENTS, Options(backfill=True)))
     waiting: list[asyncio.Future[Any]] = [life, made]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if life.done():

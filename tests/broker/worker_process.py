@@ -56,6 +56,7 @@ from stream_dp.runtime.worker.health import LOOPBACK, Address
 from stream_dp.runtime.worker.lifecycle import START_SECONDS
 from stream_dp.runtime.worker.logs import last_line, speak
 from stream_dp.runtime.worker.process import run_worker
+from stream_dp.runtime.worker.worker import Options
 from stream_dp.windows.effects import Message
 from tests.support.disks import fill, make_read_only
 
@@ -99,9 +100,7 @@ def main() -> None:
     work = run_worker(
         plan,
         agents,
-        tick_seconds=0.1,
-        accept_loss=given.accept_loss,
-        backfill=True,
+        Options(tick_seconds=0.1, accept_loss=given.accept_loss, backfill=True),
         start_within_s=given.start_within,
         http=None if given.http is None else Address(LOOPBACK, given.http),
     )

@@ -134,6 +134,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(source: Path
     found = contents(wheel)
     metadata = {name for name in found if name.startswith(f"{DIST_INFO}/")}
     assert f"{DIST_INFO}/licenses/LICENSE" in metadata
+    assert b"matplotlib" not in found[f"{DIST_INFO}/METADATA"], "only the experiments draw"
     assert {name: data for name, data in found.items() if name not in metadata} == written
 
 
@@ -159,7 +160,7 @@ def test_the_package_is_imported_from_the_environment_and_agents_from_the_packag
     ask = (
         "import importlib.util as u, json, stream_dp, stream_dp.agents as a; "
         "print(json.dumps([stream_dp.__file__, a.__file__, sorted(a.AGENTS), "
-        "[name for name in ('agents', 'tests', 'deploy') if u.find_spec(name)]]))"
+        "[name for name in ('agents', 'tests', 'deploy', 'experiments') if u.find_spec(name)]]))"
     )
     package, agents, names, beside = json.loads(program("python", "-c", ask).stdout)
 

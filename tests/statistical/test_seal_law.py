@@ -14,13 +14,11 @@ import pytest
 
 from stream_dp.exact.aes import Blocks
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.bulk_clocks import bulk_clocks
-from stream_dp.lossless.bulk_noise import bulk_noise
-from stream_dp.lossless.families.discrete_laplace import bridge_pmf
+from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.sealed import seal
 from tests.support.chance import laplace_cells, p_value
+from tests.support.laplace_laws import bridge_pmf
 from tests.support.readings import read_rows, read_rows_lmr1
 
 pytestmark = pytest.mark.statistical

@@ -37,7 +37,7 @@ from stream_dp.select import (
 )
 from stream_dp.select.candidates import Item
 from stream_dp.select.one_shot import LaplaceNoise, NoisyThreshold, noisy_top_k
-from stream_dp.select.utility import lead_for_all, shortfall
+from stream_dp.select.parameters import lead_for_all, shortfall
 from tests.support.chance import pooled_p_value
 from tests.support.items import text
 

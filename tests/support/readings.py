@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stream_dp.lossless.excess import excess_of_words
-from stream_dp.lossless.prf import words
 from stream_dp.lossless.sealed import read_levels
+from tests.support.threshold_process import excess_of_words, words
 
 
 def read_rows(

@@ -13,8 +13,8 @@ import pytest
 
 from stream_dp.exact import bits, coins
 from stream_dp.exact import comparison as choice
-from stream_dp.exact.laws import binomial_pmf, poisson_pmf
 from stream_dp.exact.reals import exp_neg
+from tests.support.counting_laws import binomial_pmf, poisson_pmf
 from tests.support.flights import flights, planned  # noqa: F401 - fixtures of every folder below
 
 _PRECISION = 80
@@ -132,7 +132,6 @@ def every_coin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Law]:
 
     monkeypatch.setattr(coins, "uniform", uniform)
     monkeypatch.setattr(coins, "bernoulli", bernoulli)
-    monkeypatch.setattr(coins, "choose", choose)
     monkeypatch.setattr("stream_dp.exact.comparison.choose", choose)
     return exact_law
 

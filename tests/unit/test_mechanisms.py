@@ -20,7 +20,7 @@ from stream_dp.lossless import RangeRelease, minimum_count, noise_parameter, thr
 from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace
 from stream_dp.select import TopKParameters, candidates, known_domain_top_k, limited_domain_top_k
 from stream_dp.select.gap import GapParameters, gap_top_k
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from stream_dp.select.subset import SubsetParameters, canonical_top_k
 
 COUNTS = {"pear": 40, "apple": 90, "fig": 0, "plum": 61, "quince": 1}

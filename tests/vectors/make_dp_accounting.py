@@ -42,9 +42,6 @@ def curves() -> dict[str, object]:
             {"noise_multiplier": sigma, "renyi": renyi(dp_event.GaussianDpEvent(sigma), ORDERS)}
             for sigma in (0.5, 1.0, 4.0)
         ],
-        "laplace": [
-            {"epsilon": eps, "renyi": renyi(dp_event.LaplaceDpEvent(1 / eps), ORDERS)} for eps in (0.125, 0.5, 1.0, 2.0)
-        ],
     }
 
 
@@ -54,9 +51,6 @@ def sums() -> list[dict[str, object]]:
     for sigma, windows in ((16.0, 12), (64.0, 365)):
         event = dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(sigma), windows)
         rows.append({"noise": "gaussian", "parameter": sigma, "windows": windows, "epsilon": epsilon(event)})
-    for eps, windows in ((0.125, 12), (0.015625, 365)):
-        event = dp_event.SelfComposedDpEvent(dp_event.LaplaceDpEvent(1 / eps), windows)
-        rows.append({"noise": "laplace", "parameter": eps, "windows": windows, "epsilon": epsilon(event)})
     return rows
 
 

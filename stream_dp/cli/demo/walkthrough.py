@@ -28,7 +28,7 @@ from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
 from stream_dp.runtime.worker.process import running
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.worker import Options, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ async def started_worker(
         keep_running: whether it is to be kept.
     """
     if log is not None:
-        async with running(run.plan, client, AGENTS, log=log) as worker:
+        async with running(run.plan, client, AGENTS, Options(log=log)) as worker:
             yield WorkerHere(worker)
         return
     process = WorkerProcess(run)

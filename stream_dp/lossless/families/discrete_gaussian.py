@@ -2,8 +2,8 @@
 
 Jacobi's product writes the noise of variance v as a sum over odd m of B_m - B'_m, independent, with
 B_m = 1 of probability q^m / (1 + q^m), q = e^(-1 / (2v)). The noise of variance v / n, n odd, uses exactly the m that
-are multiples of n: all levels are read from the same set of marks m. Between other variances no bridge exists; the
-near-lossless variant for those stands apart, at the end, and says so in its names (specs/lossless 7.6).
+are multiples of n: all levels are read from the same set of marks m. Between other variances no bridge exists
+(specs/lossless 7.6).
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from stream_dp.exact.reals import exp_neg
 from stream_dp.lossless.kernels import check_order
 
 _BLOCK = 64
-_PI_SQUARED_BELOW = Fraction(98696, 10**4)  # pi^2 = 9.8696044...
-_ERROR_PRECISION = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +109,6 @@ class OddRatioLadder:
             raise StateError("the marks below this reading were forgotten; nothing finer can be drawn from it")
         return Marks(exact, _multiples(value_coarse.plus, level), _multiples(value_coarse.minus, level))
 
-    def mark_probability(self, m: int, precision: int) -> tuple[int, int]:
-        """Encloses 2^precision P(B_m = 1) = q^m / (1 + q^m) for odd m, by at most 4 units."""
-        lower, upper = exp_neg(Fraction(m, 2 * self.variance), precision)
-        one = 1 << precision
-        return lower * one // (one + lower), -(-upper * one // (one + upper))
-
     def _check(self, *levels: int) -> None:
         for level in levels:
             if level not in self.divisors:
@@ -177,34 +169,6 @@ def _union(some: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(some + others))
 
 
-def pmf(variance: Fraction, k: int, precision: int) -> tuple[int, int]:
-    """Enclose P(Z = k) of discrete Gaussian noise.
-
-    Args:
-        variance: its parameter, positive; the variance itself never exceeds it.
-        k: any integer.
-        precision: bits after the binary point.
-
-    Returns:
-        Integers with lower <= 2^precision P(Z = k) <= upper, a few units apart.
-
-    Time: O(variance + sqrt(variance precision)) exponentials. Source: specs/lossless 7.6, vector DG2.
-    """
-    guard = 8 + variance.numerator.bit_length()
-    places = precision + guard
-    low_total = high_total = 1 << places
-    j = 0
-    while True:
-        j += 1
-        low, high = exp_neg(Fraction(j * j, 2 * variance), places)
-        low_total, high_total = low_total + 2 * low, high_total + 2 * high
-        if j >= variance and high <= 1:  # the next terms fall at least by e^-1, so all of them are below this one
-            break
-    low_top, high_top = exp_neg(Fraction(k * k, 2 * variance), places)
-    one = 1 << precision
-    return low_top * one // (high_total + 2), -(-high_top * one // low_total)
-
-
 def discrete_gaussian_noise(variance: Fraction, bits: BitSource) -> int:
     """Draw discrete Gaussian noise of any variance, exactly, by itself: no other level can be read from it.
 
@@ -223,49 +187,3 @@ def discrete_gaussian_noise(variance: Fraction, bits: BitSource) -> int:
             continue
         if coins.bernoulli_exp(Fraction((size - Fraction(variance, scale)) ** 2, 2 * variance), bits):
             return -size if negative else size
-
-
-def near_lossless_coarsen(value_fine: int, fine: Fraction, variance: Fraction, bits: BitSource) -> int:
-    """NEAR-lossless: add independent discrete Gaussian noise of the difference of the variances.
-
-    For ladders whose ratios are not odd, sealed mode only: the finest level is drawn exactly, every coarser one by
-    this from the one before. A set of levels still costs its finest, exactly, as post-processing of it; but a coarse
-    level has its stated law only up to `near_lossless_error` per step. There is no way back: nothing can be drawn
-    between two such levels, or finer.
-
-    Args:
-        value_fine: the released integer of the finer level.
-        fine: variance of its noise.
-        variance: variance of the noise of the result, larger.
-        bits: source of uniform bits.
-
-    Raises:
-        ParameterError: the variance does not grow.
-
-    Source: specs/lossless 7.6, vector DG3.
-    """
-    if variance <= fine:
-        raise ParameterError(f"a step of the ladder must add noise, not lead from variance {fine} to {variance}")
-    return value_fine + discrete_gaussian_noise(variance - fine, bits)
-
-
-def near_lossless_error(fine: Fraction, variance: Fraction) -> Fraction:
-    """How far one step of `near_lossless_coarsen` is off: bounds |ln(probability / stated probability)| everywhere.
-
-    Args:
-        fine: variance before the step, exactly discrete Gaussian.
-        variance: variance after it; both it and the step must be at least 1/4.
-
-    Returns:
-        5 e^(-2 pi^2 / (1 / fine + 1 / (variance - fine))), rounded up.
-
-    Raises:
-        ParameterError: a variance is below 1/4, where the bound is not known to hold.
-
-    Source: specs/lossless 7.6 (Kairouz, Liu, Steinke 2021); about 2.5 times the true error, vector DG3.
-    """
-    step = variance - fine
-    if min(fine, step) < Fraction(1, 4):
-        raise ParameterError(f"the error is bounded for variances of at least 1/4, not for {fine} and {step}")
-    exponent = 2 * _PI_SQUARED_BELOW * Fraction(fine * step, variance)
-    return Fraction(5 * exp_neg(exponent, _ERROR_PRECISION)[1], 1 << _ERROR_PRECISION)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact import coins
@@ -21,56 +22,12 @@ def pmf(a: Fraction, k: int) -> Fraction:
     return Fraction(1 - a, 1 + a) * a ** abs(k)
 
 
-def tail(a: Fraction, t: int) -> Fraction:
-    """P(Z >= t), any integer t; a^t / (1 + a) for t >= 0.
-
-    Source: specs/lossless 2.9.4, vector H02.
-    """
-    if t >= 0:
-        return Fraction(a**t, 1 + a)
-    return 1 - Fraction(a ** (1 - t), 1 + a)
-
-
 def bridge_atom(a_fine: Fraction, a_coarse: Fraction) -> Fraction:
     """Weight of the point mass at zero in the bridge; the weights of a ladder's steps multiply.
 
     Source: specs/lossless 7.1, vectors D01, D02.
     """
     return Fraction(a_fine * (1 - a_coarse) ** 2, a_coarse * (1 - a_fine) ** 2)
-
-
-def bridge_pmf(a_fine: Fraction, a_coarse: Fraction, k: int) -> Fraction:
-    """P(W = k) of the only W, independent of the fine noise, that turns it into coarse noise; a_fine <= a_coarse.
-
-    An atom at zero plus a discrete Laplace law of the coarse parameter.
-
-    Source: specs/lossless 7.1, vectors D01, D02.
-    """
-    atom = bridge_atom(a_fine, a_coarse)
-    return (1 - atom) * pmf(a_coarse, k) + (atom if k == 0 else 0)
-
-
-def sharpen_pmf(a_coarse: Fraction, a: Fraction, z: int, w: int) -> Fraction:
-    """P(the noise at a is w | the noise at a_coarse is z), a < a_coarse.
-
-    Source: specs/lossless 7.2, vector D04.
-    """
-    return Fraction(pmf(a, w) * bridge_pmf(a, a_coarse, z - w), pmf(a_coarse, z))
-
-
-def between_pmf(a_fine: Fraction, a: Fraction, a_coarse: Fraction, k: int, w: int) -> Fraction:
-    """P(the reading at a is w above the fine one | the coarse one is k above it), a_fine < a < a_coarse.
-
-    Unlike that of continuous Laplace noise, k = 0 does not force w = 0.
-
-    Source: specs/lossless 7.3, vector D05.
-    """
-    return Fraction(bridge_pmf(a_fine, a, w) * bridge_pmf(a, a_coarse, k - w), bridge_pmf(a_fine, a_coarse, k))
-
-
-def variance(a: Fraction) -> Fraction:
-    """Var(Z) = 2a / (1 - a)^2, in squared counts."""
-    return Fraction(2 * a, (1 - a) ** 2)
 
 
 def mean_absolute(a: Fraction) -> Fraction:
@@ -161,16 +118,6 @@ class DiscreteLaplace:
         ratio = Fraction(level, coarse)
         return exact + min(plus, coins.geometric(ratio, bits)) - min(minus, coins.geometric(ratio, bits))
 
-    def tail(self, level: Fraction, t: int) -> Fraction:
-        """P(Z >= t)."""
-        check_parameter(level)
-        return tail(level, t)
-
-    def above(self, level: Fraction, t: int, bits: BitSource) -> int:
-        """Noise given that it is at least t >= 0: the law has no memory there."""
-        check_parameter(level)
-        return t + coins.geometric(level, bits)
-
 
 def check_parameter(*levels: Fraction) -> None:
     """Refuse what is not a noise parameter.
@@ -181,3 +128,83 @@ def check_parameter(*levels: Fraction) -> None:
     for a in levels:
         if not 0 < a < 1:
             raise ParameterError(f"a noise parameter must lie strictly between 0 and 1, not {a}")
+
+
+_RESOLUTION = 1 << 32
+
+
+def sum_tail(a: Fraction, terms: int, t: int) -> Fraction:
+    """P(S >= t), any t >= 0, exact.
+
+    Args:
+        a: the parameter of each noise, 0 < a < 1.
+        terms: how many noises are added, 1 or more.
+        t: from where on.
+    """
+    check_parameter(a)
+    part, whole = _tail(a, terms, t)
+    return Fraction(part, whole)
+
+
+def _tail(a: Fraction, terms: int, t: int) -> tuple[int, int]:
+    """The tail as two integers that are not made coprime: of a day of minutes they have a million digits."""
+    top, bottom = a.numerator, a.denominator
+    far, square = bottom + top, bottom**2 - top**2
+    choose, weight, power, inner, total = 1, _central(terms), 1, 0, 0
+    for m in range(terms):
+        inner = choose * power + top * far * inner  # W(m), times that power of the square
+        power *= square
+        total = total * top**2 + weight * inner
+        choose = choose * (terms + t - 1 - m) // (m + 1)
+        weight = weight * (terms - 1 - m) // max(1, 2 * terms - 2 - m)
+    return top**t * bottom * total, bottom**t * far ** (2 * terms - 1)
+
+
+def _central(terms: int) -> int:
+    """C(2 n - 2, n - 1)."""
+    found = 1
+    for at in range(1, terms):
+        found = found * (terms - 1 + at) // at
+    return found
+
+
+@lru_cache(maxsize=256)
+def sum_interval(a: Fraction, terms: int, confidence: Fraction) -> int:
+    """A t with P(|S| <= t) >= confidence: the smallest for the parameter, rounded up to `_RESOLUTION`.
+
+    That is the smallest for the parameter itself, or by a few millionths more. Proof that a larger parameter is on the
+    safe side: it is a sum S + W with an independent W (`discrete_laplace.bridge_pmf`); S is symmetric and log-concave,
+    as each of its terms is, so no interval of a length has more of it than the one around 0.
+
+    Args:
+        a: the parameter of each noise.
+        terms: how many are added.
+        confidence: below 1.
+    """
+    missed = 1 - confidence
+    rounded = min(Fraction(-(-a.numerator * _RESOLUTION // a.denominator), _RESOLUTION), 1 - Fraction(1, _RESOLUTION))
+    parameter = max(a, rounded)
+
+    def within(t: int) -> bool:
+        part, whole = _tail(parameter, terms, t + 1)
+        return 2 * part * missed.denominator <= missed.numerator * whole
+
+    low, high = -1, 1
+    while not within(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if within(middle) else (middle, high)
+    return high
+
+
+@lru_cache(maxsize=256)
+def sum_mean_absolute(a: Fraction, terms: int) -> Fraction:
+    """E|S|, exact: 2 a (n P(S = 0) + (n - 1) P(S = 1)) / (1 - a)^2.
+
+    Proof. The generating function G(z) = ((1 - a)^2 / ((1 - a z)(1 - a / z)))^n satisfies
+    (z - a)(1 - a z) z G'(z) = n a (z^2 - 1) G(z). Compare coefficients, and add them up from z^2 on.
+    """
+    from_zero, from_one, from_two = (sum_tail(a, terms, t) for t in range(3))
+    near_zero = terms * (from_zero - from_one) + (terms - 1) * (from_one - from_two)
+    return Fraction(2 * a * near_zero, (1 - a) ** 2)

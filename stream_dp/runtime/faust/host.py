@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from faust.types import TP
 
-from stream_dp.config.plan import Plan
 from stream_dp.control.grants import Order
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.application import App
 from stream_dp.runtime.faust.delivery import Carrier
@@ -126,7 +126,7 @@ class Host(Carrier):
             some cannot be taken up.
         tables: the application's tables by name.
         clock_ms: the clock of the worker.
-        earliest_ms: the same, or its wall clock where that is behind (`Clock`).
+        earliest_ms: the same, or its wall clock where that is behind: what is disclosed at a time waits for this.
         asked: by partition, when its owner last asked others for ticks.
         rekeyed: the sources that are not keyed by user, by topic.
     """
@@ -134,35 +134,31 @@ class Host(Carrier):
     def __init__(
         self,
         app: App,
-        plan: Plan,
         factory: Factory,
         tables: Mapping[str, DurableTable],
         *,
         client: Client,
+        clock: Clock,
         schemas: Mapping[str, SourceSchemas] = MappingProxyType({}),
         accept_loss: bool = False,
-        clock_ms: Callable[[], int],
-        earliest_ms: Callable[[], int] | None = None,
     ) -> None:
         """Set up the host; parts are made and loaded when an agent first asks for them.
 
         Args:
             app: the application that sends and consumes.
-            plan: the plan that holds.
-            factory: makes the parts.
+            factory: makes the parts of the plan that holds.
             tables: the application's tables by name.
             client: a client of its broker, which reads what was published.
+            clock: the clock of the worker.
             schemas: of the sources in Avro, by topic.
             accept_loss: go on where state was lost (`ReleaseEngine.load`).
-            clock_ms: the clock of the worker.
-            earliest_ms: what is disclosed at a time waits for this; None: for `clock_ms`.
         """
-        self.plan = plan
+        self.plan = plan = factory.plan
         self.topics = Topics.of(plan)
         super().__init__(app, client, self.topics.accounts)
         self.tables = tables
-        self.clock_ms = clock_ms
-        self.earliest_ms = clock_ms if earliest_ms is None else earliest_ms
+        self.clock_ms = clock
+        self.earliest_ms = clock.earliest_ms
         self.asked: dict[int, int] = {}
         self.catch_up: Callable[[], Awaitable[bool]] = _nothing_newer
         self.check_whole: Callable[[], Awaitable[None]] = _nothing_deleted
@@ -182,15 +178,15 @@ class Host(Carrier):
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._times_forgotten = 0
 
-    def adopt(self, plan: Plan, factory: Factory) -> None:
+    def adopt(self, factory: Factory) -> None:
         """Go by another plan: steps that are under way end by the former one, and nothing else of it is left.
 
         What waits to be published stays: it is stored, and leaves by its slots whatever holds.
         """
-        self.plan, self._factory, self._held = plan, factory, {}
+        self.plan, self._factory, self._held = factory.plan, factory, {}
         for topic, schemas in self._schemas.items():
             if topic in self._sources:
-                schemas.go_by(needed(plan, self._sources[topic]))
+                schemas.go_by(needed(self.plan, self._sources[topic]))
         self._forget_parts()
 
     def hold(self, held: Mapping[str, int]) -> None:

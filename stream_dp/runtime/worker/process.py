@@ -16,7 +16,6 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.editions import differing
 from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
 from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.faust.host import Agent
 from stream_dp.runtime.faust.membership import admit
@@ -34,7 +33,7 @@ from stream_dp.runtime.storage import OTHERS, locked
 from stream_dp.runtime.worker.health import Address, Exposition, Health, serving
 from stream_dp.runtime.worker.lifecycle import START_SECONDS, Start, Stop, leave, start_over
 from stream_dp.runtime.worker.reporting import reporting
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.worker import Options, Worker
 from stream_dp.windows.durations import format_duration
 
 log = logging.getLogger("stream_dp.worker")
@@ -47,10 +46,10 @@ STOP_SECONDS = 30.0
 async def run_worker(
     plan: Plan,
     agents: Mapping[str, Agent],
+    options: Options = Options(),  # noqa: B008  (it never changes)
     *,
     start_within_s: float = START_SECONDS,
     http: Address | None = None,
-    **options: Any,
 ) -> None:
     """Run a worker until SIGINT or SIGTERM, which end the process within 10 s, whatever it is doing.
 
@@ -59,9 +58,9 @@ async def run_worker(
     Args:
         plan: the checked configuration.
         agents: by name (`stream_dp.agents.AGENTS`).
+        options: how it is run.
         start_within_s: how long the start may wait for one thing without progress.
         http: where to answer operators; None: nowhere.
-        options: passed on to `running`.
 
     Raises:
         StreamDPError: it could not start.
@@ -83,7 +82,7 @@ async def run_worker(
             log.info("connecting to the broker at %s", plan.broker.address)
             start.wait_for(f"the broker at {plan.broker.address}")
             client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
-            life = running(plan, client, agents, health=health, **options)
+            life = running(plan, client, agents, options, health=health)
             try:
                 worker = await stack.enter_async_context(life)
             except OutageError as error:  # threads of an application that started in part would keep the process
@@ -169,11 +168,9 @@ async def running(
     plan: Plan,
     client: Client,
     agents: Mapping[str, Agent],
+    options: Options = Options(),  # noqa: B008  (it never changes)
     *,
-    backfill: bool = False,
-    unchecked_data: bool = False,
     health: Health | None = None,
-    **options: Any,
 ) -> AsyncIterator[Worker]:
     """A worker that has joined, recovered its tables and owns its partitions, or has crashed.
 
@@ -183,20 +180,16 @@ async def running(
         plan: of the file; the settings in the control topic hold, if it was started before.
         client: of its broker, a patient one.
         agents: by name.
-        backfill: begin views whose first windows are over already.
-        unchecked_data: begin views though most of what their sources hold would be refused.
+        options: how it is run.
         health: is told what the start waits for, and of the worker.
-        options: passed on to `Worker`.
     """
     health = health or Health(Start())
     start = health.start
     is_keyed = has_keys(plan.key_file)
-    accept_loss = bool(options.get("accept_loss"))
     registry = f", or of the schema registry at {plan.registry.url}" if plan.registry is not None else ""
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
-    if not unchecked_data and not accept_loss:
-        now_ms = options.get("clock_ms", wall_clock_ms)
-        await start.patiently(lambda: check_first_starts(plan, client, now_ms(), backfill=backfill))
+    if not options.unchecked_data and not options.accept_loss:
+        await start.patiently(lambda: check_first_starts(plan, client, options.clock_ms(), backfill=options.backfill))
     if not is_keyed:  # a key is made for an application that has none, not for one whose file was forgotten
         owners = Topics.of(plan).owners.name
         await start.patiently(lambda: claimed(owners, Owner(plan.id, ""), client))
@@ -205,9 +198,9 @@ async def running(
             plan,
             client,
             lambda: load_keys(plan.key_file).application,
-            accept_loss=accept_loss,
-            backfill=backfill,
-            clock_bound_ms=options.get("clock_bound_ms", CLOCK_BOUND_MS),
+            accept_loss=options.accept_loss,
+            backfill=options.backfill,
+            clock_bound_ms=options.clock_bound_ms,
         )
     )
     keys = load_keys(plan.key_file)
@@ -217,7 +210,7 @@ async def running(
     async with open_registry(plan) as schemas, reporting(plan, client, health):
         start.wait_for(f"what the broker says of the group {plan.id}")
         await start.patiently(lambda: admit(plan, settled, keys, client, start.wait_for))
-        worker = Worker(settled, agents, client, keys=keys, schemas=schemas, **options)
+        worker = Worker(settled, agents, client, keys=keys, schemas=schemas, options=options)
         health.worker = worker
         start.wait_for(worker.words)
         try:

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -86,6 +87,33 @@ def _write(beside: Path, ids: dict[str, str]) -> None:
 LOOK_AGAIN_SECONDS = 0.02
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a worker is run.
+
+    Attributes:
+        accept_loss: charge windows at worst that were published and are not stored, and never release them again,
+            instead of ending.
+        backfill: begin views whose first windows are over already.
+        unchecked_data: begin views though most of what their sources hold would be refused.
+        log: the embedded log, for `memory://`.
+        entropy: where fresh noise comes from.
+        clock_ms: the wall clock.
+        tick_seconds: time between two ticks.
+        clock_bound_ms: how far the wall clock may be from the broker's; None: they are not compared, and ticks not
+            with their append times, for tests with clocks of their own.
+    """
+
+    accept_loss: bool = False
+    backfill: bool = False
+    unchecked_data: bool = False
+    log: MemoryLog | None = None
+    entropy: Entropy = system_entropy
+    clock_ms: Callable[[], int] = wall_clock_ms
+    tick_seconds: float = TICK_SECONDS
+    clock_bound_ms: int | None = CLOCK_BOUND_MS
+
+
 class Worker:
     """One worker of an application, on Kafka or on an embedded log.
 
@@ -103,12 +131,7 @@ class Worker:
         *,
         keys: KeyRing,
         schemas: Mapping[str, SourceSchemas] = MappingProxyType({}),
-        accept_loss: bool = False,
-        log: MemoryLog | None = None,
-        entropy: Entropy = system_entropy,
-        clock_ms: Callable[[], int] = wall_clock_ms,
-        tick_seconds: float = TICK_SECONDS,
-        clock_bound_ms: int | None = CLOCK_BOUND_MS,
+        options: Options = Options(),
     ) -> None:
         """Build the application; `start` runs it.
 
@@ -118,33 +141,24 @@ class Worker:
             client: of the plan's broker, open for as long as the worker runs.
             keys: the application's secrets, from `load_keys`.
             schemas: of the sources in Avro, by topic, from `open_registry`.
-            accept_loss: charge windows at worst that were published and are not stored, and never release them again,
-                instead of ending.
-            log: the embedded log, for `memory://`.
-            entropy: where fresh noise comes from.
-            clock_ms: the wall clock.
-            tick_seconds: time between two ticks.
-            clock_bound_ms: how far the wall clock may be from the broker's; None: they are not compared, and ticks not
-                with their append times, for tests with clocks of their own.
+            options: how it is run.
         """
         plan = settled.plan
-        self.app = new_app(plan, log, protocol(plan, settled, keys))
-        self.app.clock_bound_ms = clock_bound_ms
-        self._clock = Clock(clock_ms, clock_bound_ms)
-        self._factory = partial(Factory, keys=keys, entropy=entropy, cache=self.app.block_cache)
+        self.app = new_app(plan, options.log, protocol(plan, settled, keys))
+        self.app.clock_bound_ms = options.clock_bound_ms
+        self._clock = Clock(options.clock_ms, options.clock_bound_ms)
+        self._factory = partial(Factory, keys=keys, entropy=options.entropy, cache=self.app.block_cache)
         discard_former_copies(plan, settled, self.app.conf.tabledir)
         self._session_s = float(self.app.conf.broker_session_timeout)
         self.tables = new_tables(self.app, plan.partitions)
         self.host = Host(
             self.app,
-            plan,
             self._factory(settled),
             self.tables,
             client=client,
+            clock=self._clock,
             schemas=schemas,
-            accept_loss=accept_loss,
-            clock_ms=self._clock,
-            earliest_ms=self._clock.earliest_ms,
+            accept_loss=options.accept_loss,
         )
         self._adoption = Adoption(settled, client, keys.application, self.app.outage, self._take, self.host.hold)
         self.host.catch_up = self._adoption.catch_up
@@ -154,13 +168,13 @@ class Worker:
         self._advice = Advice(plan, self.host.counters, self.host.balances)
         self._lists = ListWatch(plan, settled.lists, client, self._clock)
         register_agents(self.app, plan, agents, self.host)
-        self.app.timer(tick_seconds)(self._timers.tick)
-        self.app.timer(tick_seconds)(self._timers.tell_time)
+        self.app.timer(options.tick_seconds)(self._timers.tick)
+        self.app.timer(options.tick_seconds)(self._timers.tell_time)
         self.app.timer(beat_seconds(plan.erase_within_ms))(self._timers.beat)
         self.app.timer(RENEWAL_SECONDS)(self._timers.renew)
         self.app.timer(LOOK_SECONDS)(self._watch.look)
         self.app.timer(ADVICE_SECONDS)(self._advice.look)
-        self.app.timer(tick_seconds)(self._lists.look)
+        self.app.timer(options.tick_seconds)(self._lists.look)
         self.app.task()(Publisher(self.app, self.host).run)
         self._joined = False
         self.app.on_partitions_revoked.connect(self._leave)
@@ -195,7 +209,7 @@ class Worker:
 
     def _take(self, settled: Settled) -> None:
         """Go on with newer settings; every part is loaded anew, and woken up by a greeting."""
-        self.host.adopt(settled.plan, self._factory(settled))
+        self.host.adopt(self._factory(settled))
         self._timers.forget()
         self._watch.follow(settled)
         self._advice.follow(settled.plan)

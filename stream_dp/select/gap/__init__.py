@@ -1,11 +1,10 @@
 """Top-k selection with gaps over a public domain, and what the gaps are good for."""
 
-from stream_dp.select.gap.certificates import margin, wrong_chance
-from stream_dp.select.gap.combination import combine, gaps_between, variance_ratio
+from stream_dp.select.candidates import Unseen
+from stream_dp.select.gap.certificates import combine, gaps_between, margin, variance_ratio, wrong_chance
 from stream_dp.select.gap.contending import Contenders, Randomness, contenders, finish
 from stream_dp.select.gap.parameters import GapParameters
 from stream_dp.select.gap.top_k import GapTopK, gap_top_k, gap_top_k_of_array, one_shot_top_k
-from stream_dp.select.unseen import Unseen
 
 __all__ = [
     "Contenders",

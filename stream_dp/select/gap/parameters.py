@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stream_dp.errors import Fault, ParameterError
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 
 
 @dataclass(frozen=True, slots=True)

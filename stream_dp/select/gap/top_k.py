@@ -14,13 +14,20 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import Fault, ParameterError, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.select.candidates import Item, Name
+from stream_dp.select.candidates import Item, Name, Unseen
 from stream_dp.select.gap.clocks import UNIT_CLOCK, WholeClock
-from stream_dp.select.gap.contending import MOST_PARTS, Contenders, Parts, Randomness, contenders, finish, fits
+from stream_dp.select.gap.contending import (
+    MOST_PARTS,
+    Contenders,
+    Parts,
+    Randomness,
+    contenders,
+    finish,
+    fits,
+    zero_contenders,
+)
 from stream_dp.select.gap.parameters import GapParameters, Noise
-from stream_dp.select.gap.zeros import zero_contenders
-from stream_dp.select.neighbours import Neighbours
-from stream_dp.select.unseen import Unseen
+from stream_dp.select.parameters import Neighbours
 
 PIECE = 1 << 17
 """Keys that are given noise at a time: what bounds the memory."""

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.select.candidates import MOST_USERS
-from stream_dp.select.subset.binomials import binomial
-from stream_dp.select.subset.logarithms import Integers
+from stream_dp.select.subset.logarithms import Integers, binomial
 from stream_dp.select.subset.parameters import SubsetParameters, Variant
 
 _DISTANCE_BITS = 31

@@ -7,7 +7,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from stream_dp.errors import Fault, ParameterError
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 
 
 class Variant(StrEnum):

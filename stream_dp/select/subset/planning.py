@@ -10,8 +10,7 @@ import numpy as np
 
 from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.reals import log
-from stream_dp.select.subset.binomials import log_subsets
-from stream_dp.select.subset.logarithms import LOG_BITS, log2_above, log2_below, shift_for
+from stream_dp.select.subset.logarithms import LOG_BITS, log2_above, log2_below, log_subsets, shift_for
 from stream_dp.select.subset.parameters import SubsetParameters, Variant
 
 Profile = Sequence[tuple[int, int]]
@@ -100,14 +99,6 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
                 most, of = size, gap
     _, ln_two = log(Fraction(2), _PRECISION)
     return 2 * p.sensitivity * p.gamma.denominator * Fraction(most * ln_two, of << _PRECISION + LOG_BITS)
-
-
-def feasible(profile: Profile, d: int, p: SubsetParameters) -> bool:
-    """Whether epsilon is at least 1.3 times the critical one; below, one-shot selection finds more (specs/subset 3.6).
-
-    Args and errors: those of `critical_epsilon`.
-    """
-    return p.epsilon >= MARGIN * critical_epsilon(profile, d, p)
 
 
 def _log_classes(ends: Sequence[int], k: int, wanted: set[int]) -> dict[int, list[int]]:

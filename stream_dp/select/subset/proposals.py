@@ -10,9 +10,9 @@ from stream_dp.errors import StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.coins import uniform
 from stream_dp.exact.reals import exp_neg, log
-from stream_dp.select.subset.binomials import binomial
 from stream_dp.select.subset.envelope import Cell
 from stream_dp.select.subset.layout import Layout
+from stream_dp.select.subset.logarithms import binomial
 from stream_dp.select.subset.parameters import SubsetParameters
 
 _GUARD_BITS = 8

@@ -13,7 +13,6 @@ from stream_dp.accounting.composition import (
     Bounds,
     compose,
     general_cost,
-    known_domain,
     rho_within,
     squares_epsilon,
     squares_within,
@@ -66,15 +65,6 @@ def test_draws_of_different_epsilons(topk_vectors: dict[str, Any]) -> None:
     for row in topk_vectors["composition_heterogeneous_lemma44"]:
         steps = {Fraction(epsilon): count for epsilon, count in row["eps_list"]}
         agree(compose(steps, NO_STEPS, row["delta_prime"]), row)
-
-
-def test_a_known_domain_has_the_corollary_and_a_third_term(topk_vectors: dict[str, Any]) -> None:
-    for row in topk_vectors["known_domain_oneshot_cor41"]:
-        for monotone, name in ((True, "monotone"), (False, "non_monotone")):
-            bounds = known_domain(row["k"], row["eps"], row["delta"], monotone=monotone)
-            assert bounds.advanced is not None
-            assert close(min(bounds.basic, bounds.advanced), row[name])
-            assert bounds.epsilon <= min(bounds.basic, bounds.advanced)
 
 
 def test_selections_with_measured_counts(topk_vectors: dict[str, Any]) -> None:
@@ -170,7 +160,6 @@ def test_every_epsilon_is_rounded_up() -> None:
         lambda: compose({Fraction(1): 1}, NO_STEPS, Fraction(-1)),
         lambda: compose({Fraction(1): 1}, NO_STEPS, Fraction(1)),
         lambda: general_cost({Cost.ZERO: 1}, Fraction(1)),
-        lambda: known_domain(-1, Fraction(1), Fraction(0)),
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], object]) -> None:

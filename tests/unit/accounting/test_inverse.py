@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.accounting.inverse import check_target, largest
+from stream_dp.accounting.rounding import check_target, largest
 from stream_dp.errors import ParameterError
 
 

@@ -8,9 +8,9 @@ from math import exp, log, sinh, tanh
 
 import pytest
 
-from stream_dp.accounting.curves import discrete_laplace_rho
-from stream_dp.accounting.ladder import ladder_rho
-from stream_dp.lossless.families.discrete_laplace import bridge_pmf, pmf
+from stream_dp.accounting.curves import discrete_laplace_rho, ladder_rho
+from stream_dp.lossless.families.discrete_laplace import pmf
+from tests.support.laplace_laws import bridge_pmf
 
 LADDERS = [
     [Fraction(9, 10), Fraction(4, 5), Fraction(3, 5)],

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from experiments.topk.pay_what_you_get import single_call
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import general_cost
-from stream_dp.accounting.laplace_selection import fixed_threshold_cost, laplace_selection_cost, laplace_selection_delta
-from stream_dp.accounting.pay_what_you_get import single_call
+from stream_dp.accounting.selection import fixed_threshold_cost, laplace_selection_cost, laplace_selection_delta
 from stream_dp.errors import ParameterError
 
 

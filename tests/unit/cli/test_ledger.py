@@ -298,12 +298,34 @@ def test_page_has_every_part_and_fits_its_terminal(parted: Plan) -> None:
 
 def test_picture_burns_down_from_full_to_what_is_left(visits: Plan) -> None:
     office = three_days(visits)
-    picture = burn_down(office.statement(), 40).plain
+    epsilon, delta, axis = burn_down(office.statement(), 40).plain.splitlines()
     percent = 100 * office.left[0].epsilon / 30
-    assert f"epsilon {percent // 1} %" in picture, "as in the table"
-    assert "100 %" in picture.splitlines()[0]
-    assert picture.splitlines()[-1].strip() == "1970-01-01                             1970-01-11"
-    assert len(picture.splitlines()) == 10
+    assert (epsilon[:8], delta[:8]) == ("epsilon ", "  delta ")
+    assert epsilon[48:] == f" {percent // 1} %", "as in the table"
+    bars = epsilon[8:48].rstrip("·")
+    assert len(bars) == 12, "three of ten days"
+    assert list(bars) == sorted(bars, reverse=True)
+    assert bars[:3] == "███", "nothing is spent until the first window ends"
+    assert bars[-1] == "▁▂▃▄▅▆▇█"[int(percent * 7 // 100)]
+    assert axis.strip() == "1970-01-01                    1970-01-11"
+
+
+def test_picture_of_a_spent_budget_ends_at_the_lowest_bar_and_takes_late_windows_in(visits: Plan) -> None:
+    office = three_days(visits)
+    statement = office.statement()
+    end_ms = statement.account.period.end_ms
+    statement.history = [(end_ms, Cost(Fraction(15), Fraction(1, 1000))), (end_ms + DAY_MS, Cost.ZERO)]
+    epsilon, delta, _ = burn_down(statement, 10).plain.splitlines()
+    assert epsilon[8:18] == delta[8:18] == "█████████▁"
+
+
+def test_picture_of_a_budget_that_grew_stays_within_its_bars(visits: Plan) -> None:
+    statement = three_days(visits).statement()
+    start_ms = statement.account.period.start_ms
+    lefts = [(3, Cost(Fraction(3), Fraction(0))), (1, Cost(Fraction(45), Fraction(0)))]
+    statement.history = [(start_ms + day * DAY_MS, left) for day, left in lefts]
+    epsilon, delta, _ = burn_down(statement, 10).plain.splitlines()
+    assert (epsilon[8:18], delta[8:18]) == ("███·······", "██▁·······")
 
 
 def test_command_shows_the_newest_period_and_names_the_others(

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from stream_dp.cli import cli
 from stream_dp.cli import worker as command
+from stream_dp.runtime.worker.worker import Options
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +24,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command hands on; no worker runs."""
     handed: dict[str, Any] = {}
 
-    async def run_worker(*_: Any, **said: Any) -> None:
-        handed.update(said)
+    async def run_worker(_plan: Any, _agents: Any, options: Options, **said: Any) -> None:
+        handed.update(said, options=options)
 
     monkeypatch.setattr(command, "run_worker", run_worker)
     monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
@@ -37,9 +38,12 @@ def test_a_loss_or_unchecked_data_is_accepted_only_where_that_is_asked_for(
 ) -> None:
     result = CliRunner().invoke(cli, ["worker", str(visits_file), *options], catch_exceptions=False)
     assert result.exit_code == 0
-    names = ("accept_loss", "backfill", "unchecked_data")
-    accepted = {name: f"--{name.replace('_', '-')}" in options for name in names}
-    assert given == {"start_within_s": 300, "http": None, **accepted}
+    accepted = Options(
+        accept_loss="--accept-loss" in options,
+        backfill="--backfill" in options,
+        unchecked_data="--unchecked-data" in options,
+    )
+    assert given == {"start_within_s": 300, "http": None, "options": accepted}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h", 3600)])

@@ -101,7 +101,7 @@ views.nothing: must be a mapping of keys, not nothing
         ("gaussian", "for analysis only: the low bits"),
         ("laplace", "for analysis only: the low bits"),
         ("exponential", "for analysis only: the low bits"),
-        ("skellam", "has no pure epsilon, which is what a ladder states"),
+        ("discrete-gaussian", "has no pure epsilon, which is what a ladder states"),
         ("uniform", "no such noise; write discrete-laplace"),
     ],
 )

@@ -15,8 +15,7 @@ from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan
 from stream_dp.config.planning import fingerprint
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.selection import gumbel
-from stream_dp.lossless.discovery import discovery_delta
-from stream_dp.lossless.levels import WORD
+from stream_dp.lossless.levels import WORD, discovery_delta
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.shape import Tiling
 from tests.support.sealing import minimum_counts, selection_of

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from experiments.topk import numbers as topk_numbers
+from experiments.topk.pay_what_you_get import pay_what_you_get, size
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import NO_STEPS, compose, rho_within, squares_within
 from stream_dp.accounting.curves import discrete_laplace_rho
-from stream_dp.accounting.pay_what_you_get import pay_what_you_get, size
 from stream_dp.accounting.rounding import exp_up
-from stream_dp.cli.reproduce import topk_numbers
 from stream_dp.config.explanation import describe
 from stream_dp.config.planning import load_plan
 from stream_dp.select import TopKParameters, threshold

@@ -16,8 +16,7 @@ def test_the_program_in_lossless_md_does_what_it_says() -> None:
 
     assert names["release"].paths.keys() == names["counts"].keys()
     assert [len(path) for path in names["release"].paths.values()] == [3, 3]
-    assert names["coarse"] == names["release"].release(names["Fraction"](400), None)
+    assert names["coarse"] == names["release"].release(names["tenth"], None)
     assert names["again"].paths == names["window"].paths
     assert abs(names["last_ten"][b"ORD"] - 1630) < 200
-    assert names["sharper"].keys() >= {17, 40_000}
     assert names["least"] == 28

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_dp.cli.reproduce import subset_numbers
-from stream_dp.select.analysis.profiles import Profile
+from experiments.subset import numbers as subset_numbers
+from experiments.subset.profiles import Profile
 
 TEXT = (Path(__file__).parents[3] / "docs" / "selections.md").read_text(encoding="utf-8")
 

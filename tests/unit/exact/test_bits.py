@@ -5,7 +5,8 @@ import os
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.exact.bits import BitSource, KeyedBits, RecordedBits, SystemBits, system_entropy
+from stream_dp.exact.bits import BitSource, KeyedBits, SystemBits, system_entropy
+from tests.support.tapes import RecordedBits
 
 
 def test_recorded_bits_are_read_most_significant_first_across_bytes() -> None:

@@ -8,9 +8,10 @@ from itertools import accumulate
 import pytest
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.comparison import choose
 from stream_dp.exact.reals import exp_neg
+from tests.support.tapes import RecordedBits
 
 Weights = Callable[[int], Sequence[tuple[int, int]]]
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.exact.bits import RecordedBits
 from stream_dp.exact.comparison import exceeds, happens
+from tests.support.tapes import RecordedBits
 
 THIRD = Fraction(1, 3)
 

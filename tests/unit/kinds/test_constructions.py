@@ -10,10 +10,10 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.kinds.sealing import SealedTable
-from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.excess import excess_of_words
+from stream_dp.lossless.bulk import AddressedWords
 from stream_dp.windows.encoding import decode, encode
 from tests.support.sealing import minimum_counts, read_window, seal_window
+from tests.support.threshold_process import excess_of_words
 
 Planner = Callable[..., Plan]
 

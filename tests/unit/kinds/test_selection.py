@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.accounting.laplace_selection import laplace_selection_cost
+from stream_dp.accounting.selection import laplace_selection_cost
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError

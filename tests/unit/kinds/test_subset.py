@@ -15,7 +15,7 @@ from stream_dp.exact.bits import KeyedBits
 from stream_dp.kinds.lists import KeyList
 from stream_dp.kinds.subset import SubsetPlan, SubsetRelease
 from stream_dp.select.gap import one_shot_top_k
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from stream_dp.select.subset import Noise, SubsetParameters, Variant, canonical_top_k, critical_epsilon, worst_miss
 from tests.support.sealing import Reading, read_window, seal_window
 

@@ -15,12 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.lossless import addressed_words
-from stream_dp.lossless.addressed_words import AddressedWords
-from stream_dp.lossless.bulk_clocks import bulk_clocks
-from stream_dp.lossless.excess import excess
+from stream_dp.lossless import bulk as addressed_words
+from stream_dp.lossless.bulk import AddressedWords, bulk_clocks
 from stream_dp.lossless.levels import threshold_for
-from stream_dp.lossless.threshold_process import clocks
+from stream_dp.lossless.sealed import excess
+from tests.support.threshold_process import clocks
 
 FOLDER = Path(__file__).parents[2] / "vectors"
 VECTORS: dict[str, Any] = json.loads((FOLDER / "lmr3.json").read_text())
@@ -91,9 +90,8 @@ def test_a_level_that_equals_a_word_stops_at_it_and_the_next_level_does_not() ->
 @pytest.mark.parametrize("rows", ["rows", "step_rows"])
 def test_the_excess_is_that_of_the_vectors(rows: str) -> None:
     items = [bytes.fromhex(row["item_hex"]) for row in VECTORS[rows]]
-    step = FIELDS[rows][2:]
 
-    found = excess(items, key=KEY, table=TABLE, step=step, thresholds=LADDER, finest=LADDER[-1])
+    found = excess(items, key=KEY, table=FIELDS[rows], thresholds=LADDER, finest=LADDER[-1])
 
     assert [list(column) for column in zip(*found, strict=True)] == [row["excess_over_finest"] for row in VECTORS[rows]]
 

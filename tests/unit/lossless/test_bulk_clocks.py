@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dp.exact.aes import Blocks
-from stream_dp.lossless import bulk_clocks as module
-from stream_dp.lossless.bulk_clocks import bulk_clocks
+from stream_dp.lossless import bulk as module
+from stream_dp.lossless.bulk import bulk_clocks
 from stream_dp.lossless.levels import WORD
-from stream_dp.lossless.threshold_process import clocks
+from tests.support.threshold_process import clocks
 
 LEADS = [0, 1, 2, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF]
 RESTS = [0, 1, 2**47, 2**48 - 1]

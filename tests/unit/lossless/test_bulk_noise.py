@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dp.errors import ParameterError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
-from stream_dp.lossless import bulk_noise as module
-from stream_dp.lossless.bulk_noise import COARSEST, Uniforms, bulk_noise, noise_at, staircases
+from stream_dp.exact.bits import KeyedBits
+from stream_dp.lossless import bulk as module
+from stream_dp.lossless.bulk import COARSEST, Uniforms, bulk_noise, staircases
 from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
+from tests.support.tapes import RecordedBits
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "lmr3.json").read_text())
 EPSILONS = [
@@ -152,6 +153,15 @@ def test_a_power_is_enclosed_closely(level: int, exponent: int, precision: int) 
 
     assert Fraction(lower, 1 << precision) <= true <= Fraction(upper, 1 << precision)
     assert upper - lower <= 2
+
+
+def noise_at(threshold: int, index: int, uniforms: Uniforms) -> int:
+    """What `bulk_noise` draws at a place from these uniform numbers, one whole number at a time."""
+    noise = 0
+    for place, stair in enumerate(staircases(threshold)):
+        plus, minus = (stair.count_above(uniforms, (2 * place + side << 40) + index) for side in (0, 1))
+        noise += plus - minus << place
+    return noise
 
 
 @given(level=LEVELS, tape=st.binary(min_size=32, max_size=32), places=st.lists(st.integers(0, 2999), max_size=4))

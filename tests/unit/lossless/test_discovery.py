@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ParameterError, StateError
-from stream_dp.lossless.discovery import discovery_delta, gate_delta, minimum_count, passing_gate, two_sided_from
-from stream_dp.lossless.families.discrete_laplace import interval, pmf, tail
-from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
+from stream_dp.errors import ParameterError
+from stream_dp.lossless.families.discrete_laplace import interval, pmf
+from stream_dp.lossless.levels import (
+    WORD,
+    discovery_delta,
+    minimum_count,
+    noise_parameter,
+    threshold_for,
+    two_sided_from,
+)
+from tests.support.laplace_laws import tail
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 4), Fraction(1), Fraction(3)]
 DELTAS = [Fraction(1, 10), Fraction(1, 10**6), Fraction(1, 3 * 10**9)]
@@ -111,12 +118,6 @@ def test_vector_h03_delta_of_a_key_one_user_saw(vector: Callable[[str], Any]) ->
     assert h03["expected"]["delta_all_three_exact"] <= float(bound)
     assert discovery_delta(ladder, 7) == 7 * bound
 
-    levels = [threshold for threshold, _ in ladder]
-    gate = gate_delta(levels, ladder[0][1], 1)
-    assert float(gate) == pytest.approx(h03["expected"]["delta_gate_at_coarsest"], rel=1e-12)
-    assert gate < Fraction(h03["expected"]["delta_all_three_exact"])
-    assert gate_delta(levels, ladder[0][1], 7) == 7 * gate
-
 
 def test_the_bound_is_above_the_exact_sum_by_less_than_its_rounding() -> None:
     ladder = [(threshold_for(epsilon), minimum_count(threshold_for(epsilon), DELTAS[1])) for epsilon in EPSILONS]
@@ -168,32 +169,3 @@ def test_a_ladder_that_makes_no_sense_is_refused(levels: list[tuple[int, int]], 
 def test_a_delta_outside_its_range_is_refused(delta: str) -> None:
     with pytest.raises(ParameterError, match="delta must lie between 0 and 1"):
         minimum_count(2**63, Fraction(delta))
-
-
-def test_a_gate_pays_for_the_coarsest_level_once_whatever_stands_below_it() -> None:
-    ladder = [threshold_for(epsilon) for epsilon in EPSILONS]
-    tau = minimum_count(ladder[0], Fraction(1, 10**6))
-
-    assert gate_delta(ladder, tau, 3) == discovery_delta([(ladder[0], tau)], 3)
-    assert gate_delta(ladder[:1], tau, 3) == gate_delta(ladder, tau, 3)
-
-
-def test_a_gate_lets_a_key_pass_by_its_coarsest_reading_with_all_its_readings() -> None:
-    readings = {b"small": (4, 90, 90), b"just": (5, -3, 0), b"large": (70, 71, 72)}
-
-    passing = passing_gate(readings, levels=[3 << 62, 2 << 62, 1 << 62], minimum=5)
-
-    assert passing == {b"just": (5, -3, 0), b"large": (70, 71, 72)}
-
-
-@pytest.mark.parametrize("levels", [[], [1 << 62, 3 << 62], [1 << 62, 1 << 62]], ids=["none", "fine first", "twice"])
-def test_a_gate_at_another_level_than_the_coarsest_is_refused(levels: list[int]) -> None:
-    with pytest.raises(ParameterError, match="coarse to fine"):
-        gate_delta(levels, 5, 1)
-    with pytest.raises(ParameterError, match="coarse to fine"):
-        passing_gate({b"a": (1,) * len(levels)}, levels=levels, minimum=5)
-
-
-def test_a_gate_over_readings_of_other_levels_is_refused() -> None:
-    with pytest.raises(StateError, match="one reading per key and level"):
-        passing_gate({b"a": (9, 9)}, levels=[1 << 62], minimum=5)

@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import StateError
 from stream_dp.exact.aes import Blocks
-from stream_dp.exact.bits import RecordedBits
-from stream_dp.lossless import bulk_noise, excess, sealed
-from stream_dp.lossless.families.discrete_laplace import bridge_pmf, pmf
+from stream_dp.lossless import bulk as bulk_noise
+from stream_dp.lossless import sealed
+from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter
-from stream_dp.lossless.threshold_process import clocks
+from tests.support.laplace_laws import bridge_pmf
+from tests.support.tapes import RecordedBits
+from tests.support.threshold_process import clocks
 
 WORDS = [word << 61 for word in range(8)]
 COARSE, MID, FINE = LEVELS = (3 << 61, 2 << 61, 1 << 61)
@@ -135,7 +137,7 @@ def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: int) -> Law:
         for last in WORDS
         if last >= COARSE
     ]
-    monkeypatch.setattr(excess, "AddressedWords", EveryStream(streams, enumerated_side))
+    monkeypatch.setattr(sealed, "AddressedWords", EveryStream(streams, enumerated_side))
     columns = sealed.read_levels(
         {i.to_bytes(2): 0 for i in range(len(streams))},
         prf_key=bytes(32),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.lossless.families.discrete_laplace import variance
 from stream_dp.lossless.levels import WORD, epsilon_bound, noise_parameter, threshold_for
+from tests.support.laplace_laws import variance
 
 
 def effective_epsilon(threshold: int) -> Fraction:

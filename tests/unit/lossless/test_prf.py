@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.lossless.families.discrete_laplace import variance
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.prf import joint_key, words
-from stream_dp.lossless.threshold_process import clocks
+from stream_dp.lossless.prf import joint_key
+from tests.support.laplace_laws import variance
+from tests.support.threshold_process import clocks, words
 
 
 def noise(key: bytes, window: bytes, digest: bytes, item: bytes, ladder: list[int]) -> list[int]:

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
-from stream_dp.lossless.bulk_noise import bulk_noise
+from stream_dp.exact.bits import KeyedBits
+from stream_dp.lossless.bulk import bulk_noise
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.lossless.sealed import prune, seal, snapshot_digest
 from tests.support.readings import read_rows, read_rows_lmr1
+from tests.support.tapes import RecordedBits
 
 LADDER = [threshold_for(Fraction(epsilon)) for epsilon in ("1/10", "1/4", "1/2", "1", "2")]
 FINEST = LADDER[-1]

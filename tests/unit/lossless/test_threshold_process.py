@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
 from stream_dp.lossless.levels import WORD
-from stream_dp.lossless.threshold_process import clocks
+from tests.support.threshold_process import clocks
 
 WORDS = st.lists(st.integers(min_value=0, max_value=WORD - 1), max_size=40)
 LADDER = st.lists(st.integers(min_value=1, max_value=WORD - 1), min_size=1, max_size=6)

@@ -16,7 +16,7 @@ from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.histogram import HistogramPlan, HistogramRelease
 from stream_dp.kinds.noise import CONFIDENCE
 from stream_dp.kinds.topk import TopKRelease
-from stream_dp.lossless.discovery import two_sided_from
+from stream_dp.lossless.levels import two_sided_from
 from stream_dp.records.codec import decode, topic_key
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine

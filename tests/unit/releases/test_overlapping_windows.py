@@ -15,7 +15,8 @@ from itertools import product
 
 import pytest
 
-from stream_dp.lossless.families.discrete_laplace import bridge_pmf, pmf
+from stream_dp.lossless.families.discrete_laplace import pmf
+from tests.support.laplace_laws import bridge_pmf
 
 FINE, COARSE = Fraction(1, 30), Fraction(1, 15)
 REACH = 2

@@ -19,6 +19,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.coalescing import Batch
 from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient
@@ -72,7 +73,7 @@ def at_time(worker: Worker, now_ms: int) -> Host:
     )
     assert worker.app.memory_log is not None
     client = MemoryClient(worker.app.memory_log)
-    return Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=lambda: now_ms)
+    return Host(worker.app, factory, worker.tables, client=client, clock=Clock(lambda: now_ms, None))
 
 
 def orders(worker: Worker, partition: int) -> list[LogRecord]:

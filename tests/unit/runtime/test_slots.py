@@ -25,6 +25,7 @@ from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.pieces import Addressed, Change, record_rows, waiting_records
 from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryWriter
 from stream_dp.runtime.faust.host import Host
@@ -66,7 +67,7 @@ class Stand:
         )
         assert worker.app.memory_log is not None
         client = MemoryClient(worker.app.memory_log)
-        return cls(worker, Host(worker.app, plan, factory, worker.tables, client=client, clock_ms=clock_ms))
+        return cls(worker, Host(worker.app, factory, worker.tables, client=client, clock=Clock(clock_ms, None)))
 
     @property
     def topic(self) -> str:
@@ -299,9 +300,9 @@ async def test_settings_that_are_adopted_let_what_is_stored_leave_once_and_in_it
 
     async with stand.publishing(), stand.host._engine_locks[0]:
         await stand.store((NOON, "published"), (NOON + 100, "waits"))
-        stand.host.adopt(plan, factory)
+        stand.host.adopt(factory)
         await until(lambda: len(stand.sent()) == 2)
-        stand.host.adopt(plan, factory)
+        stand.host.adopt(factory)
         await stand.host.carry_out(loaded(), worker.tables[RELEASES], 0)
         await stand.store((NOON + 200, "later"), first=2)
         await until(lambda: "later" in dict(stand.sent()).values())

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from stream_dp.exact.bits import RecordedBits
 from stream_dp.exact.reals import exp_neg
 from stream_dp.select import Row, TopK, TopKParameters, candidates
 from stream_dp.select.candidates import Item
-from stream_dp.select.limited_domain import checked
+from stream_dp.select.gumbel import checked
 from stream_dp.select.peeling import BOTTOM, Bottom, Peeling
+from tests.support.tapes import RecordedBits
 
 PRECISION = 160
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.select import ChosenKbarParameters, candidates, chosen_kbar_top_k
-from stream_dp.select.chosen_kbar import kbar_weights
+from stream_dp.select.gumbel import kbar_weights
+from tests.support.tapes import RecordedBits
 
 CLOSE = Fraction("1e-9")
 PRECISION = 200

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from experiments.topk.pay_what_you_get import Statement, pay_what_you_get, single_call
 from stream_dp.accounting.composition import squares_epsilon
-from stream_dp.accounting.pay_what_you_get import Statement, pay_what_you_get, single_call
 from stream_dp.accounting.rounding import log_up
 from stream_dp.select import TopK, TopKParameters
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.select import Domain, candidates, known_domain_top_k
 from stream_dp.select.peeling import Peeling
+from tests.support.tapes import RecordedBits
 
 
 def test_every_draw_follows_the_exponential_mechanism_over_the_catalogue(laws: Any) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.accounting.laplace_selection import laplace_selection_cost
+from stream_dp.accounting.selection import laplace_selection_cost
 from stream_dp.errors import StateError
 from stream_dp.exact.aes import UniformWords
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import log
 from stream_dp.select import (
     Domain,
@@ -37,6 +37,7 @@ from stream_dp.select.one_shot import (
     noisy_top_k,
 )
 from tests.support.items import text
+from tests.support.tapes import RecordedBits
 
 CLOSE = Fraction("1e-9")
 HALF, TWENTIETH = Fraction(1, 2), Fraction(1, 20)

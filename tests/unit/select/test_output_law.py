@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.select import Domain, TopK, TopKParameters, candidates, limited_domain_top_k
-from stream_dp.select.limited_domain import peel
+from stream_dp.select.gumbel import peel
 from stream_dp.select.one_shot import Exact, NoisyThreshold, noisy_top_k
 from stream_dp.select.peeling import BOTTOM
 from tests.support.items import text
+from tests.support.tapes import RecordedBits
 
 CLOSE = Fraction("1e-9")
 HALF, TWENTIETH = Fraction(1, 2), Fraction(1, 20)

@@ -1,11 +1,11 @@
-"""Discrete Gaussian noise: the odd-ratio theorem, exact laws of the ladder's kernels, and the near-lossless variant."""
+"""Discrete Gaussian noise: the odd-ratio theorem, and exact laws of the ladder's kernels."""
 
 from __future__ import annotations
 
 from cmath import cos
 from collections.abc import Callable
 from fractions import Fraction
-from math import log1p, pi
+from math import pi
 from typing import Any
 
 import pytest
@@ -13,15 +13,14 @@ import pytest
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact import coins
 from stream_dp.exact.bits import KeyedBits
+from stream_dp.exact.reals import exp_neg
 from stream_dp.lossless.families import discrete_gaussian
 from stream_dp.lossless.families.discrete_gaussian import (
     Marks,
     OddRatioLadder,
     discrete_gaussian_noise,
-    near_lossless_coarsen,
-    near_lossless_error,
-    pmf,
 )
+from tests.support.gaussian_laws import pmf
 
 F = Fraction
 PRECISION = 200
@@ -36,6 +35,13 @@ def real(enclosure: tuple[int, int]) -> tuple[Fraction, Fraction]:
 
 def middle(enclosure: tuple[int, int], precision: int = PRECISION) -> Fraction:
     return F(sum(enclosure), 2 << precision)
+
+
+def mark_probability(ladder: OddRatioLadder, m: int, precision: int) -> tuple[int, int]:
+    """Enclose 2^precision P(B_m = 1) = q^m / (1 + q^m) for odd m, by at most 4 units."""
+    lower, upper = exp_neg(F(m, 2 * ladder.variance), precision)
+    one = 1 << precision
+    return lower * one // (one + lower), -(-upper * one // (one + upper))
 
 
 def would_be_bridge(fine: Fraction, coarse: Fraction) -> list[float]:
@@ -54,7 +60,7 @@ def marks_law(ladder: OddRatioLadder, marks: list[int]) -> dict[int, float]:
     """The law of the sum over some m of B_m - B'_m, by convolution."""
     law = {0: 1.0}
     for m in marks:
-        p = float(middle(ladder.mark_probability(m, PRECISION)))
+        p = float(middle(mark_probability(ladder, m, PRECISION)))
         for step in (1, -1):
             law = {
                 k: law.get(k, 0.0) * (1 - p) + law.get(k - step, 0.0) * p
@@ -89,7 +95,7 @@ def test_vector_dg2_marks_of_the_jacobi_product(vector: Callable[[str], Any]) ->
     inverse_log = F(721347520444481703679962340177231, 10**33)  # 1 / (2 ln 2)
     ladder = OddRatioLadder(inverse_log, (1, 3))
     for m, expected in dg2["expected"]["p_m"].items():
-        assert middle(ladder.mark_probability(int(m), PRECISION)) == pytest.approx(F(expected), rel=1e-25)
+        assert middle(mark_probability(ladder, int(m), PRECISION)) == pytest.approx(F(expected), rel=1e-25)
     law, finer = marks_law(ladder, list(range(1, 120, 2))), marks_law(ladder, list(range(3, 120, 6)))
     for k, expected in enumerate(dg2["expected"]["pmf_k0_to_4"]):
         assert law[k] == pytest.approx(expected, abs=dg2["tolerance"])
@@ -115,7 +121,7 @@ def probability_of_marks(ladder: OddRatioLadder, plus: tuple[int, ...], marks: l
     """Of the set `plus` among `marks`; marks beyond have together less than 2^-100."""
     low = high = F(1)
     for m in marks:
-        lower, upper = real(ladder.mark_probability(m, PRECISION))
+        lower, upper = real(mark_probability(ladder, m, PRECISION))
         low, high = (low * lower, high * upper) if m in plus else (low * (1 - upper), high * (1 - lower))
     return low * (1 - F(1, 2**100)), high
 
@@ -149,7 +155,7 @@ def test_large_sets_of_marks_come_from_the_next_block(
 def marks_counted(ladder: OddRatioLadder) -> dict[int, float]:
     law = {0: 1.0}
     for m in range(1, 700, 2):
-        p = float(middle(ladder.mark_probability(m, PRECISION)))
+        p = float(middle(mark_probability(ladder, m, PRECISION)))
         law = {k: law.get(k, 0.0) * (1 - p) + law.get(k - 1, 0.0) * p for k in range(len(law) + 1) if k < 40}
     return law
 
@@ -250,33 +256,3 @@ def test_levels_off_the_ladder_or_in_the_wrong_order_are_refused() -> None:
         OddRatioLadder(F(0), (1,))
     with pytest.raises(ParameterError, match="variance must be positive"):
         discrete_gaussian_noise(F(0), BITS)
-
-
-# --------------------------------------------------------------------------------------------------- near-lossless
-def test_vector_dg3_how_far_the_near_lossless_variant_is_off(vector: Callable[[str], Any]) -> None:
-    dg3 = vector("DG3")
-    for row in dg3["expected"]["rows"]:
-        v = F(row["v"])
-        precision = 400
-        one_step = {k: middle(pmf(v, k, precision), precision) for k in range(-60, 61)}
-        stated = {k: middle(pmf(2 * v, k, precision), precision) for k in range(-40, 41)}
-        summed = {k: sum(one_step[j] * one_step[k - j] for j in range(-60 + max(k, 0), 61 + min(k, 0))) for k in stated}
-        distance = sum(abs(summed[k] - stated[k]) for k in stated) / 2
-        worst = max(abs(log1p((summed[k] - stated[k]) / stated[k])) for k in range(-20, 21))
-
-        assert float(distance) == pytest.approx(row["tv"], rel=dg3["tolerance"])
-        assert worst == pytest.approx(row["max_log_ratio_on_pm20"], rel=dg3["tolerance"])
-        assert worst <= near_lossless_error(v, 2 * v) <= 2.6 * worst
-
-
-def test_near_lossless_steps_add_discrete_gaussian_noise_of_the_difference() -> None:
-    drawn = discrete_gaussian_noise(F(3, 2), KeyedBits(b"key", b"step"))
-
-    assert near_lossless_coarsen(100, F(1), F(5, 2), KeyedBits(b"key", b"step")) == 100 + drawn
-
-
-def test_near_lossless_steps_that_add_no_noise_are_refused() -> None:
-    with pytest.raises(ParameterError, match="must add noise"):
-        near_lossless_coarsen(1, F(2), F(2), BITS)
-    with pytest.raises(ParameterError, match="at least 1/4"):
-        near_lossless_error(F(1), F(9, 8))

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from typing import Any
 
 import pytest
 
 from stream_dp.errors import ParameterError
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.families.discrete_laplace import (
     DiscreteLaplace,
-    between_pmf,
     bridge_atom,
-    bridge_pmf,
     clocks_behind,
     interval,
     mean_absolute,
     pmf,
-    sharpen_pmf,
-    tail,
-    variance,
 )
+from tests.support.laplace_laws import between_pmf, bridge_pmf, sharpen_pmf, tail, variance
 
 F = Fraction
 FINE, MID, COARSE = F(1, 5), F(1, 3), F(1, 2)
@@ -250,7 +247,22 @@ def test_vector_d10_the_clocks_behind_a_difference(
     assert law.missing < CUTOFF * 10
 
 
-def test_noise_given_that_it_is_large_has_the_conditional_law(every_coin: Callable[..., Any]) -> None:
-    for t in (0, 3):
-        law = every_coin(lambda bits, t=t: LAPLACE.above(MID, t, bits), CUTOFF)
-        assert law.agrees_with(lambda z, t=t: pmf(MID, z) / LAPLACE.tail(MID, t) if z >= t else 0, range(12))
+def test_levels_in_the_wrong_order_are_refused() -> None:
+    bits = KeyedBits(b"", b"")
+    for fine, mid, coarse in permutations((FINE, MID, COARSE)):
+        if not fine < mid < coarse:
+            with pytest.raises(ParameterError, match="must be finer than"):
+                LAPLACE.between(0, fine, 0, coarse, mid, bits)
+    for fine, coarse in combinations((COARSE, MID, FINE), 2):
+        with pytest.raises(ParameterError, match="must be finer than"):
+            LAPLACE.coarsen(0, fine, coarse, bits)
+        with pytest.raises(ParameterError, match="must be finer than"):
+            LAPLACE.sharpen(0, coarse, 0, fine, bits)
+    with pytest.raises(ParameterError, match="must be finer than"):
+        LAPLACE.coarsen(0, MID, MID, bits)
+
+
+@pytest.mark.parametrize("a", [F(0), F(1), F(3, 2), F(-1, 2)])
+def test_what_is_no_noise_parameter_is_refused(a: Fraction) -> None:
+    with pytest.raises(ParameterError, match="noise parameter"):
+        LAPLACE.fresh(a, KeyedBits(b"", b""))

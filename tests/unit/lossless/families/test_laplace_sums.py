@@ -7,9 +7,16 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.lossless.families.discrete_laplace import interval, mean_absolute, pmf, tail
-from stream_dp.lossless.families.laplace_sums import sum_interval, sum_mean_absolute, sum_tail
+from stream_dp.lossless.families.discrete_laplace import (
+    interval,
+    mean_absolute,
+    pmf,
+    sum_interval,
+    sum_mean_absolute,
+    sum_tail,
+)
 from stream_dp.lossless.levels import WORD, threshold_for
+from tests.support.laplace_laws import tail
 
 RATIOS = [Fraction(1, 5), Fraction(1, 2), Fraction(7, 10)]
 REACH = 60

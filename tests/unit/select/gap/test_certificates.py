@@ -12,7 +12,7 @@ import pytest
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.select.gap import GapParameters, gap_top_k_of_array, margin, wrong_chance
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from tests.support.gap_oracle import QuickBits
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.errors import StateError
 from stream_dp.exact.aes import UniformWords
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.coins import bernoulli_exp, geometric_exp
 from stream_dp.exact.reals import exp_neg
 from stream_dp.select.gap import Randomness, clocks
@@ -20,6 +20,7 @@ from stream_dp.select.gap.clocks import UNIT_CLOCK, enclosed_powers, powers_of_e
 from stream_dp.select.gap.contending import raised, shuffled
 from tests.support.chance import pooled_p_value
 from tests.support.gap_oracle import QuickBits
+from tests.support.tapes import RecordedBits
 
 FALSE_ALARM = 1e-6
 """Of each test of fit; the samples are fixed."""

@@ -19,7 +19,7 @@ from stream_dp.select.gap import (
     gaps_between,
     variance_ratio,
 )
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from tests.support.gap_oracle import QuickBits
 
 

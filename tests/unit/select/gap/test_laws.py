@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.select.gap import contending
-from stream_dp.select.gap import zeros as zeros_module
+from stream_dp.select.gap import contending as zeros_module
 from stream_dp.select.gap.clocks import WholeClock
 from stream_dp.select.gap.contending import Contenders, Randomness, contenders, finish, first_of
 from stream_dp.select.gap.parameters import Noise

@@ -10,7 +10,7 @@ import pytest
 from stream_dp.errors import ParameterError
 from stream_dp.select.gap import GapParameters
 from stream_dp.select.gap.parameters import Noise
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from tests.support.gap_oracle import law, loss, ratio_of
 
 ONE = Fraction(1)

@@ -30,12 +30,11 @@ from stream_dp.select.gap import (
     one_shot_top_k,
     top_k,
 )
-from stream_dp.select.gap import zeros as zeros_module
+from stream_dp.select.gap import contending as zeros_module
 from stream_dp.select.gap.clocks import powers_of_e
-from stream_dp.select.gap.contending import first_of
+from stream_dp.select.gap.contending import first_of, hit, start_level, zero_contenders
 from stream_dp.select.gap.top_k import floored
-from stream_dp.select.gap.zeros import hit, start_level, zero_contenders
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from tests.support.chance import pooled_p_value
 from tests.support.gap_oracle import QuickBits, law, permute_and_flip, ratio_of
 

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.exact.bits import RecordedBits
 from stream_dp.exact.comparison import Real
 from stream_dp.select.subset import Noise, SubsetParameters, Variant
-from stream_dp.select.subset.canonical import chance
+from stream_dp.select.subset.canonical import Clock, chance
 from stream_dp.select.subset.envelope import Cell, Envelope
 from stream_dp.select.subset.layout import Layout, depth_of, lay_out
 from stream_dp.select.subset.proposals import Pool, proposal
-from stream_dp.select.subset.race import Clock
+from tests.support.tapes import RecordedBits
 
 PRECISION = 160
 Subset = tuple[int, ...]

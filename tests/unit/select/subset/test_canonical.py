@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from stream_dp.errors import ParameterError, StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits, SystemBits
+from stream_dp.exact.bits import KeyedBits, SystemBits
+from stream_dp.select.candidates import Unseen
 from stream_dp.select.subset import Noise, SubsetParameters, canonical_positions, canonical_top_k
-from stream_dp.select.subset.binomials import binomial
 from stream_dp.select.subset.envelope import Envelope
+from stream_dp.select.subset.logarithms import binomial
 from stream_dp.select.subset.proposals import Pool, proposal
-from stream_dp.select.unseen import Unseen
+from tests.support.tapes import RecordedBits
 
 PRECISION = 160
 

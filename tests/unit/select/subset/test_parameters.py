@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.select.neighbours import Neighbours
+from stream_dp.select.parameters import Neighbours
 from stream_dp.select.subset import Noise, SubsetParameters, Variant
 
 GOOD: dict[str, Any] = {"k": 3, "epsilon": Fraction(1, 2)}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.select.subset import SubsetParameters, Variant, critical_epsilon, feasible, worst_miss
+from stream_dp.select.subset import SubsetParameters, Variant, critical_epsilon, worst_miss
 from tests.support import subset_oracle as oracle
 
 HALF = Fraction(1, 2)
@@ -72,14 +72,11 @@ def test_steps_are_as_good_as_all_classes() -> None:
         assert float(critical_epsilon(steps(counts), d, p)) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
-def test_a_selection_is_feasible_from_1_3_times_the_critical_epsilon_on() -> None:
+def test_a_critical_epsilon_grows_with_the_domain_and_a_tie_needs_none() -> None:
+    p = SubsetParameters(10, Fraction(1))
     profile = [(1, 1000), (11, 500), (16, 90), (1000, 0)]
-    critical = critical_epsilon(profile, 10**6, SubsetParameters(10, Fraction(1)))
-    assert critical > 0
-    assert feasible(profile, 10**6, SubsetParameters(10, Fraction(13, 10) * critical))
-    assert not feasible(profile, 10**6, SubsetParameters(10, Fraction(129, 100) * critical))
-    assert critical_epsilon(profile, 10**12, SubsetParameters(10, Fraction(1))) > critical
-    assert feasible([(1, 7)], 10**6, SubsetParameters(10, Fraction(0)))  # any ten are a top ten
+    assert 0 < critical_epsilon(profile, 10**6, p) < critical_epsilon(profile, 10**12, p)
+    assert critical_epsilon([(1, 7)], 10**6, p) == 0, "any ten are a top ten"
 
 
 def test_what_is_missed_is_bounded_as_listed(subset_vectors: dict[str, Any]) -> None:
@@ -127,7 +124,7 @@ def test_more_is_missed_no_more_often_than_stated(subset_vectors: dict[str, Any]
 )
 def test_a_profile_that_does_not_fall_is_refused(profile: list[tuple[int, int]], d: int, path: str) -> None:
     with pytest.raises(ParameterError) as raised:
-        feasible(profile, d, SubsetParameters(3, Fraction(1)))
+        critical_epsilon(profile, d, SubsetParameters(3, Fraction(1)))
     assert [fault.path for fault in raised.value.faults] == [path]
 
 

@@ -16,14 +16,23 @@ import pytest
 
 from stream_dp.errors import StateError
 from stream_dp.exact import reals
-from stream_dp.exact.bits import BitSource, KeyedBits, RecordedBits
+from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.select.subset import SubsetParameters, Variant, proposals
-from stream_dp.select.subset.binomials import binomial, log_subsets
 from stream_dp.select.subset.envelope import Cell, Envelope
 from stream_dp.select.subset.layout import depth_of, lay_out
-from stream_dp.select.subset.logarithms import LOG_BITS, _table, log2_above, log2_below, power_above, shift_for
+from stream_dp.select.subset.logarithms import (
+    LOG_BITS,
+    _table,
+    binomial,
+    log2_above,
+    log2_below,
+    log_subsets,
+    power_above,
+    shift_for,
+)
 from stream_dp.select.subset.proposals import Pool, Proposal, distinct
 from tests.support import subset_oracle as oracle
+from tests.support.tapes import RecordedBits
 
 CLOSE = Fraction("1e-12")
 

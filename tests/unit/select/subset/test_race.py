@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.exact.bits import KeyedBits, RecordedBits
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import log
 from stream_dp.select.one_shot import Exact
 from stream_dp.select.subset import Noise, SubsetParameters, canonical
+from stream_dp.select.subset.canonical import Clock, still_open
 from stream_dp.select.subset.envelope import Envelope
 from stream_dp.select.subset.layout import depth_of, lay_out
-from stream_dp.select.subset.race import Clock, still_open
+from tests.support.tapes import RecordedBits
 
 
 def test_a_time_is_the_sum_of_as_many_exponential_times_as_the_clock_has_ticked() -> None:

@@ -1,0 +1,1 @@
+"""Shared by the experiments: the frame of a command, and charts on a terminal."""
