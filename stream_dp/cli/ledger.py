@@ -1,4 +1,4 @@
-"""`stream-dp ledger FILE`: what was spent, by whom, what is left, how far it reaches; for operators."""
+"""`stream-dp ledger FILE`: what was spent, by whom, what is left, and how long it lasts; for operators."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from rich.text import Text
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
 from stream_dp.cli.command_line import MOMENT, effective, run
-from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.operations.ledger import read_ledgers, whole
+from stream_dp.operations.ledger import outlook, read_ledgers, whole
 from stream_dp.operations.numbers import moment
 from stream_dp.records.statement import Period, Statement, periods_of
 from stream_dp.runtime.kafka.client import Client
 
 DIGITS = 4
+MOST_APART = 7
+"""Tables with more columns have one space between them, to fit 80 characters."""
 CHART_MARGIN, WIDEST = 18, 72
 STYLES = {"epsilon": "cyan", "delta": "magenta", "squares": "green", "rho": "yellow"}
 _BARS = "▁▂▃▄▅▆▇█"
@@ -34,36 +35,33 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--ledger", "name", metavar="NAME", help="Show this ledger; all of them otherwise.")
+@click.option("--ledger", "name", metavar="NAME", help="Show this ledger only.")
 @click.option("--period", "at_ms", type=MOMENT, help="Show the period of this day, not the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: every period that entries tell of.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every period.")
 def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) -> None:
     """Show what the ledgers of the application that FILE describes have spent and have left.
 
-    Everything is read from the topic NAME-accounts of the application, in which workers write down every window that
-    they charge or refuse. It tells what all selections have cost, also to audiences that may not read them, so it is
-    internal: this command needs READ on it, and is for operators. No access to a worker or its state is needed. Per
-    ledger and period:
+    The first lines say whether each budget lasts. Below, for every ledger and period:
 
     \b
-    * the budget by part, what is spent and what is left of each;
-    * who spent it: by view, and by the audience whose release was the first to tell so much. A release that only
-      repeats what a finer reader has costs nothing. "Alone" is what an audience knows if it shares nothing;
-    * what is kept for each view, so that no other one spends it (`share` in the file), what it has spent, and what is
-      left for it: the rest of what is kept, and what is kept for nobody;
-    * how many more windows that affords at the present levels, charged at worst, and until when: of each view, and of
-      all of them at their schedule. A top-k usually costs less than at worst, and gets the rest back;
-    * a picture of what was left after each window.
+    * the budget, what is spent and what is left of it;
+    * who spent it: by view, and by the audience that was the first to see so much. A release that only repeats what a
+      finer audience has costs nothing. "Alone" is the cost of what an audience knows by itself;
+    * what is reserved for each view (`share` in the file), what the view has spent, and what is left for it;
+    * how many more windows that pays for at the present levels, charged at worst, and until when. A top-k usually costs
+      less than at worst, and gets the rest back;
+    * what was left over the period, as bars.
 
-    What is left is always that of the newest entry; what was spent and no entry tells of (entries that are gone, as in
-    a topic that was made anew) is one line.
+    Everything is read from the topic NAME-accounts. It has the costs of all audiences, so it is internal: this command
+    needs READ on it, and is for operators. It needs no access to a worker. Spending whose entries are gone, as in a
+    topic that was made again, is one line.
 
     \b
     stream-dp ledger app.yaml                      every ledger, its newest period
     stream-dp ledger app.yaml --period 2024-03-05  the period of that day
     stream-dp ledger app.yaml --json               for machines, all periods
 
-    Exit codes: 0 done; 1 no broker, no topic or no entry is there; 2 no such ledger.
+    Exit codes: 0 done; 1 the broker does not answer, or there is no topic or entry; 2 no such ledger.
     """
     file_plan = load_plan(file)
 
@@ -76,9 +74,35 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
         click.echo(json.dumps(whole(plan, statements), indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for *earlier, newest in periods_of(statements).values():
-        starts = [period.start_ms for period in earlier]
-        console.print(page(plan, statements[newest], console.width, starts))
+    periods = [*periods_of(statements).values()]
+    for *_, newest in periods:
+        console.print(verdict(plan, statements[newest]))
+    for *earlier, newest in periods:
+        console.print(page(plan, statements[newest], console.width, [period.start_ms for period in earlier]))
+
+
+def verdict(plan: Plan, statement: Statement) -> Text:
+    """Whether the budget of a ledger lasts, in a sentence.
+
+    Args:
+        plan: the application.
+        statement: of the ledger in a period.
+    """
+    found, name, end = outlook(plan, statement), statement.account.name, moment(statement.account.period.end_ms)
+    least = min(_entries(statement), key=lambda one: getattr(statement.left, one) / getattr(statement.budget, one))
+    left = f"{_percent(getattr(statement.left, least), getattr(statement.budget, least))} of {least} left"
+    if found.state == "whole":
+        return Text.assemble(("OK", "bold green"), f": ledger {name} has {left}, enough for all views until {end}.")
+    if found.state == "short":
+        return Text.assemble(
+            ("Budget short", "bold yellow"),
+            f": ledger {name} has {left}. Windows of all views that begin before {moment(found.until_ms)} are paid "
+            f"for; later ones may be refused until {end}.",
+        )
+    return Text.assemble(
+        ("Budget exhausted", "bold red"),
+        f": ledger {name} has {left}, not enough for the next windows of all views. Windows are refused until {end}.",
+    )
 
 
 def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = ()) -> RenderableType:
@@ -92,19 +116,18 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
     """
     account, period = statement.account, statement.account.period
     parts: list[RenderableType] = [
-        Text(f"protects {account.population}: {_promise(statement)} a period, all views and audiences together", "dim"),
-        _balance(statement),
-        Text(""),
+        Group(
+            Text(f"{account.population}: {_promise(statement)} per user per period, all views and audiences", "dim"),
+            _balance(statement),
+        ),
         _shares(statement),
-        Text(""),
         *_views(plan, statement),
-        Text(""),
         burn_down(statement, max(20, min(WIDEST, width - CHART_MARGIN))),
     ]
     if earlier:
         parts.append(Text(f"earlier periods, with --period: {', '.join(map(moment, earlier))}", "dim"))
     title = Text.assemble("ledger ", (account.name, "bold"), f", {moment(period.start_ms)} to {moment(period.end_ms)}")
-    return Group(title, *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts), Text(""))
+    return Padding(Group(title, *(Padding(part, (0, 0, 1, 2), expand=False) for part in parts)), (1, 0, 0, 0))
 
 
 def burn_down(statement: Statement, width: int) -> Text:
@@ -170,7 +193,8 @@ def _percent(left: Fraction, budget: Fraction) -> str:
 
 def _shares(statement: Statement) -> Table:
     entries = _entries(statement)
-    table = _table("spent by", "for", "windows", "refused", *entries, "epsilon alone" if "rho" not in entries else "")
+    alone = [] if "rho" in entries else ["epsilon alone"]
+    table = _table("spent by", "for", "windows", "refused", *entries, *alone)
     for (view, audience), share in sorted(statement.shares.items()):
         table.add_row(
             view,
@@ -178,37 +202,28 @@ def _shares(statement: Statement) -> Table:
             str(share.windows),
             str(share.refused or "-"),
             *(_number(share.charged, name) for name in entries),
-            _number(share.held, "epsilon") if "rho" not in entries else "",
+            *(_number(share.held, "epsilon") for _ in alone),
         )
     if statement.older != Cost.ZERO:
-        older = (_number(statement.older, name) for name in entries)
-        table.add_row("no entry tells by whom", "", "", "", *older, "", style="dim")
+        table.add_row("not recorded", "", "", "", *(_number(statement.older, name) for name in entries), style="dim")
     return table
 
 
 def _views(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
-    views, lasts_ms = forecast(plan, statement)
+    views = outlook(plan, statement).views
     entries = [name for name in _entries(statement) if any(getattr(view.cost, name) for view in views.values())]
-    shares = _table("view", "", "kept for it", "spent", "left for it")
-    table = _table("a window of", "level", *entries, "more", "to come", "until")
+    shares = _table("view", "", "reserved", "spent", "left for it")
+    table = _table("a window of", "level", *entries, "paid for", "to come", "until")
     for name, view in views.items():
         for at, entry in enumerate(entry for entry in entries if getattr(view.cost, entry)):
             kept, spent, left = (getattr(cost, entry) for cost in (view.kept, view.spent, view.left))
             each = decimal_down(kept, DIGITS), decimal_up(spent, DIGITS), decimal_down(left, DIGITS)
             shares.add_row("" if at else name, Text(entry, STYLES[entry]), *each)
         prices = (_number(view.cost, entry) for entry in entries)
-        until = "the end" if view.windows >= view.to_come else moment(view.until_ms)
+        until = "end" if view.windows >= view.to_come else moment(view.until_ms)
         table.add_row(name, view.level, *prices, str(view.windows), str(view.to_come), until)
     yield shares
-    yield Text("")
     yield table
-    if lasts_ms == statement.account.period.end_ms:
-        reach = "pays for all views to the end of the period"
-    elif any(view.paid for view in views.values()):
-        reach = f"pays for all views for windows that begin before {moment(lasts_ms)}"
-    else:
-        reach = "does not pay for the next windows of all views"
-    yield Text(f"Charged at worst, what is left {reach}.")
 
 
 def _number(cost: Cost, name: str) -> str:
@@ -217,7 +232,8 @@ def _number(cost: Cost, name: str) -> str:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    apart = 2 if len(headings) <= MOST_APART else 1
+    table = Table(box=None, padding=(0, apart, 0, 0), pad_edge=False)
     for heading in headings:
         words = heading in {"", "spent by", "for", "view", "a window of", "level", "until"}
         table.add_column(heading, justify="left" if words else "right", overflow="fold")

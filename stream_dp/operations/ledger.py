@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from stream_dp.accounting import Cost
 from stream_dp.config.forecast import Forecast, forecast
@@ -38,11 +39,11 @@ async def read_ledgers(
         raise ConfigError([Fault("ledger", f"no ledger is named {name!r}; {unknown(name, plan.ledgers)}")])
     topic, wanted = Topics.of(plan).accounts, plan.ledgers if name is None else {name}
     if await client.partitions(topic) is None:
-        raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
+        raise BrokerError(f"{plan.broker} has no topic {topic}. Start a worker to create it: `stream-dp worker FILE`")
     entries = await read_entries(topic, client)
     statements = read_statements((time_ms, entry) for time_ms, entry in entries if entry.ledger.name in wanted)
     if not statements:
-        raise BrokerError(f"{topic} holds no entry yet; windows are released when they are over")
+        raise BrokerError(f"{topic} has no entry yet. The first window is charged when it is released")
     return statements if at_ms is None else _of_period(statements, at_ms)
 
 
@@ -54,14 +55,43 @@ def _of_period(statements: Mapping[Period, Statement], at_ms: int) -> dict[Perio
     }
     if not found:
         known = ", ".join(f"{period.ledger} from {moment(period.start_ms)}" for period in statements)
-        raise BrokerError(f"no entry is about a period that holds {moment(at_ms)}; periods: {known}")
+        raise BrokerError(f"no period with an entry includes {moment(at_ms)}; periods: {known}")
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How long what is left of a ledger pays for its views, charged at worst.
+
+    Attributes:
+        views: by name, what a window costs, and how many more are paid for.
+        until_ms: windows of all views that begin before this are paid for.
+        state: `whole`: that is the end of the period; `short`: it is earlier; `exhausted`: the next windows of all
+            views together are not paid for.
+    """
+
+    views: Mapping[str, Forecast]
+    until_ms: int
+    state: Literal["whole", "short", "exhausted"]
+
+
+def outlook(plan: Plan, statement: Statement) -> Outlook:
+    """Work out how long what is left of a ledger lasts.
+
+    Args:
+        plan: in effect.
+        statement: of the ledger in a period.
+    """
+    views, until_ms = forecast(plan, statement)
+    if until_ms >= statement.account.period.end_ms:
+        return Outlook(views, until_ms, "whole")
+    return Outlook(views, until_ms, "short" if any(view.paid for view in views.values()) else "exhausted")
+
+
 def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
-    """The same for machines: exact numbers beside decimals."""
+    """Return a statement for machines: exact numbers beside decimals."""
     account = statement.account
-    views, lasts_ms = forecast(plan, statement)
+    found = outlook(plan, statement)
     return {
         "ledger": account.name,
         "population": account.population,
@@ -83,10 +113,10 @@ def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
             for (view, audience), share in sorted(statement.shares.items())
         ],
         "affords": {
-            "all_views_until_ms": lasts_ms,
-            "all_views_until": moment(lasts_ms),
-            "to_the_end": lasts_ms == account.period.end_ms,
-            "views": {name: _forecast_json(view) for name, view in views.items()},
+            "state": found.state,
+            "all_views_until_ms": found.until_ms,
+            "all_views_until": moment(found.until_ms),
+            "views": {name: _forecast_json(view) for name, view in found.views.items()},
         },
         "history": [{"window_end_ms": time_ms, "left": _dump(left, left=True)} for time_ms, left in statement.history],
     }
@@ -113,5 +143,5 @@ def _dump(cost: Cost, *, left: bool = False) -> dict[str, Any]:
 
 
 def whole(plan: Plan, found: Mapping[Period, Statement]) -> dict[str, Any]:
-    """All statement as one JSON object."""
+    """Return every statement as one JSON object."""
     return {"ledgers": [as_json(plan, statement) for statement in found.values()]}
