@@ -1,4 +1,4 @@
-"""`stream-dp apply FILE`: make what a file says hold, from a window on, while the workers run."""
+"""`stream-dp apply FILE`: put the settings of a file into effect, from a window on, while the workers run."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration
 
 UNHEARD = 3
+MOST_LEDGERS = 3
+"""In the summary, which has five lines."""
 DIGITS = 4
 HOUR_MS = 3_600_000
 
@@ -52,19 +54,19 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         "--from",
         "from_ms",
         type=MOMENT,
-        help="From the first window on that begins at TIME or later and cuts no other. [default: one that begins 11 s "
-        "from now or later; by the view's clock, where watermarks move that]",
+        help="From the first window on that begins at TIME or later and cuts no other. [default: 11 s from now, by the "
+        "view's clock]",
     )
-    @click.option("--backfill", is_flag=True, help="Release and charge windows of new views that are over already.")
-    @click.option("--dry-run", is_flag=True, help="Show what would change, or why it cannot, and change nothing.")
+    @click.option("--backfill", is_flag=True, help="Release and charge windows of new views that are already over.")
+    @click.option("--dry-run", is_flag=True, help="Show what would change, or why it cannot; change nothing.")
     @click.option("--yes", is_flag=True, help="Do not ask.")
     @click.option(
         "--expect",
         metavar="N",
         type=click.IntRange(1),
-        help="Refuse unless settings N are in effect: those that you have decided on.",
+        help="Refuse unless settings N are in effect.",
     )
-    @click.option("--note", default="", metavar="TEXT", help="Why: `stream-dp settings` shows it.")
+    @click.option("--note", default="", metavar="TEXT", help="Why. `stream-dp settings` shows it.")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --yes or --dry-run.")
     @wraps(command)
     def with_wish(
@@ -78,7 +80,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         **arguments: object,
     ) -> None:
         if as_json and not (yes or dry_run):
-            raise click.UsageError("--json asks nothing: give --yes or --dry-run, too")
+            raise click.UsageError("--json cannot ask. Add --yes or --dry-run.")
         command(wish=Wish(from_ms, backfill, note, expect), manner=Manner(yes, dry_run, as_json), **arguments)
 
     return with_wish
@@ -86,7 +88,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def faults_told(manner: Manner) -> Iterator[None]:
-    """Tell machines, too, why settings cannot be changed."""
+    """Print for machines, too, why settings cannot be changed."""
     try:
         yield
     except ConfigError as error:
@@ -98,37 +100,34 @@ def faults_told(manner: Manner) -> Iterator[None]:
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--take-back", is_flag=True, help="With --yes: also where FILE takes back what was changed since it was written."
-)
+@click.option("--take-back", is_flag=True, help="With --yes: also revert what was changed since FILE was written.")
 @options
 def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
-    """Make what FILE says hold, for windows to come, while the workers run.
+    """Put the settings of FILE into effect for windows to come, while the workers run.
 
-    FILE is what you want; what holds stands in the control topic of the application. This compares their sources,
-    ledgers, ladders, audiences and views, and shows what differs, from which window on that would hold, what a day of
-    each view costs and how large its noise is, before and after, and how long the ledgers last. Where you agree it is
-    written down under the next number, and every worker goes by it from the same windows on. Windows that begin before
-    keep what they count and their noise; who sees what of them follows the new settings at once, and it is shown for
-    which editions. What was spent goes on, and so do revisions.
+    This compares FILE with the settings in effect, in the control topic: sources, ledgers, ladders, audiences, views.
+    It shows what changes, from which window on, what a day costs and how large the noise is before and after, and how
+    long the budgets last, and asks. Then it posts FILE as the next settings, and every worker uses them from the same
+    windows on. Earlier windows keep their counts and noise; who sees them follows the new settings at once. Spending
+    and revisions continue.
 
-    What cannot be is said, all of it at once, and nothing is changed: a fault in the file; a source that the workers do
-    not read, or other words for a population, while workers run; a time that is past; windows that would be cut; a new
-    view whose first windows are over, without --backfill; a list of keys that has changed in a file of the same name;
-    new topics to which the workers' account has no rights, as far as the cluster shows that.
+    What cannot be applied is refused with every reason, and nothing changes: a fault in the file; while workers run, a
+    source that they do not read, or other words for a population; a time in the past; windows that would be cut; a new
+    view whose first windows are over, without --backfill; a changed list of keys in a file of the same name; new topics
+    to which the workers' account lacks rights, as far as the cluster shows that.
 
-    The rest of FILE is each machine's own, and holds there from a restart on: broker, data_dir, key_file, erase_within,
-    window_memory, block_cache, release, topics. To go back, apply an older file: `stream-dp settings FILE --show N`
-    prints it. Where FILE takes back what others have tuned since, this says so; with --yes it is refused, unless you
+    The rest of FILE belongs to each machine and is in effect there after a restart: broker, data_dir, key_file,
+    erase_within, window_memory, block_cache, release, topics. To go back, apply an older file: `stream-dp settings FILE
+    --show N` prints it. If FILE reverts what others have tuned since, this says so; with --yes it is refused unless you
     add --take-back.
 
     \b
     stream-dp apply app.yaml --dry-run              what would change, or why it cannot
-    stream-dp apply app.yaml                        the same, and the question
+    stream-dp apply app.yaml                        the same, then ask
     stream-dp apply app.yaml --from 2026-03-01 --yes --note "k as agreed"
 
-    Exit codes: 0 it holds, or nothing differs; 1 not agreed to, somebody was faster, or no broker is there; 2 it
-    cannot be; 3 it is posted, and after a minute not every worker uses it, or all workers have ended.
+    Exit codes: 0 done, or no changes; 1 you said no, other settings were posted first, or the broker does not answer;
+    2 it cannot be applied; 3 it is posted, and after a minute not every worker uses it, or all workers have ended.
     """
     with faults_told(manner):
         plan = load_plan(file)
@@ -156,39 +155,31 @@ async def change(
     if drafted.taken_back and manner.yes and not (take_back or manner.dry_run):
         raise ConfigError(
             [
-                Fault("--take-back", f"{words}. If that is meant, add --take-back; if not, write it into FILE")
+                Fault("--take-back", f"{words}. To revert it, add --take-back; to keep it, write it into FILE")
                 for words in drafted.taken_back
             ]
         )
     console = Console(highlight=False, markup=False, quiet=manner.as_json, soft_wrap=True)
-    if not take_back:
-        for words in drafted.taken_back:
-            console.print(f"warning: {words}")
     number = drafted.posted.number
     if drafted.is_empty:
-        console.print(f"Nothing differs: settings {number - 1} of {local.id} hold, and say the same.")
+        console.print(f"No changes: settings {number - 1} of {local.id} are in effect.")
     else:
-        console.print(page(drafted.proposal, local.id, number - 1, drafted.new_topics))
-        if drafted.rights == "not visible":
-            console.print(
-                "The cluster does not show this account the rights of others (that needs Describe on the cluster). The "
-                "workers need rights to new topics: before you go on, an administrator gives them with `stream-dp acl "
-                "FILE --worker PRINCIPAL --apply`."
-            )
+        console.print(page(drafted, () if take_back else drafted.taken_back))
     if drafted.is_empty or manner.dry_run:
-        console.print("Nothing was changed." if manner.dry_run and not drafted.is_empty else "", end="")
+        if not drafted.is_empty:
+            console.print("Dry run: nothing was changed.")
         if manner.as_json:
             click.echo(json.dumps(drafted.as_json(), indent=2, ensure_ascii=False))
         return 0, drafted.after
     if not manner.yes:
-        click.confirm("Shall that hold?", abort=True)
+        click.confirm("Apply this change?", abort=True)
         shown, drafted = drafted, await redraft(drafted, client)
         for words in waits(shown.proposal, drafted.proposal):
             console.print(words)
     await post_change(drafted)
-    console.print(f"Settings {number} of {local.id} hold.")
+    console.print(f"Posted: settings {number} of {local.id}.")
     adoption = await _followed(drafted, client, console)
-    console.print(adopted(adoption))
+    console.print(adopted(adoption, number))
     if manner.as_json:
         said = {**drafted.as_json(), "settings": number, "posted": True, "workers": adoption.as_json()}
         click.echo(json.dumps(said, indent=2, ensure_ascii=False))
@@ -196,47 +187,52 @@ async def change(
 
 
 async def _followed(posted: Change, client: Client, console: Console) -> Adoption:
-    """Show how workers take settings up, until all have, or for a minute."""
+    """Show how many workers use the settings, until all do, or for a minute."""
     before: Adoption | None = None
     async for found in adoptions(posted, client):
         if not found.by_all and before is None:
-            console.print("Waiting for the workers to say so, up to a minute ...")
+            console.print("Waiting up to 60 s for the workers ...")
         elif not found.by_all and before is not None and found.used_by != before.used_by:
             count = len(found.used_by)
-            console.print(f"{count} of {count + len(found.others) + found.silent} workers go by them ...")
+            console.print(f"{count} of {count + len(found.others) + found.silent} workers use them ...")
         before = found
     assert before is not None  # noqa: S101 - there is at least one
     return before
 
 
-def adopted(found: Adoption) -> str:
-    """Which workers use settings that were posted, in a sentence."""
-    if not (found.used_by or found.others or found.silent):
-        if found.ran:
-            return "No worker runs any more: those that ran have ended, and none has taken them up. See their logs."
-        return "No worker runs now; those that start go by them."
-    count = len(found.used_by)
+def adopted(found: Adoption, number: int) -> str:
+    """Say which workers use settings that were posted.
+
+    Args:
+        found: who uses them.
+        number: of the settings.
+    """
+    used = len(found.used_by)
+    everybody = used + len(found.others) + found.silent
+    if not everybody and found.ran:
+        return f"No worker runs any more: they ended before they used settings {number}. Read their logs."
+    if not everybody:
+        return f"No worker runs. Workers use settings {number} when they start."
     if found.by_all:
-        return "The worker goes by them." if count == 1 else f"All {count} workers go by them."
-    missing = [*found.others, *([f"{found.silent} that have said nothing yet"] if found.silent else [])]
-    refused = "".join(f" {name} cannot take them up: {why}." for name, why in found.refusals.items())
+        return f"The worker uses settings {number}." if used == 1 else f"All {used} workers use settings {number}."
+    missing = [*found.others, *([f"{found.silent} without a report"] if found.silent else [])]
+    refused = "".join(f" {name} cannot use them: {why}." for name, why in found.refusals.items())
     return (
-        f"Of {count + len(found.others) + found.silent} workers {count} have said that they go by them, and not: "
-        f"{', '.join(missing)}. They learn of them before they close another window; `stream-dp status` shows it."
-        f"{refused}"
+        f"{used} of {everybody} workers use settings {number}. Not yet: {', '.join(missing)}. They read settings "
+        f"before they close another window. Check again: `stream-dp status FILE`.{refused}"
     )
 
 
-def page(proposal: Proposal, application: str, number: int, made: Sequence[str] = ()) -> str:
-    """What would change, for somebody who is asked whether it shall.
+def page(change: Change, reverted: Sequence[str] = ()) -> str:
+    """Show a change to somebody who is asked to agree: first its outcome, then every detail.
 
     Args:
-        proposal: the change.
-        application: its id.
-        number: of the settings that hold.
-        made: topics that are made for it.
+        change: the change.
+        reverted: what of it sets back what others changed, in sentences.
     """
-    lines = [f"Settings {number} of {application} hold. Settings {number + 1} would differ:"]
+    proposal, number = change.proposal, change.posted.number - 1
+    warnings = [*reverted, *proposal.warnings]
+    lines = [*_summary(proposal, f"{change.local.id}, settings {number} -> {number + 1}", len(warnings)), ""]
     for view in proposal.views:
         lines += _view(view)
     shown = {setting.path for view in proposal.views for setting in view.settings}
@@ -248,33 +244,55 @@ def page(proposal: Proposal, application: str, number: int, made: Sequence[str] 
         lines += ["in no view", *(f"  {setting}" for setting in rest)]
     if any(view.change != "new" for view in proposal.views):
         lines.append(
-            "Windows that begin before keep what they count and their noise. Who sees what of them follows the new "
-            "settings as soon as the workers have them."
+            "Windows that begin earlier keep their counts and noise. Who sees them follows the new settings as soon as "
+            "the workers use these."
         )
     if proposal.former:
-        lines.append("For windows of former editions this changes what is published from then on:")
+        lines.append("Earlier windows are published differently from then on:")
         lines += [_former(one) for one in proposal.former]
-    if made:
-        lines.append(f"New topics: {', '.join(made)}. On a secured cluster their readers need rights to them.")
-    return "\n".join([*lines, *(f"warning: {words}" for words in proposal.warnings)])
+    if change.new_topics:
+        lines.append(f"New topics: {', '.join(change.new_topics)}. On a secured cluster their readers need rights.")
+    if change.rights == "not visible":
+        lines.append(
+            "This account cannot see the rights of others (it lacks Describe on the cluster). The workers need "
+            "rights to the new topics. Ask an administrator first: `stream-dp acl FILE --worker PRINCIPAL --apply`."
+        )
+    return "\n".join([*lines, *(f"warning: {words}" for words in warnings)])
+
+
+def _summary(proposal: Proposal, head: str, warnings: int) -> Iterator[str]:
+    """The outcome in at most five lines."""
+    views = [view.view if view.change == "changed" else f"{view.view} ({view.change})" for view in proposal.views]
+    first = min((view.at_ms for view in proposal.views), default=None)
+    what = f"view{'' if len(views) == 1 else 's'} {', '.join(views)}" if views else "no view"
+    yield f"{head}: {what} {'changes' if len(views) < 2 else 'change'}" + (
+        "" if first is None else f", from {moment(first)} on"
+    )
+    for ledger in proposal.ledgers[: MOST_LEDGERS if warnings else MOST_LEDGERS + 1]:
+        if ledger.day_after is not None and ledger.lasts_after is not None:
+            yield (
+                f"  ledger {ledger.ledger}: a day costs {_costs(ledger.day_before, ledger.day_after)}; lasts "
+                f"{_lasts(ledger.lasts_after, ledger.lasts_before)}"
+            )
+    if warnings:
+        yield f"  {warnings} warning{'' if warnings == 1 else 's'}, below"
 
 
 def waits(shown: Proposal, now: Proposal) -> Iterator[str]:
-    """What is later than it was shown, since time went on."""
+    """Say which views change later than was shown, since time went on."""
     before = {view.view: view.at_ms for view in shown.views}
     for view in now.views:
         if view.at_ms != before[view.view]:
-            yield f"Meanwhile time went on: view {view.view} changes at {moment(view.at_ms)}."
+            yield f"Time moved on: view {view.view} now changes at {moment(view.at_ms)}."
 
 
 def _view(view: ViewChange) -> Iterator[str]:
     at = moment(view.at_ms)
     if view.change == "removed":
-        yield f"view {view.view} ends at {at}; what was published of it stays until its retention is over"
-        yield f"  a day of it has cost {_cost(view.day_before)}"
+        yield f"view {view.view} ends at {at}; what was published stays until its retention is over"
+        yield f"  a day cost {_cost(view.day_before)}"
         return
-    new = "is new, " if view.change == "new" else ""
-    yield f"view {view.view} {new}from the window of {at} on"
+    yield f"view {view.view}{' (new)' if view.change == 'new' else ''}, from the window of {at} on"
     own = f"views.{view.view}."
     yield from (f"  {str(setting).removeprefix(own)}" for setting in view.settings if setting.path + "." != own)
     yield f"  a day costs {_costs(view.day_before, view.day_after)} at worst"
@@ -286,19 +304,19 @@ def _view(view: ViewChange) -> Iterator[str]:
             for level in view.levels
             if level.before != level.after
         ]
-    yield f"  noise of a count, 95 %: {', '.join(noise) or 'as before'}"
+    yield f"  95 % error of a count: {', '.join(noise) or 'unchanged'}"
     if view.change == "changed":
         yield "  " + (
-            "it is the same question, so it goes on with what is stored"
+            "open windows continue: nothing that is counted or noised changes"
             if view.goes_on
-            else "it is another question, so its counts and its noise begin anew; the ledger and the revisions go on"
+            else "counts and noise begin anew with this window; spending and revisions continue"
         )
 
 
 def _former(one: FormerEdition) -> str:
-    until = "" if one.until_ms is None else f" before {moment(one.until_ms)}"
-    changes = "; ".join(f"{each.what} {each.before or 'nothing'} -> {each.after or 'nothing'}" for each in one.changes)
-    return f"  view {one.view}, edition {one.edition}, windows from {moment(one.from_ms)} on{until}: {changes}"
+    until = " on" if one.until_ms is None else f" until {moment(one.until_ms)}"
+    changes = "; ".join(f"{each.what} {each.before or 'none'} -> {each.after or 'none'}" for each in one.changes)
+    return f"  view {one.view}, edition {one.edition}, windows from {moment(one.from_ms)}{until}: {changes}"
 
 
 def _interval(interval: int | None) -> str:
@@ -309,18 +327,18 @@ def _ledger(ledger: LedgerChange, shown: set[str]) -> Iterator[str]:
     yield f"ledger {ledger.ledger}"
     yield from (f"  {setting}" for setting in ledger.settings if setting.path not in shown)
     if ledger.lasts_after is None or ledger.day_after is None:
-        yield "  it is gone; what was spent stays under the words for its population"
+        yield "  removed; its spending stays recorded under the words for its population"
         return
-    yield f"  a day of all its views costs {_costs(ledger.day_before, ledger.day_after)} at worst"
+    yield f"  a day of all views costs {_costs(ledger.day_before, ledger.day_after)} at worst"
     yield f"  it lasts {_lasts(ledger.lasts_after, ledger.lasts_before)}"
     if ledger.settings and ledger.lasts_after.until_ms is not None:
-        yield "  a period that runs keeps the budget that it began with; the next one has the new"
+        yield "  the running period keeps its budget; the next one has the new budget"
 
 
 def _lasts(after: Lasting, before: Lasting | None) -> str:
     """How long, and what it was: "19d instead of 29d, to 2026-02-08"."""
     if after.until_ms is None:
-        words = "the whole of a period" if after.is_whole else f"{_duration(after.for_ms)} of a period"
+        words = "the whole period" if after.is_whole else f"{_duration(after.for_ms)} of a period"
         was = "" if before is None or before == after else f" instead of {_duration(before.for_ms)}"
         return f"{words}{was}"
     words = f"{_duration(after.for_ms)}"

@@ -98,8 +98,8 @@ async def effective(plan: Plan, client: Client) -> Effective:
     found = await read_effective(plan, client)
     if found.differs:
         click.echo(
-            f"settings {found.number} hold, and the file says otherwise about {', '.join(found.differs)}: this goes by "
-            "the settings; `stream-dp apply FILE` makes the file hold",
+            f"note: settings {found.number} are in effect, and FILE differs in {', '.join(found.differs)}. This uses "
+            "the settings in effect. To put FILE into effect: `stream-dp apply FILE`",
             err=True,
         )
     return found

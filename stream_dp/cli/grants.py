@@ -1,4 +1,4 @@
-"""`stream-dp grants FILE`: which grants there are; `--withdraw ID` takes one back that waits for its time."""
+"""`stream-dp grants FILE`: list the grants; `--withdraw ID` withdraws one that has not started."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.command_line import effective, run
-from stream_dp.cli.grant import scope_words
 from stream_dp.config.planning import load_plan
-from stream_dp.control.grants import Order
+from stream_dp.control.grants import Order, Scope
 from stream_dp.operations.grants import grant_json, read_grants
 from stream_dp.operations.grants import withdraw as withdraw_grant
 from stream_dp.runtime.clock import wall_clock_ms
@@ -22,15 +21,16 @@ from stream_dp.windows.durations import format_time
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--withdraw", metavar="ID", help="Take back the grant ID, which waits for its time.")
+@click.option("--withdraw", metavar="ID", help="Withdraw the grant ID, which has not started.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
 def grants(file: Path, withdraw: str | None, *, as_json: bool) -> None:
-    """List the grants of the application that FILE describes, oldest first, or take one back.
+    """List the grants of the application that FILE describes, oldest first, or withdraw one.
 
-    Of grants of one audience with the same views, windows and time only the last one is listed. One that was carried
-    out cannot be taken back, since what was released is known; a later one can lower the level for windows to come.
+    Of grants of one audience with the same views, windows and time only the last one is listed. A grant that has
+    started cannot be withdrawn, because what was released is known. Grant a coarser level to lower windows to come.
 
-    Exit codes: 0 done, 1 the broker or the application's topics are not there, 2 no grant with this ID waits.
+    Exit codes: 0 done; 1 the broker does not answer, or the application was never started; 2 no grant with this ID is
+    planned.
     """
     file_plan = load_plan(file)
 
@@ -43,19 +43,25 @@ def grants(file: Path, withdraw: str | None, *, as_json: bool) -> None:
         click.echo(json.dumps({"grants": [grant_json(order, now_ms) for order in orders]}))
         return
     if withdraw is not None:
-        click.echo(f"grant {withdraw} is withdrawn.")
+        click.echo(f"Grant {withdraw} is withdrawn.")
     console = Console(highlight=False, markup=False)
     table = Table(box=None, padding=(0, 1), pad_edge=False)
-    for heading in ("id", "audience", "level", "views", "", "when"):
+    for heading in ("id", "audience", "level", "views", "windows", "state"):
         table.add_column(heading)
     for order in orders:
-        waits = "waits for" if order.time_ms > now_ms else "since"
+        state = "starts at" if order.time_ms > now_ms else "since"
         table.add_row(
             order.id,
             order.audience,
             order.level,
             ", ".join(order.scope.views) or "all",
-            scope_words(order.scope).removeprefix(", of ") or "all windows",
-            f"{waits} {format_time(order.time_ms)}",
+            _windows(order.scope),
+            f"{state} {format_time(order.time_ms)}",
         )
-    console.print(table if orders else "there is no grant: every audience sees what the configuration says")
+    console.print(table if orders else "No grants: every audience sees what the configuration says.")
+
+
+def _windows(scope: Scope) -> str:
+    first = "" if scope.from_ms is None else f"from {format_time(scope.from_ms)}"
+    until = "" if scope.until_ms is None else f"until {format_time(scope.until_ms)}"
+    return " ".join(filter(None, [first, until])) or scope.windows

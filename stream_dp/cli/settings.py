@@ -1,4 +1,4 @@
-"""`stream-dp settings FILE`: the settings that hold and those that held, and how to go back to them."""
+"""`stream-dp settings FILE`: the settings in effect, all earlier ones, and how to go back to them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ SHOWN = 3
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--show", "number", metavar="N", type=click.IntRange(1), help="Print settings N as a file to apply.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: everything, the sections too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the sections.")
 def settings(file: Path, number: int | None, *, as_json: bool) -> None:
-    """Show which settings of the application that FILE describes hold, and which held before.
+    """Show the settings in effect of the application that FILE describes, and all earlier ones.
 
-    Every change stands in the control topic under a number, for ever: 1 is what the first worker's file said, the
-    others came by `stream-dp apply` and `stream-dp tune`. Windows keep what they count and
-    their noise: an edition of a view holds from one window of it on until another one does, and is in the view's
-    records. Who sees what of all editions follows the newest settings.
+    Every change is in the control topic under a number: 1 is the file of the first worker, the others come from
+    `stream-dp apply` and `stream-dp tune`. An edition of a view is in effect from one of its windows on until the next
+    edition; its number is in the view's records. Who sees what of all editions follows the newest settings.
 
-    `--show N` prints settings N with what FILE says besides, as a file; put it beside FILE, whose folder the paths in
-    it begin from. To go back:
+    `--show N` prints settings N as a file, with the rest of FILE. Put it beside FILE, because paths in it are relative
+    to that folder. To go back:
 
     \b
     stream-dp settings app.yaml
     stream-dp settings app.yaml --show 3 > former.yaml
     stream-dp apply former.yaml
 
-    Exit codes: 0 done; 1 the application was never started, or no broker is there; 2 there is no such number.
+    Exit codes: 0 done; 1 the application was never started, or the broker does not answer; 2 no such number.
     """
     plan = load_plan(file)
     history = run(plan, lambda client: read_settings(plan, client))
@@ -50,26 +49,29 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
         click.echo(json.dumps(history.as_json(), indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False, markup=False)
+        newest = history.known[-1]
+        note = f" ({newest.note})" if newest.note else ""
+        console.print(f"Settings {newest.number} of {plan.id} are in effect, posted {moment(newest.at_ms)}{note}.\n")
         console.print(_numbers(history))
         console.print()
         console.print(_editions(history.editions))
-        console.print(f"\nTo go back: {command_line('settings', file)} --show N > former.yaml", soft_wrap=True)
+        console.print("\nTo go back to settings N, apply what this writes:")
+        console.print(f"  {command_line('settings', file)} --show N > former.yaml", soft_wrap=True)
 
 
 def _numbers(history: SettingsHistory) -> Table:
-    table = _table("settings", "posted", "what changed", "note")
+    table = _table("settings", "posted", "changes", "note")
     for posted, changed in zip(history.known, history.changes, strict=True):
         words = [str(setting) for setting in changed[:SHOWN]]
         words += [f"and {len(changed) - SHOWN} more"] if len(changed) > SHOWN else []
-        newest = " (newest)" if posted is history.known[-1] else ""
-        table.add_row(f"{posted.number}{newest}", moment(posted.at_ms), "\n".join(words), posted.note)
+        table.add_row(str(posted.number), moment(posted.at_ms), "\n".join(words), posted.note)
     return table
 
 
 def _editions(held: Sequence[Held]) -> Table:
-    table = _table("view", "edition", "settings", "from the window of", "until")
+    table = _table("view", "edition", "settings", "from window", "until")
     for one in held:
-        until = "" if one.until_ms is None else "never held" if one.never_holds else moment(one.until_ms)
+        until = "" if one.until_ms is None else "never in effect" if one.never_holds else moment(one.until_ms)
         table.add_row(one.view, str(one.edition), str(one.settings), moment(one.from_ms), until)
     return table
 

@@ -47,25 +47,23 @@ KEYS_IN_A_LINE = 5
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("view")
 @click.argument("audience")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print each record as one line of JSON, as it stands in the topic."
-)
-@click.option("--until-end", is_flag=True, help="End where the topic ends now, instead of waiting for more.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as one line of JSON, as it is in the topic.")
+@click.option("--until-end", is_flag=True, help="End at the present end of the topic; do not wait for more.")
 @click.option(
     "--window",
     "at_ms",
     type=MOMENT,
-    help="Show the window of this day or moment: on a terminal not the newest, in a pipe and as JSON no other.",
+    help="Show only the window of this day or moment.",
 )
 def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool, at_ms: int | None) -> None:
     """Follow what an AUDIENCE reads of a VIEW of the application that FILE describes.
 
-    On a terminal: a table of one window, the newest if no other is asked for, with the 95 % interval of every count,
-    and the windows before it. The interval of a key that its noise alone may have shown begins at 1. A sharper revision
-    takes the place of the one before. Into a pipe: a line per release or refusal. A release in several records is shown
-    when it is whole.
+    On a terminal: the newest window (or that of --window) with the 95 % interval of every count, and the windows before
+    it. If a key may be shown because of its noise alone, its interval begins at 1. A sharper revision replaces the one
+    before. In a pipe: a line for each release or refusal. A release in several records is shown when all are there.
 
-    Exit codes: 0 done, or ended with Ctrl-C; 1 the broker or the topic is not there; 2 no such view or audience.
+    Exit codes: 0 done, or ended with Ctrl-C; 1 the broker does not answer, or there is no such topic or, with
+    --until-end, no such window; 2 no such view or audience.
     """
     file_plan, console = load_plan(file), Console(highlight=False)
 
@@ -74,14 +72,18 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
         found = _readable(plan, view, audience)
         topic = Topics.of(plan).release(view, audience)
         if await client.partitions(topic) is None:
-            raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
+            raise BrokerError(f"{plan.broker} has no topic {topic}. Start a worker: `stream-dp worker FILE`")
         start_ms = None if at_ms is None else found.window.released.start_of(at_ms)
-        if as_json:
-            await _each(client, topic, click.echo, start_ms=start_ms, until_end=until_end)
-        elif not console.is_terminal:
-            await _each(client, topic, _lines(), start_ms=start_ms, until_end=until_end)
+        if as_json or not console.is_terminal:
+            sink = click.echo if as_json else _lines()
+            records = await _each(client, topic, sink, start_ms=start_ms, until_end=until_end)
         else:
-            await _show(client, topic, Board(found, topic, at_ms), console, until_end=until_end)
+            records = await _show(client, topic, Board(found, topic, at_ms), console, start_ms, until_end=until_end)
+        if start_ms is not None and not records:
+            raise BrokerError(
+                f"topic {topic} has no release of the window of {moment(start_ms)}. The window may be open, too old, "
+                "or before the first one: `stream-dp status FILE` says up to when windows are released"
+            )
 
     with suppress(KeyboardInterrupt):
         run(file_plan, follow)
@@ -100,12 +102,19 @@ def _readable(plan: Plan, view: str, audience: str) -> ViewPlan:
 
 async def _each(
     client: Client, topic: str, sink: Callable[[bytes], Any], *, start_ms: int | None = None, until_end: bool
-) -> None:
-    """Hand every record of a topic to a sink, as bytes; those of one window alone if its start is given."""
+) -> int:
+    """Hand every record of a topic to a sink, as bytes; those of one window alone if its start is given.
+
+    Returns:
+        How many were handed on.
+    """
+    records = 0
     async for record in client.follow([topic], until_end=until_end):
         value = record.value
         if value is not None and (start_ms is None or outline(value).window.start_ms == start_ms):
+            records += 1
             sink(value)
+    return records
 
 
 def _lines() -> Callable[[bytes], None]:
@@ -120,18 +129,30 @@ def _lines() -> Callable[[bytes], None]:
     return line
 
 
-async def _show(client: Client, topic: str, board: Board, console: Console, *, until_end: bool) -> None:
+async def _show(
+    client: Client, topic: str, board: Board, console: Console, start_ms: int | None, *, until_end: bool
+) -> int:
+    """Show the board, and return how many records of the chosen window there are."""
+    records = 0
+
+    def take(value: bytes) -> None:
+        nonlocal records
+        record = decode(value)
+        records += start_ms in (None, record.window.start_ms)
+        board.take(record)
+
     if until_end:
-        await _each(client, topic, lambda value: board.take(decode(value)), until_end=True)
+        await _each(client, topic, take, until_end=True)
         console.print(board.render(console.size))
-        return
+        return records
     with Live(console=console, auto_refresh=False) as live:
         redrawing = asyncio.create_task(_redraw(live, board, console))
         try:
-            await _each(client, topic, lambda value: board.take(decode(value)), until_end=False)
+            await _each(client, topic, take, until_end=False)
         finally:
             redrawing.cancel()
             live.update(board.render(console.size), refresh=True)
+    return records
 
 
 async def _redraw(live: Live, board: Board, console: Console) -> None:
@@ -164,13 +185,13 @@ class Board:
         """The screen, to fit a terminal of a size."""
         newest = self._history.newest
         if newest is None:
-            return Text(f"{self._topic}: nothing released yet. Ctrl-C ends.", "dim")
+            return Text(f"{self._topic}: no release yet. Ctrl-C ends.", "dim")
         windows = self._history.windows(self._view.name, newest.audience)
         start = self._chosen(windows)
         chosen = windows.get(start)
         rows = max(FEWEST_ROWS, size.height - FRAME_ROWS - min(WINDOW_ROWS, len(windows)))
         head = Text.assemble((self._topic, "bold"), ("    Ctrl-C ends", "dim"))
-        body = Text("nothing released of this window", "dim") if chosen is None else _body(chosen, rows)
+        body = Text("no release of this window yet", "dim") if chosen is None else _body(chosen, rows)
         newer = None if chosen is None else chosen.release or chosen.refusal
         end = self._view.window.released.end(start) if newer is None else newer.window.end_ms
         title = f"{moment(start)} to {moment(end)}"
@@ -187,18 +208,18 @@ def record_line(record: AnyRecord) -> str:
     """A record in one line, for a pipe."""
     until = "" if record.blocks is None else f" to {moment(record.window.end_ms)}"
     head = f"{moment(record.window.start_ms)}{until} revision {record.revision}"
-    told = f"told {price(record.told)} in the period"
+    total = f"period total {price(record.told)}"
     if isinstance(record, Refusal) and record.reason == "lost":
-        return f"{head}: lost before it was released; {told}"
+        return f"{head}: lost before it was released; {total}"
     if isinstance(record, Refusal):
-        return f"{head}: refused, {record.level.name} would cost {price(record.asked)}; {told}"
+        return f"{head}: refused, {record.level.name} would cost {price(record.asked)}; {total}"
     keys = [
         f"{printable(entry.item)} {entry.count}" + (f" ({remark})" if (remark := record.remark(entry)) else "")
         for entry in record.items[:KEYS_IN_A_LINE]
     ]
     more = rest(record, KEYS_IN_A_LINE)
     found = ", ".join(keys) + (f", {more}" if more else "")
-    return f"{head}: {level_words(record)}; {found or 'nothing shown'}; {told}"
+    return f"{head}: {level_words(record)}; {found or 'nothing shown'}; {total}"
 
 
 def _body(seen: Seen, rows: int) -> RenderableType:
@@ -255,7 +276,7 @@ def _refused(refusal: Refusal) -> Text:
     if refusal.reason == "lost":
         return Text("lost by a failure of the system before it was released", "red")
     return Text(
-        f"refused: {refusal.level.name} would cost {price(refusal.asked)}, which the ledger does not have left", "red"
+        f"refused: {refusal.level.name} would cost {price(refusal.asked)}, more than the ledger has left", "red"
     )
 
 
@@ -264,7 +285,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True)
     for heading in ("window", "revision", "level"):
         table.add_column(heading, no_wrap=heading == "window", overflow="fold")
-    for heading in ("epsilon", "95 %", "shown", "told so far"):
+    for heading in ("epsilon", "95 %", "shown", "period total"):
         table.add_column(heading, justify="right", overflow="fold")
     for start in sorted(windows, reverse=True)[:WINDOW_ROWS]:
         seen, style = windows[start], "bold" if start == chosen else ""
@@ -291,7 +312,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
 def _account(newest: AnyRecord) -> Text:
     ledger = newest.ledger
     return Text(
-        f"ledger {ledger.name} ({ledger.population}): until {moment(ledger.period.end_ms)} {newest.audience} was told "
-        f"{price(newest.told)}; the budget for all views and audiences together is {price(ledger.budget)}",
+        f"Ledger {ledger.name} ({ledger.population}), period until {moment(ledger.period.end_ms)}: {newest.audience} "
+        f"has seen {price(newest.told)}; the budget of all views and audiences is {price(ledger.budget)}",
         "dim",
     )

@@ -23,15 +23,15 @@ from stream_dp.operations.tune import tuned
 def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish, manner: Manner) -> None:
     """Change some settings of a VIEW of the application that FILE describes, for windows to come.
 
-    This takes what holds, whatever FILE says of it, changes the named settings, and goes on as `stream-dp apply` does:
-    it shows from which window on that holds and what it costs, and asks. FILE is not changed: it is told what to write
-    there, and until that is written applying FILE would take it back.
+    This starts from the settings in effect, whatever FILE says, changes the named ones, and continues as `stream-dp
+    apply` does: it shows from which window on they change and what that costs, and asks. FILE is not changed: this
+    prints what to write into it. Until you do, applying FILE would revert the change.
 
     KEY is the place of a setting in the view, with dots: k, items_per_user, ladder, window.size, selection.epsilon.
     `audiences.NAME=LEVEL` is where an audience starts, in every view that it reads.
     `levels.LEVEL.epsilon` is a level of its ladder, in every view with that ladder. VALUE is what the file would have:
-    20, 1m, "[public, staff]". An exact number needs no quotes here. An empty VALUE takes the setting out, so that its
-    default holds.
+    20, 1m, "[public, staff]". An exact number needs no quotes here. An empty VALUE removes the setting; its default is
+    in effect then.
 
     \b
     stream-dp tune app.yaml busiest k=20 kbar=80
@@ -47,8 +47,8 @@ def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish, manner
         )
     missing = [] if manner.dry_run or manner.as_json else differences(plan.raw, after.raw)
     if missing:
-        click.echo(f"{file} says otherwise. To keep what holds, write there:")
+        click.echo(f"{file} differs from the settings in effect. To keep them, write into it:")
         for setting in missing:
             click.echo(f"  {setting}")
-        click.echo(f"  ({command_line('apply', file)} would go back to what it says)")
+        click.echo(f"  ({command_line('apply', file)} would revert them)")
     sys.exit(code)

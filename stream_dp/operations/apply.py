@@ -94,7 +94,8 @@ class Change:
         """The same for machines."""
         number = self.posted.number - 1
         about = {"settings": number, "posted": False}
-        return {**about, **_proposal_json(self.proposal), "new_topics": list(self.new_topics), "rights": self.rights}
+        topics = {"new_topics": list(self.new_topics), "rights": self.rights}
+        return {**about, **_proposal_json(self.proposal), **topics, "reverts": list(self.taken_back)}
 
 
 async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish) -> Change:
@@ -116,8 +117,8 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
     known = log.known
     if not known:
         raise BrokerError(
-            f"application {local.id} was never started at {local.broker.address}: its first worker makes what its file "
-            "says hold, `stream-dp worker FILE`"
+            f"application {local.id} was never started at {local.broker.address}. Start a worker first; it posts the "
+            "settings of its file: `stream-dp worker FILE`"
         )
     before = plan_of(known[-1], local)
     if wish.expect is not None and wish.expect != len(known):
@@ -227,7 +228,7 @@ async def _check_rights(before: Plan, after: Plan, client: Client) -> Rights:
             [
                 Fault(
                     "broker",
-                    "the workers' account lacks rights that these settings need. An administrator runs "
+                    "the workers' account lacks rights that these settings need. Ask an administrator to run "
                     f"`stream-dp acl FILE {accounts} --apply` with a FILE of these settings, or:\n{tool}",
                 )
             ]
@@ -254,27 +255,29 @@ def _taken_back(known: Sequence[Posted], after: Plan) -> Iterator[str]:
             again = wanted.pop(made.path, None)
             if again is not None and again.after == made.before:
                 note = f" ({latter.note})" if latter.note else ""
-                yield f"it takes back what settings {latter.number}{note} of {moment(latter.at_ms)} changed: {again}"
+                yield f"this reverts settings {latter.number}{note} of {moment(latter.at_ms)}: {again}"
 
 
 def _unexpected(expected: int, known: Sequence[Posted]) -> str:
-    """What to say where other settings are in effect than a change was decided on."""
+    """Say that other settings are in effect than a change was decided on."""
     newest = known[-1]
-    words = f"Conflict: settings {newest.number} are in effect, not {expected}, and nothing was changed"
+    words = f"Conflict: settings {newest.number} are in effect, not {expected}. Nothing was changed."
     if expected < newest.number:
         changed = differences(known[expected - 1].sections, newest.sections)
-        words += f". Since then: {'; '.join(map(str, changed)) or 'no setting differs'}"
-    return f"{words}. See what differs now, and run the command again"
+        words += f" Since then: {'; '.join(map(str, changed)) or 'no setting differs'}."
+    return f"{words} Check what differs now and run the command again."
 
 
 def _overtaken(before: Plan, number: int, known: Sequence[Posted]) -> str:
-    """What to say where somebody else has posted settings meanwhile."""
+    """Say that other settings were posted first."""
+    if number > len(known):
+        return "Conflict: the control topic was deleted or made again. Nothing was changed. Run the command again."
     theirs = known[number - 1]
-    changed = differences(before.raw, theirs.sections)
-    why = f" ({theirs.note})" if theirs.note else ""
+    note = f" ({theirs.note})" if theirs.note else ""
+    changed = "; ".join(map(str, differences(before.raw, theirs.sections)))
     return (
-        f"somebody else was faster, and nothing was changed by you: settings {number} of {before.id}, posted "
-        f"{moment(theirs.at_ms)}{why}, hold now: {'; '.join(map(str, changed))}. See what differs now, and apply again"
+        f"Conflict: settings {number}{note} were posted first, at {moment(theirs.at_ms)}: {changed}. Nothing was "
+        "changed. Check what differs now and run the command again."
     )
 
 

@@ -32,7 +32,7 @@ async def post_grant(plan: Plan, client: Client, grant: Grant) -> list[Change]:
     grant.check(plan)
     now_ms = wall_clock_ms()
     if grant.at_ms is not None and grant.at_ms <= now_ms:
-        raise ConfigError([Fault("at", f"{grant.at} is over; leave --at out to have it carried out now")])
+        raise ConfigError([Fault("at", f"{grant.at} is in the past. Leave --at out to grant it now")])
     await _check_started(plan, client)
     changes = changes_of(plan, grant, await known_grants(plan, client), now_ms)
     await write_grant(plan, client, grant)
@@ -54,7 +54,7 @@ async def read_grants(plan: Plan, client: Client) -> list[Order]:
 
 
 async def withdraw(plan: Plan, client: Client, grant_id: str) -> list[Order]:
-    """Withdraw a grant that waits for its time.
+    """Withdraw a grant that has not started.
 
     Args:
         plan: in effect.
@@ -65,15 +65,17 @@ async def withdraw(plan: Plan, client: Client, grant_id: str) -> list[Order]:
         The other grants.
 
     Raises:
-        ConfigError: no grant with this id waits.
+        ConfigError: no grant with this id is planned.
         BrokerError: as for `read_grants`.
     """
     orders, now_ms = await read_grants(plan, client), wall_clock_ms()
     chosen = [order for order in orders if order.id == grant_id and order.time_ms > now_ms]
     if not chosen:
-        done = any(order.id == grant_id for order in orders)
-        why = "was carried out; a later one can lower the level for windows to come" if done else "is not there"
-        raise ConfigError([Fault("withdraw", f"grant {grant_id} {why}")])
+        if any(order.id == grant_id for order in orders):
+            message = f"grant {grant_id} has started. Grant a coarser level to lower windows to come: `stream-dp grant`"
+        else:
+            message = f"no grant has the id {grant_id}. List them: `stream-dp grants FILE`"
+        raise ConfigError([Fault("--withdraw", message)])
     for order in chosen:
         await withdraw_grant(plan, client, order)
     return [order for order in orders if order not in chosen]
@@ -82,7 +84,7 @@ async def withdraw(plan: Plan, client: Client, grant_id: str) -> list[Order]:
 async def _check_started(plan: Plan, client: Client) -> None:
     topic = Topics.of(plan).control
     if await client.partitions(topic) is None:
-        raise BrokerError(f"{plan.broker} has no topic {topic}; a worker makes it: `stream-dp worker FILE`")
+        raise BrokerError(f"{plan.broker} has no topic {topic}. Start a worker to create it: `stream-dp worker FILE`")
 
 
 def grant_json(order: Order, now_ms: int) -> dict[str, Any]:

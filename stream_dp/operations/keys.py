@@ -13,7 +13,7 @@ from stream_dp.runtime.key_file import HEAD, KeyLine, fresh_line, key_fault, rea
 
 
 def replace_lost(path: Path, key_id: str) -> None:
-    """Make a key file in the place of one that is lost: its first key is written down as lost, and a new one is made.
+    """Replace a lost key file: its first key is recorded as lost, and a new key is made.
 
     Raises:
         ConfigError: there is a file, or it cannot be made, or this is no id.
@@ -63,7 +63,7 @@ def retirable(lines: list[KeyLine], key_id: str) -> KeyLine | None:
     of = {line.key.id: line for line in lines}
     _check_id(key_id, f"; there are {', '.join(of)}")
     if key_id == KeyRing(tuple(line.key for line in lines)).newest[0]:
-        raise ConfigError([Fault("ID", f"key {key_id} is in use; `stream-dp keys rotate FILE` first")])
+        raise ConfigError([Fault("ID", f"key {key_id} is in use. Run `stream-dp keys rotate FILE` first")])
     known = of.get(key_id)
     if known is not None and known.key.secret is None:
         raise ConfigError([Fault("ID", f"key {key_id} is retired already")])
@@ -72,7 +72,7 @@ def retirable(lines: list[KeyLine], key_id: str) -> KeyLine | None:
 
 def _check_id(key_id: str, known: str = "") -> None:
     if not re.fullmatch("[0-9a-f]{16}", key_id):
-        raise ConfigError([Fault("ID", f"{key_id!r} is no id of a key{known}")])
+        raise ConfigError([Fault("ID", f"{key_id!r} is not the id of a key{known}")])
 
 
 def _retired(text: str, known: KeyLine | None, key_id: str) -> str:
@@ -95,7 +95,7 @@ def _change(path: Path, changed: Callable[[str, list[KeyLine]], str]) -> None:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise key_fault(
-            f"{fresh} is there: another change is under way; if none is, it was cut short: delete it"
+            f"{fresh} exists: another change is running. If none is, one was interrupted: delete the file"
         ) from None
     except OSError as error:
         raise key_fault(f"cannot make {fresh}: {error.strerror}") from None

@@ -71,6 +71,5 @@ async def spendings(plan: Plan, client: Client) -> list[Statement]:
 async def _check_idle(plan: Plan, client: Client) -> None:
     if (await client.group(plan.id)).state not in EMPTY:
         raise StateError(
-            f"workers of {plan.id} run, or have ended less than a minute ago, which the group cannot tell: stop them "
-            "all and try again in a minute"
+            f"workers of {plan.id} run, or ended less than a minute ago. Stop all workers and try again in a minute"
         )

@@ -153,7 +153,10 @@ async def read_settings(plan: Plan, client: Client) -> SettingsHistory:
     """
     known = await read_history(plan, client)
     if not known:
-        raise BrokerError(f"application {plan.id} was never started at {plan.broker.address}, so no settings hold yet")
+        raise BrokerError(
+            f"application {plan.id} was never started at {plan.broker.address}. "
+            "Start a worker first: `stream-dp worker FILE`"
+        )
     return SettingsHistory(plan.id, known)
 
 

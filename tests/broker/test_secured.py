@@ -258,7 +258,7 @@ async def check_operator(here: Site, call: Call, stream: Stream) -> None:
     assert (said.code, said.err) == (0, "")
     for command in (["ledger", file], ["tail", file, view, "partner", "--until-end"]):
         said = await asyncio.to_thread(call, *command)
-        assert (said.code, said.err.startswith("settings 3 hold, and the file says otherwise")) == (0, True)
+        assert (said.code, said.err.startswith("note: settings 3 are in effect, and FILE differs")) == (0, True)
     async with here.connected("operator") as operator:
         assert await refused(first_record(operator, Topics.of(here.admin.plan).changelog(COUNTS)))
     said = await asyncio.to_thread(call, "acl", file, "--operator", "User:operator", "--apply")

@@ -76,7 +76,7 @@ async def test_worker_says_that_it_goes_by_new_settings_before_its_next_report_i
     view = only_view(app)
     boundary = format_time(start_of(view) + 4 * MINUTE)
     said = await operator.says("tune", operator.file, view.name, "retention=2d", "--yes", "--from", boundary)
-    assert "The worker goes by them." in said
+    assert "The worker uses settings 2." in said
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     await go_on(range(1))
     fewer = operator.writes("fewer.yaml", operator.file.read_text().replace("items_per_user: 2", "items_per_user: 1"))
     said = await operator.says("apply", fewer, "--yes", "--note", "fewer")
-    assert f"view {view.name} from the window of {format_time(start + 2 * MINUTE)} on" in said
-    assert said.endswith("The worker goes by them.\n")
+    assert f"view {view.name}, from the window of {format_time(start + 2 * MINUTE)} on" in said
+    assert said.endswith("The worker uses settings 2.\n")
     status = await operator.reads("status", operator.file)
     assert [one["settings"] for one in status["workers"]] == [2]
     assert status["views"][view.name]["edition"] == 1
@@ -129,7 +129,7 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     said = await operator.says(
         "tune", fewer, view.name, "retention=2d", "--yes", "--from", format_time(start + 4 * MINUTE)
     )
-    assert "it is the same question, so it goes on with what is stored" in said
+    assert "open windows continue: nothing that is counted or noised changes" in said
     await go_on(range(3, 5))
     former = operator.writes("former.yaml", await operator.says("settings", operator.file, "--show", "1"))
     assert load_plan(former).views == app.plan.views

@@ -602,7 +602,7 @@ def test_what_has_to_be_said_is_asked_for(
 
 
 BOTH = [{**row, "site": "shop"} for row in ROWS]
-OTHERWISE = "settings 2 hold, and the file says otherwise about views.days.item: this goes by the settings; "
+OTHERWISE = "note: settings 2 are in effect, and FILE differs in views.days.item. This uses the settings in effect. "
 
 
 def hold(log: MemoryLog, file: Path, *changes: tuple[str, str], from_ms: int = START_MS + 48 * HOUR_MS) -> Path:

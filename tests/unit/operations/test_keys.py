@@ -152,7 +152,7 @@ def test_of_two_changes_at_once_the_second_is_refused_and_the_first_is_not_lost(
 
     def second_change(size: int) -> bytes:
         monkeypatch.setattr(os, "urandom", urandom)
-        with pytest.raises(ConfigError, match=re.escape(f"{path}.new is there: another change is under way")) as caught:
+        with pytest.raises(ConfigError, match=re.escape(f"{path}.new exists: another change is running")) as caught:
             rotate(path)
         refused.append(caught.value)
         return urandom(size)
@@ -185,9 +185,9 @@ def test_a_lost_key_is_written_down_behind_the_others_and_the_one_in_use_stays_i
 @pytest.mark.parametrize(
     ("key_id", "message"),
     [
-        (FIRST_ID, f"ID: key {FIRST_ID} is in use; `stream-dp keys rotate FILE` first"),
+        (FIRST_ID, f"ID: key {FIRST_ID} is in use. Run `stream-dp keys rotate FILE` first"),
         (SECOND_ID, f"ID: key {SECOND_ID} is retired already"),
-        ("first", f"ID: 'first' is no id of a key; there are {SECOND_ID}, {FIRST_ID}"),
+        ("first", f"ID: 'first' is not the id of a key; there are {SECOND_ID}, {FIRST_ID}"),
     ],
 )
 def test_the_key_in_use_a_retired_one_and_what_is_no_key_are_refused(tmp_path: Path, key_id: str, message: str) -> None:

@@ -81,7 +81,7 @@ async def test_nothing_is_deleted_while_workers_run(log: MemoryLog) -> None:
             return Group("Stable", "", {})
 
     before = dict(log.ids)
-    with pytest.raises(StateError, match="workers of shop run, or have ended less than a minute ago"):
+    with pytest.raises(StateError, match="workers of shop run, or ended less than a minute ago"):
         await forget(log, client=Running)
     found = await holdings(SHOP, MemoryClient(log), KEYS)
     with pytest.raises(StateError):  # they were started while somebody was asked
