@@ -44,30 +44,30 @@ from stream_dp.windows.durations import format_duration, format_time
     help="The history: a .csv with a heading, .jsonl (or .ndjson) with an object a line, or .parquet (which needs "
     "stream-dp[parquet]).",
 )
-@click.option("--user", metavar="COLUMN", help="Where the user stands. [default: `user` or `key` of the source]")
-@click.option("--time", metavar="COLUMN", help="Where the time stands. [default: `time.field` of the source]")
+@click.option("--user", metavar="COLUMN", help="Column of the user. [default: `user` or `key` of the source]")
+@click.option("--time", metavar="COLUMN", help="Column of the time. [default: `time.field` of the source]")
 @click.option(
     "--time-format",
     type=click.Choice(["iso", "s", "ms"]),
-    help="How the time is written there: RFC 3339 text, or a number since 1970. [default: as in the source]",
+    help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
 )
-@click.option("--all-fields", is_flag=True, help="Write every column; else only what the views of the source count.")
-@click.option("--unchecked-data", is_flag=True, help="Write the rows even where their times look wrong.")
-@click.option("--skip-bad", is_flag=True, help="Leave out rows that are no event, and go on.")
+@click.option("--all-fields", is_flag=True, help="Write every column, not only those that views of the source count.")
+@click.option("--unchecked-data", is_flag=True, help="Write the rows even if their times look wrong.")
+@click.option("--skip-bad", is_flag=True, help="Skip rows that are no events.")
 @click.option(
-    "--append", is_flag=True, help="Write behind the records that the topic holds; else it has to be empty or missing."
+    "--append", is_flag=True, help="Append to the records of the topic. Without it the topic must be empty or missing."
 )
 @click.option("--from-row", type=click.IntRange(1), default=1, show_default=True, help="The first row that is written.")
 @click.option(
     "--watermarks/--no-watermarks",
     default=None,
-    help="Say in the topic how far the history has come. [default: where a view of the source has clock: event]",
+    help="Write watermarks. [default: if a view of the source has clock: event]",
 )
 @click.option(
     "--until",
     "until_ms",
     type=MOMENT,
-    help="The history is complete up to here; the last watermark says so. [default: just behind the last event]",
+    help="The history is complete up to this time, that of the last watermark. [default: just after the last event]",
 )
 def feed(
     file: Path,
@@ -84,29 +84,28 @@ def feed(
     watermarks: bool | None,
     until_ms: int | None,
 ) -> None:
-    """Write history into the topic of a SOURCE of the application that FILE describes; the SOURCE, if it has several.
+    """Write history into the topic of a SOURCE of the application that FILE describes; SOURCE, if it has several.
 
-    Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the
-    source's unit. Rows are judged as workers will judge them, all of them before the first is written: where some are
-    no events, nothing is written without --skip-bad; where most times look like another unit or form, or all are before
-    the first window, nothing is written without --unchecked-data, for no command removes a row from a topic. The topic
-    is created if it is missing, with the partitions that FILE says and what the cluster has for how long it keeps
-    records.
+    Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the unit of
+    the source. All rows are checked as workers would check them before the first is written. If some are no events,
+    nothing is written without --skip-bad. If most times look like another unit or form, or all are before the first
+    window, nothing is written without --unchecked-data, because no command removes a row from a topic. A missing topic
+    is created with the partitions of FILE and the retention of the cluster.
 
-    Where the application was started it is the settings that hold (`stream-dp settings`) which say what an event is,
-    whatever FILE says, and a line on stderr tells where that differs. While windows of former settings are open, events
-    have the fields of both. An account that may not read the settings goes by FILE.
+    Where the application was started, the settings in effect (`stream-dp settings`) define what an event is, and a note
+    on stderr says where FILE differs. While windows of earlier settings are open, events have the fields of both. An
+    account that may not read the settings uses FILE.
 
-    Watermarks let windows of views with clock: event close. Where the rows are in order of time, one stands before the
-    first event of each window, and one behind all of them; where they are not, that one alone, so all windows close
-    together. Views with clock: wall need none.
+    Watermarks let windows of views with clock: event close. If the rows are in order of time, there is one before the
+    first event of each window and one at the end. Otherwise there is only the last, so all windows close together.
+    Views with clock: wall need none.
 
     \b
     History first, then the worker:  stream-dp feed app.yaml --from events.csv
                                      stream-dp worker app.yaml --backfill
 
-    Exit codes: 0 written, 1 the broker or the file failed (how many events stand in the topic is said), 2 wrong usage,
-    or rows that are no events.
+    Exit codes: 0 written; 1 the broker or the file failed (the message says how many events were written); 2 wrong
+    usage, or rows that are no events.
     """
     file_plan = load_plan(file)
 
@@ -128,14 +127,12 @@ def feed(
     if not unchecked_data:
         check_times(events, survey, columns, views)
     if survey.refused and not skip_bad:
-        raise ConfigError(f"{events}: {sum(survey.refused.values()):,} rows are no events; --skip-bad leaves them out")
+        raise ConfigError(f"{events}: {sum(survey.refused.values()):,} rows are no events. Add --skip-bad to skip them")
     if survey.last_ms is None:
-        raise ConfigError(f"{events}: it holds no event")
+        raise ConfigError(f"{events}: the file has no event")
     until = survey.last_ms + 1 if until_ms is None else until_ms
     if until <= survey.last_ms:
-        raise ConfigError(
-            f"--until {format_time(until)}: events stand behind that, up to {format_time(survey.last_ms)}"
-        )
+        raise ConfigError(f"--until {format_time(until)}: there are later events, up to {format_time(survey.last_ms)}")
     fresh = [view.name for view in views if not view.editions]
     for fault in withdrawal_faults(plan, fresh, wall_clock_ms(), until):
         console.print(f"{fault}", markup=False)
@@ -146,7 +143,7 @@ def feed(
 
     async def fill(client: Client) -> None:
         if await make_room(plan, fed, client, append=append):
-            console.print(f"topic {fed.topic} was missing and has {fed.partitions} partitions now", markup=False)
+            console.print(f"topic {fed.topic} was created with {fed.partitions} partitions", markup=False)
         with Bar(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as bar:
             task = bar.add_task("rows", total=survey.rows, completed=from_row - 1)
             await write(
@@ -163,10 +160,10 @@ def feed(
     try:
         run(plan, fill)
     except KeyboardInterrupt:
-        raise StreamDPError(f"stopped; {progress.words()}") from None
+        raise StreamDPError(f"stopped. {progress.words()}") from None
     except BrokerError as error:
-        raise (BrokerError(f"{error}; {progress.words()}") if progress.events else error) from None
-    last = f"; the last watermark says {format_time(until)}" if marked else ""
+        raise (BrokerError(f"{error}. {progress.words()}") if progress.events else error) from None
+    last = f"; the last watermark is {format_time(until)}" if marked else ""
     console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}", markup=False)
 
 
@@ -179,8 +176,8 @@ def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
         if window.clock == "event" and end_ms <= until_ms:
             grace, closed = format_duration(window.grace_ms), format_time(end_ms + window.grace_ms)
             yield (
-                f"the window of {view.name} from {format_time(start_ms)} on stays open, as its grace of {grace} is not "
-                f"over: it closes with --until {closed} or later"
+                f"the window of {view.name} from {format_time(start_ms)} stays open, because its grace of {grace} is "
+                f"not over. To close it, use --until {closed} or later"
             )
 
 
@@ -200,8 +197,8 @@ def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
         first_ms = begins_ms(first[name])
         if first_ms is None:
             yield (
-                f"view {name} has no window.start: it begins with the window of its first start, and what is "
-                "earlier is refused"
+                f"view {name} has no window.start. It begins with the window of its first start; earlier events are "
+                "refused"
             )
         elif survey.first_ms < first_ms:
-            yield f"what is before {format_time(first_ms)} is refused by view {name}: it begins there"
+            yield f"view {name} begins at {format_time(first_ms)}; earlier events are refused"

@@ -60,10 +60,10 @@ def source_named(counting: Sequence[ViewPlan], name: str | None) -> SourcePlan:
     if name not in sources:
         raise ConfigError([Fault("SOURCE", f"no source with a view is named {name!r}; {unknown(name, sources)}")])
     if sources[name].format != "json":
-        message = "`feed` writes JSON; write history in Avro by a producer with the serializer of the schema registry"
+        message = "`feed` writes JSON. For Avro use a producer with the serializer of the schema registry"
         raise ConfigError([Fault(f"sources.{name}.format", message)])
     if sources[name].time_field is None:
-        message = "history needs a field for its times: a record's own time decides how long the broker keeps it"
+        message = "history needs a field for its times, because they decide how long the broker keeps a record"
         raise ConfigError([Fault(f"sources.{name}.time", message)])
     return sources[name]
 
@@ -113,7 +113,7 @@ def check_times(file: Path, survey: Survey, columns: Columns, views: Sequence[Vi
         rows = f"{survey.other_forms[form]:,} of {survey.rows:,} rows"
         said = f"column {columns.time!r} is read as {columns.time_form}, but in {rows} it looks like {form}"
         mend = f"add --time-format {form}" if form in FORMS else "convert it to ms; there is no format for it"
-        raise ConfigError([Fault(str(file), f"{said}. Nothing was written; {mend}")])
+        raise ConfigError([Fault(str(file), f"{said}. Nothing was written. {mend[0].upper()}{mend[1:]}")])
     begin = [begins_ms(view) for view in views]
     if survey.last_ms is not None and all(at is not None and survey.last_ms < at for at in begin):
         raise ConfigError(
@@ -121,7 +121,7 @@ def check_times(file: Path, survey: Survey, columns: Columns, views: Sequence[Vi
                 Fault(
                     str(file),
                     "all rows are before the first window of every view, the last one at "
-                    f"{format_time(survey.last_ms)}. Nothing was written; correct --time or --time-format, write an "
+                    f"{format_time(survey.last_ms)}. Nothing was written. Correct --time or --time-format, write an "
                     "earlier window.start, or add --unchecked-data",
                 )
             ]
@@ -150,9 +150,9 @@ class Progress:
     def words(self) -> str:
         """What stands in the topic after a failure, and how to go on."""
         return (
-            f"{self.events:,} events, all up to row {self.row:,}, stand in topic {self.topic}; go on with --append "
-            f"--from-row {self.row + 1}. Some behind that row may stand there already, and count once all the same: a "
-            "user has an item once in a window"
+            f"{self.events:,} events, up to row {self.row:,}, are in topic {self.topic}. To continue, add --append "
+            f"--from-row {self.row + 1}. Some later rows may be there already. They count once: a user counts once "
+            "for an item in a window"
         )
 
 
@@ -204,8 +204,8 @@ async def make_room(plan: Plan, source: SourcePlan, client: Client, *, append: b
     ends = await client.ends([TopicPartition(source.topic, partition) for partition in range(count)])
     if any(ends.values()) and not append:
         raise ConfigError(
-            f"topic {source.topic} holds records already, {sum(ends.values()):,} or fewer; --append writes behind "
-            "them. Events of windows that were released come too late"
+            f"topic {source.topic} has records already, up to {sum(ends.values()):,}. Add --append to write after "
+            "them. Events of released windows are too late"
         )
     return False
 

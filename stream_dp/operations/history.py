@@ -66,7 +66,7 @@ def open_table(file: Path) -> Table:
     readers = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
     reader = readers.get(file.suffix.lower())
     if reader is None:
-        raise ConfigError(f"{file}: the name of a file of events ends with {', '.join(readers)}")
+        raise ConfigError(f"{file}: the name must end with {', '.join(readers)}")
     return reader(file)
 
 
@@ -80,11 +80,11 @@ def _csv(file: Path) -> Table:
 
     heading = next(lines(), None)
     if heading is None:
-        raise TableError(f"{file}: it is empty; the first line names the columns")
+        raise TableError(f"{file}: the file is empty. The first line must name the columns")
 
     twice = [name for name, times in Counter(heading).items() if times > 1]
     if twice:
-        raise TableError(f"{file}: the heading has names twice: {', '.join(map(repr, twice))}")
+        raise TableError(f"{file}: duplicate names in the heading: {', '.join(map(repr, twice))}")
 
     def rows() -> Iterator[Row | None]:
         for cells in islice(lines(), 1, None):
@@ -116,7 +116,7 @@ def _parquet(file: Path) -> Table:
     try:
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError:
-        raise ConfigError(f"{file}: Parquet is read by pyarrow: pip install 'stream-dp[parquet]'") from None
+        raise ConfigError(f"{file}: Parquet needs pyarrow: pip install 'stream-dp[parquet]'") from None
     try:
         columns = parquet.read_schema(file).names
     except (OSError, ValueError) as error:
