@@ -24,6 +24,6 @@ async def ingest(stream: Any, host: Host) -> None:
                 times_ms, all_ends = zip(*told, strict=True)
                 step = one.ticks(times_ms, all_ends, begins_at.get(topic, 0))
                 await host.carry_out(step, table, chunk.partition, threaded=True)
-        for view, from_ms in [tick.recall for tick in ticks if tick.recall is not None]:
+        for view, from_ms in [tick.declare_lost for tick in ticks if tick.declare_lost is not None]:
             for counter in (await host.counters_of(chunk.partition)).values():
-                await host.carry_out(counter.recall(view, from_ms), table, chunk.partition)
+                await host.carry_out(counter.declare_lost(view, from_ms), table, chunk.partition)

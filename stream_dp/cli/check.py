@@ -22,7 +22,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.operations.check import AudienceSummary, Checked, check_plan, sample
 from stream_dp.operations.settings import read_differing
-from stream_dp.records.models import Amount, Price
+from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.runtime.capacity import Computing, Rate
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
@@ -152,7 +152,7 @@ def _audiences(audiences: Sequence[AudienceSummary]) -> Table:
     return table
 
 
-def _cost(price: Price) -> str:
+def _cost(price: PrivacyCost) -> str:
     """A cost for a column: epsilon, or rho where the ledger counts that."""
     return f"{_short(price.rho)} rho" if price.rho else _short(price.epsilon)
 

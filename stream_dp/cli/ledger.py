@@ -22,7 +22,7 @@ from stream_dp.config.planning import load_plan
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.operations.ledger import outlook, read_ledgers, whole
 from stream_dp.operations.numbers import moment
-from stream_dp.records.statement import Period, Statement, periods_of
+from stream_dp.records.statement import LedgerStatement, Period, periods_of
 from stream_dp.runtime.kafka.client import Client
 
 DIGITS = 4
@@ -65,7 +65,7 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
     """
     file_plan = load_plan(file)
 
-    async def read(client: Client) -> tuple[Plan, dict[Period, Statement]]:
+    async def read(client: Client) -> tuple[Plan, dict[Period, LedgerStatement]]:
         plan = (await effective(file_plan, client)).plan
         return plan, await read_ledgers(plan, client, name, at_ms)
 
@@ -81,7 +81,7 @@ def ledger(file: Path, name: str | None, at_ms: int | None, *, as_json: bool) ->
         console.print(page(plan, statements[newest], console.width, [period.start_ms for period in earlier]))
 
 
-def verdict(plan: Plan, statement: Statement) -> Text:
+def verdict(plan: Plan, statement: LedgerStatement) -> Text:
     """Whether the budget of a ledger lasts, in a sentence.
 
     Args:
@@ -105,7 +105,7 @@ def verdict(plan: Plan, statement: Statement) -> Text:
     )
 
 
-def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = ()) -> RenderableType:
+def page(plan: Plan, statement: LedgerStatement, width: int, earlier: Sequence[int] = ()) -> RenderableType:
     """One ledger in one period.
 
     Args:
@@ -130,7 +130,7 @@ def page(plan: Plan, statement: Statement, width: int, earlier: Sequence[int] = 
     return Padding(Group(title, *(Padding(part, (0, 0, 1, 2), expand=False) for part in parts)), (1, 0, 0, 0))
 
 
-def burn_down(statement: Statement, width: int) -> Text:
+def burn_down(statement: LedgerStatement, width: int) -> Text:
     """Draw what was left of each entry of the budget over the period: a row of bars, one for each slice of time."""
     period, entries = statement.account.period, _entries(statement)
     margin = max(map(len, entries), default=0)
@@ -143,7 +143,7 @@ def burn_down(statement: Statement, width: int) -> Text:
     return rows.append(f"{'':{margin}} {start}{end:>{max(width - len(start), len(end) + 1)}}")
 
 
-def _lefts(statement: Statement, name: str, width: int) -> list[Fraction]:
+def _lefts(statement: LedgerStatement, name: str, width: int) -> list[Fraction]:
     """Return the part of an entry (0 to 1) left at the end of each slice of the period, up to the furthest window."""
     period, cap = statement.account.period, getattr(statement.budget, name)
     entries = [min(Fraction(1), getattr(left, name) / cap) for _, left in statement.history]
@@ -162,17 +162,17 @@ def _slice(at_ms: int, length_ms: int, width: int) -> int:
     return min(-(-at_ms * width // length_ms), width) - 1
 
 
-def _entries(statement: Statement) -> list[str]:
+def _entries(statement: LedgerStatement) -> list[str]:
     """What the budget counts."""
     return [name for name in ENTRIES if getattr(statement.budget, name)]
 
 
-def _promise(statement: Statement) -> str:
+def _promise(statement: LedgerStatement) -> str:
     total = statement.account.budget.cost
     return f"(epsilon {decimal_up(total.epsilon, DIGITS)}, delta {decimal_up(total.delta, DIGITS)})"
 
 
-def _balance(statement: Statement) -> Table:
+def _balance(statement: LedgerStatement) -> Table:
     table = _table("", "budget", "spent", "left", "")
     for name in _entries(statement):
         budget, left = getattr(statement.budget, name), getattr(statement.left, name)
@@ -191,7 +191,7 @@ def _percent(left: Fraction, budget: Fraction) -> str:
     return f"{100 * left // budget} %"
 
 
-def _shares(statement: Statement) -> Table:
+def _shares(statement: LedgerStatement) -> Table:
     entries = _entries(statement)
     alone = [] if "rho" in entries else ["epsilon alone"]
     table = _table("spent by", "for", "windows", "refused", *entries, *alone)
@@ -202,14 +202,14 @@ def _shares(statement: Statement) -> Table:
             str(share.windows),
             str(share.refused or "-"),
             *(_number(share.charged, name) for name in entries),
-            *(_number(share.held, "epsilon") for _ in alone),
+            *(_number(share.loss, "epsilon") for _ in alone),
         )
     if statement.older != Cost.ZERO:
         table.add_row("not recorded", "", "", "", *(_number(statement.older, name) for name in entries), style="dim")
     return table
 
 
-def _views(plan: Plan, statement: Statement) -> Iterator[RenderableType]:
+def _views(plan: Plan, statement: LedgerStatement) -> Iterator[RenderableType]:
     views = outlook(plan, statement).views
     entries = [name for name in _entries(statement) if any(getattr(view.cost, name) for view in views.values())]
     shares = _table("view", "", "reserved", "spent", "left for it")

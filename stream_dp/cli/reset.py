@@ -15,7 +15,7 @@ from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.operations.numbers import moment
 from stream_dp.operations.reset import Holdings, holdings, spendings
 from stream_dp.operations.reset import reset as forget
-from stream_dp.records.statement import Statement
+from stream_dp.records.statement import LedgerStatement
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.key_file import read_keys
 
@@ -73,14 +73,14 @@ def _topics(plan: Plan, found: Holdings) -> Iterator[str]:
         yield f"Not deleted, because they were made again by others: {', '.join(found.others)}"
 
 
-def _spent(statements: list[Statement]) -> list[str]:
+def _spent(statements: list[LedgerStatement]) -> list[str]:
     """What is forgotten of the ledgers, a line for each period."""
     if not statements:
         return ["Its ledgers forget what they have spent. No entry says how much that is."]
     return ["Its ledgers forget what they have spent, and pay from full budgets again:", *map(_line, statements)]
 
 
-def _line(statement: Statement) -> str:
+def _line(statement: LedgerStatement) -> str:
     account, budget, spent = statement.account, statement.budget, statement.spent
     amounts = [
         f"{name} {decimal_up(value, DIGITS)} of {decimal_down(getattr(budget, name), DIGITS)}"

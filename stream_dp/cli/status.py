@@ -128,9 +128,9 @@ def _tables(found: Summary) -> Iterator[Table]:
 
     workers = _table("worker", "since", "version", "settings", "partitions", "state")
     for one in reports.workers:
-        state = "silent" if reports.is_silent(one) else f"waits for {one.waits_for}" if one.waits_for else "ready"
+        state = "silent" if reports.is_silent(one) else f"waits for {one.waiting_for}" if one.waiting_for else "ready"
         owned = ", ".join(map(str, sorted(one.partitions))) or "none"
-        workers.add_row(one.instance, at(one.since_ms), one.code_version, str(one.settings or UNKNOWN), owned, state)
+        workers.add_row(one.instance, at(one.started_ms), one.code_version, str(one.settings or UNKNOWN), owned, state)
     yield workers
     sources = _table("source", "records to be counted", "most in partition")
     for name, lags in found.lag.items():

@@ -208,11 +208,11 @@ def record_line(record: AnyRecord) -> str:
     """A record in one line, for a pipe."""
     until = "" if record.blocks is None else f" to {moment(record.window.end_ms)}"
     head = f"{moment(record.window.start_ms)}{until} revision {record.revision}"
-    total = f"period total {price(record.told)}"
+    total = f"period total {price(record.privacy.period)}"
     if isinstance(record, Refusal) and record.reason == "lost":
         return f"{head}: lost before it was released; {total}"
     if isinstance(record, Refusal):
-        return f"{head}: refused, {record.level.name} would cost {price(record.asked)}; {total}"
+        return f"{head}: refused, {record.level.name} would cost {price(record.requested)}; {total}"
     keys = [
         f"{printable(entry.item)} {entry.count}" + (f" ({remark})" if (remark := record.remark(entry)) else "")
         for entry in record.items[:KEYS_IN_A_LINE]
@@ -276,7 +276,7 @@ def _refused(refusal: Refusal) -> Text:
     if refusal.reason == "lost":
         return Text("lost by a failure of the system before it was released", "red")
     return Text(
-        f"refused: {refusal.level.name} would cost {price(refusal.asked)}, more than the ledger has left", "red"
+        f"refused: {refusal.level.name} would cost {price(refusal.requested)}, more than the ledger has left", "red"
     )
 
 
@@ -303,7 +303,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
             spent(release.level.epsilon),
             f"±{release.noise_interval_95}",
             str(len(release.items)),
-            spent(release.told.epsilon),
+            spent(release.privacy.period.epsilon),
             style=style,
         )
     return table
@@ -313,6 +313,6 @@ def _account(newest: AnyRecord) -> Text:
     ledger = newest.ledger
     return Text(
         f"Ledger {ledger.name} ({ledger.population}), period until {moment(ledger.period.end_ms)}: {newest.audience} "
-        f"has seen {price(newest.told)}; the budget of all views and audiences is {price(ledger.budget)}",
+        f"has seen {price(newest.privacy.period)}; the budget of all views and audiences is {price(ledger.budget)}",
         "dim",
     )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.base import Explanation
-from stream_dp.records.models import Amount, Price
+from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.shape import Shape
 
@@ -22,7 +22,7 @@ class ModeDescription(BaseModel):
 
     mode: str = Field(description="panes: sums of panes, each of which is noised once. direct: each noised by itself.")
     configured: bool = Field(description="Whether it is the way of this view.")
-    day_costs: list[Price] = Field(description="What a day costs one user at worst.")
+    day_costs: list[PrivacyCost] = Field(description="What a day costs one user at worst.")
     expected_errors: list[str] = Field(description="Mean absolute noise of one count of a window, rounded up.")
     noise_intervals_95: list[int] = Field(description="It lies in plus or minus this with 95 % at least.")
 
@@ -90,7 +90,7 @@ def _mode(view: ViewPlan, mode: str, charged: Shape, panes: int, *, configured: 
     return ModeDescription(
         mode=mode,
         configured=configured,
-        day_costs=[Price.spent(view.cost(index) * number) for index in range(len(view.levels))],
+        day_costs=[PrivacyCost.spent(view.cost(index) * number) for index in range(len(view.levels))],
         expected_errors=[decimal_up(level.error_of(panes), DISPLAY_DIGITS) for level in view.levels],
         noise_intervals_95=[level.interval_of(panes) for level in view.levels],
     )
@@ -104,7 +104,7 @@ class LevelDescription(BaseModel):
     noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
     expected_error: str = Field(description="Mean absolute noise of one count of a window, rounded up.")
     noise_interval_95: int = Field(description="That noise lies in plus or minus this with 95 % at least.")
-    cost: Price = Field(description="What one window or pane costs one user at worst, the keys included.")
+    cost: PrivacyCost = Field(description="What one window or pane costs one user at worst, the keys included.")
     windows_afforded: int = Field(description="Windows or panes a period's budget pays for, if the view were alone.")
     audiences: list[str] = Field(description="Who starts at this level.")
 
@@ -135,10 +135,12 @@ class ViewDescription(BaseModel):
     levels: list[LevelDescription]
     unlocks: dict[str, str] = Field(description="By audience: what it sees later, by the age of a window.")
     sharpening: str | None = Field(description="What is done with what the ledger has left over.")
-    keys_at_worst: Price = Field(description="What showing the keys of one window costs at worst, whatever the level.")
+    keys_at_worst: PrivacyCost = Field(
+        description="What showing the keys of one window costs at worst, whatever the level."
+    )
     explanation: Explanation = Field(description="What is peculiar to the kind.")
     coalition: str = Field(description="What somebody learns who reads every audience's topic.")
-    fingerprint: str = Field(description="Changes whenever the view becomes another question for its state.")
+    fingerprint: str = Field(description="Changes whenever the view becomes another definition for its state.")
 
 
 class PartDescription(BaseModel):
@@ -159,9 +161,9 @@ class ShareDescription(BaseModel):
 
     view: str
     level: str = Field(description="Finest level that an audience starts with or is unlocked.")
-    cost: Price = Field(description="Of one window at that level, at worst.")
+    cost: PrivacyCost = Field(description="Of one window at that level, at worst.")
     share: str | None = Field(description="What part of the budget it may take. Null: of what others leave.")
-    kept: Price = Field(description="What no other view may take of a period's budget.")
+    kept: PrivacyCost = Field(description="What no other view may take of a period's budget.")
     windows_asked: int = Field(description="Windows that may fall into one period.")
     windows_afforded: int = Field(description="Of these, how many are paid for by what is kept.")
     lasts: str = Field(description="How far into a period that is.")
@@ -172,10 +174,10 @@ class LedgerDescription(BaseModel):
 
     name: str
     population: str
-    budget: Price
+    budget: PrivacyCost
     period: str
     parts: list[PartDescription] = Field(description="The parts of the budget; empty where it is one.")
-    asked: Price = Field(
+    asked: PrivacyCost = Field(
         description="What all views ask for in one period, as far as audiences start and are unlocked."
     )
     affords_schedule: bool = Field(description="Whether every view has what it asks for.")

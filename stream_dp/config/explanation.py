@@ -25,7 +25,7 @@ from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
 from stream_dp.config.unlocks import sharpening_words, unlocked_words
 from stream_dp.exact.rationals import decimal_up, exact_text
-from stream_dp.records.models import Amount, Price
+from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.encoding import WRITE_BUFFERS_BYTES, format_size
 from stream_dp.windows.events import path_of
@@ -79,7 +79,7 @@ def alone(view: ViewPlan, level: int) -> Cost:
 
 
 def _view(view: ViewPlan) -> ViewDescription:
-    window, keys = view.window, Price.spent(view.keys_at_worst)
+    window, keys = view.window, PrivacyCost.spent(view.keys_at_worst)
     return ViewDescription(
         name=view.name,
         kind=view.kind.name,
@@ -119,7 +119,7 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
         noise_scale=Amount.up(Fraction(view.kind.sensitivity * level.epsilon.denominator, level.epsilon.numerator)),
         expected_error=decimal_up(level.error_of(view.window.summands), DISPLAY_DIGITS),
         noise_interval_95=level.interval_of(view.window.summands),
-        cost=Price.spent(cost),
+        cost=PrivacyCost.spent(cost),
         windows_afforded=view.ledger.budget.fits(cost),
         audiences=[name for name, start in view.audiences.items() if start == index],
     )
@@ -157,10 +157,10 @@ def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
     return LedgerDescription(
         name=ledger.name,
         population=ledger.population,
-        budget=Price.spent(ledger.total),
+        budget=PrivacyCost.spent(ledger.total),
         parts=_parts(ledger, views, whole) if ledger.parts else [],
         period=format_duration(ledger.periods.length_ms),
-        asked=Price.spent(whole),
+        asked=PrivacyCost.spent(whole),
         affords_schedule=reach == length,
         lasts=format_duration(reach),
         odds=odds_factor(ledger.total.epsilon),
@@ -201,9 +201,9 @@ def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
     return ShareDescription(
         view=view.name,
         level=view.levels[view.planned_level].name,
-        cost=Price.spent(view.cost(view.planned_level)),
+        cost=PrivacyCost.spent(view.cost(view.planned_level)),
         share=None if view.share is None else exact_text(view.share),
-        kept=Price.left(shares.kept[view.name]),
+        kept=PrivacyCost.left(shares.kept[view.name]),
         windows_asked=view.charged.shape.whole_in(length),
         windows_afforded=view.charged.shape.whole_in(length, reach),
         lasts=format_duration(reach),
@@ -299,7 +299,7 @@ def _fields(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from ((view.item_path, view.item_field) for view in plan.views.values())
 
 
-def price_words(price: Price) -> str:
+def price_words(price: PrivacyCost) -> str:
     """A price in words: "epsilon 4 and delta 1e-6"."""
     return _and(f"{name} {amount.decimal}" for name, amount in price if amount is not None)
 

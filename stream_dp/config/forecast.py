@@ -11,8 +11,8 @@ from stream_dp.config.explanation import price_words
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.shares import Shares, most_of
 from stream_dp.errors import Fault
-from stream_dp.records.models import Price
-from stream_dp.records.statement import Statement
+from stream_dp.records.models import PrivacyCost
+from stream_dp.records.statement import LedgerStatement
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.shape import Schedule, Tiling
 
@@ -44,7 +44,7 @@ class Forecast:
     paid: int
 
 
-def present_level(view: ViewPlan, statement: Statement) -> int:
+def present_level(view: ViewPlan, statement: LedgerStatement) -> int:
     """The finest level that an audience's newest window has, starts with or is unlocked."""
     index = {level.name: at for at, level in enumerate(view.levels)}
 
@@ -56,7 +56,7 @@ def present_level(view: ViewPlan, statement: Statement) -> int:
 
 
 def forecast(
-    plan: Plan, statement: Statement, begins: Mapping[str, int] = MappingProxyType({})
+    plan: Plan, statement: LedgerStatement, begins: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, Forecast], int]:
     """What a ledger still affords.
 
@@ -76,7 +76,7 @@ def forecast(
     period, taken = statement.account.period, statement.taken
     end = period.end_ms
 
-    kept = {one.view: one.price.cost for one in statement.kept}
+    kept = {one.view: one.budget.cost for one in statement.view_shares}
     shares = Shares(statement.budget, kept, most_of(statement.budget, views))
     periods = Tiling(end - period.start_ms, period.start_ms)
     windows = [Schedule(view.charged.shape, periods) for view in views]
@@ -109,13 +109,13 @@ def forecast(
     return found, low
 
 
-def _newest(view: ViewPlan, statement: Statement) -> int | None:
+def _newest(view: ViewPlan, statement: LedgerStatement) -> int | None:
     """Start of the newest window of a view that an entry tells of."""
     newest = [share.last_ms for (name, _), share in statement.shares.items() if name == view.name]
     return max((start for start in newest if start is not None), default=None)
 
 
-def _next_start(view: ViewPlan, statement: Statement) -> int:
+def _next_start(view: ViewPlan, statement: LedgerStatement) -> int:
     """Start of the first window of a view that no entry tells of yet."""
     last = _newest(view, statement)
     if last is not None:
@@ -123,7 +123,7 @@ def _next_start(view: ViewPlan, statement: Statement) -> int:
     return max([statement.account.period.start_ms, *(one.first_ms for one in view.editions[:1])])
 
 
-def _owed(view: ViewPlan, statement: Statement) -> Cost:
+def _owed(view: ViewPlan, statement: LedgerStatement) -> Cost:
     """What the schedule of unlocks asks for windows that are not so old yet, beyond what those at the start cost."""
     last = _newest(view, statement)
     after = [step.after_ms for steps in view.unlocks.values() for step in steps]
@@ -233,7 +233,7 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         count = closed(view, now_ms) if view.name in begin else 0
         if not count:
             continue
-        cost = Price.spent(view.cost(view.planned_level) * count)
+        cost = PrivacyCost.spent(view.cost(view.planned_level) * count)
         began = format_time(view.window.first_ms or 0)
         windows = "1 window is" if count == 1 else f"{count:,} windows are"
         windows += " over" if view.window.running is None else " under way or over"

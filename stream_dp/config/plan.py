@@ -261,11 +261,11 @@ class Edition:
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """Everything about one view; or, of a view whose question changed, about one of its questions.
+    """Everything about one view; or, of a view whose definition changed, about one of its definitions.
 
     Attributes:
         name: what its state is kept under: rows, counts on their way, noise. The view's name, and the number of an
-            edition behind it where that began another question.
+            edition behind it where that began another definition.
         source: where its events come from.
         item_field: the field that is counted, a name or a path.
         window: its windows.
@@ -278,7 +278,7 @@ class ViewPlan:
         share: the part of its ledger's budget that it may take, and that is kept for it; None: it has what it needs of
             the rest (`stream_dp.config.shares`).
         has_lists: whether the field is a list of items, each a contribution of its own.
-        editions: those that ask this question, in the order in which they were decided; none in the plan of a file.
+        editions: those with this definition, in the order in which they were decided; none in the plan of a file.
         until_ms: start of the first window that is not made any more; None: there is no such window.
         former: of a plan that holds, who read the view by former settings: what they were told is taken back when it
             expires.
@@ -362,7 +362,7 @@ class ViewPlan:
         return replace(self, editions=(self.as_edition(number, first_ms),))
 
     def as_edition(self, number: int, first_ms: int) -> Edition:
-        """What may differ between the editions that ask this question, as it is here."""
+        """What may differ between the editions with this definition, as it is here."""
         return Edition(number, first_ms, self.audiences, self.window.made_of_panes)
 
     def edition(self, start_ms: int) -> Edition:
@@ -407,11 +407,11 @@ class ViewPlan:
 
     @property
     def query_id(self) -> bytes:
-        """Name and fingerprint: what keeps the noise of two questions apart (specs/lossless 6.3, the window field)."""
+        """Name and fingerprint: they keep the noise of two definitions apart (specs/lossless 6.3, the window field)."""
         return self.name.encode() + b"\x00" + self.fingerprint
 
     def noise_name(self, start_ms: int) -> bytes:
-        """The window field of the noise: no two questions and no two windows share one (specs/lossless 6.3)."""
+        """The window field of the noise: no two definitions and no two windows share one (specs/lossless 6.3)."""
         return self.query_id + moment(start_ms)
 
     @property
@@ -449,7 +449,7 @@ class Plan:
         data_dir: folder of the workers' state.
         key_file: file of the secret that the noise of coarser levels is derived from.
         partitions: number of partitions of every source and internal topic.
-        views: by name of their state, each question of a view by itself.
+        views: by name of their state, each definition of a view by itself.
         ledgers: by name.
         audiences: names, in the order of the file.
         erase_within_ms: how long after a window is sealed its raw counts may still stand in a changelog.
@@ -484,7 +484,7 @@ class Plan:
 
     @property
     def newest(self) -> Mapping[str, ViewPlan]:
-        """The newest question of every view that was not removed, by the view's name."""
+        """The newest definition of every view that was not removed, by the view's name."""
         return {view.view: view for view in self.views.values() if view.until_ms is None}
 
     def begun(self, starts: Mapping[str, int]) -> Plan:

@@ -54,7 +54,7 @@ class Shares:
         Args:
             budget: the caps of the period.
             period_ms: its length.
-            views: all views of the ledger, the newest question of each; the shares among them add up to 1 at most.
+            views: all views of the ledger, the newest definition of each; the shares among them add up to 1 at most.
         """
         views = list(views)
         kept = most = most_of(budget, views)

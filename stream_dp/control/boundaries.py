@@ -12,21 +12,21 @@ from itertools import pairwise
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.records.statement import Statement
+from stream_dp.records.statement import LedgerStatement
 from stream_dp.windows.durations import format_time
 
 TICK_MS = 1000
 LEAD_MS = 10_000 + TICK_MS
-"""How far ahead of its clock the first window of new settings begins at the least: workers learn of them by a tick."""
+"""Least lead over its clock at which new settings begin: workers learn of them by a tick."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of an application whose settings are to change.
+    """State of an application whose settings are to change.
 
     Attributes:
         now_ms: the wall clock.
-        holding: the plan that its settings come to, with every question of every view (`plan_holding`).
+        holding: the plan that its settings come to, with every definition of every view (`plan_holding`).
         clocks: by view, what its clock shows in the partition that is ahead, as far as workers have said.
         workers: whether any runs.
         statements: what the ledgers say of their newest periods.
@@ -36,10 +36,10 @@ class Situation:
     holding: Plan
     clocks: Mapping[str, int] = field(default_factory=dict)
     workers: bool = False
-    statements: Sequence[Statement] = ()
+    statements: Sequence[LedgerStatement] = ()
 
     def clock(self, view: ViewPlan) -> int | None:
-        """What the clock of a view shows, as far as that is known; one that is not counted has those of its source."""
+        """Return the known clocks of a view; one that is not counted has those of its source."""
         if view.window.clock == "wall":
             return self.now_ms
         if self.is_counted(view.view) and view.view in self.clocks:
@@ -49,11 +49,11 @@ class Situation:
         return max(shown.values(), default=None)
 
     def is_counted(self, view: str) -> bool:
-        """Whether there is a view of this name, which was not taken out."""
-        return any(one.until_ms is None for one in self.questions(view))
+        """Return True if there is a view of this name, which was not taken out."""
+        return any(one.until_ms is None for one in self.definitions(view))
 
-    def questions(self, view: str) -> list[ViewPlan]:
-        """The questions of a view so far, also of one that was taken out, in the order in which they were decided."""
+    def definitions(self, view: str) -> list[ViewPlan]:
+        """The definitions of a view so far, also of one that was taken out, in the order in which they were decided."""
         return [one for one in self.holding.views.values() if one.view == view]
 
 
@@ -77,7 +77,7 @@ def boundary(
     Raises:
         ConfigError: there is no such window, it would be one of the past, or nobody says what the view's clock shows.
     """
-    asked = situation.questions(latter.view)
+    asked = situation.definitions(latter.view)
     start_ms = None if is_taken_out else latter.window.first_ms
     if not asked and start_ms is not None and (backfill or start_ms > situation.now_ms):
         return start_ms
@@ -104,7 +104,7 @@ def boundary(
 
 
 def _in_force(asked: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
-    """The question that has a window that ends at a time, or goes on over it; None if there is none."""
+    """The definition that has a window that ends at a time, or goes on over it; None if there is none."""
     open_then = [one for one in asked if one.begins_ms <= time_ms and (one.until_ms is None or time_ms <= one.until_ms)]
     return open_then[-1] if open_then else None
 

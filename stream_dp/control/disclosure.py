@@ -26,48 +26,50 @@ NOBODY = -1
 """The index of no level."""
 
 
-def disclosed(questions: Sequence[ViewPlan], newest: ViewPlan | None, audiences: Collection[str]) -> Iterator[ViewPlan]:
-    """The questions of a view with what the newest settings disclose of their windows.
+def disclosed(
+    definitions: Sequence[ViewPlan], newest: ViewPlan | None, audiences: Collection[str]
+) -> Iterator[ViewPlan]:
+    """The definitions of a view with what the newest settings disclose of their windows.
 
     Args:
-        questions: with their editions, as they were decided.
+        definitions: with their editions, as they were decided.
         newest: the view by the newest settings; None where it was taken out.
         audiences: those of the newest settings.
     """
-    former = dict.fromkeys(name for one in questions for edition in one.editions for name in edition.audiences)
-    for question in questions:
-        found = _disclosed(question, newest, audiences)
+    former = dict.fromkeys(name for one in definitions for edition in one.editions for name in edition.audiences)
+    for definition in definitions:
+        found = _disclosed(definition, newest, audiences)
         yield replace(found, former=tuple(name for name in former if name not in found.audiences))
 
 
-def _disclosed(question: ViewPlan, newest: ViewPlan | None, audiences: Collection[str]) -> ViewPlan:
+def _disclosed(definition: ViewPlan, newest: ViewPlan | None, audiences: Collection[str]) -> ViewPlan:
     if newest is None:
         editions = tuple(
             replace(one, audiences={name: at for name, at in one.audiences.items() if name in audiences})
-            for one in question.editions
+            for one in definition.editions
         )
-        return replace(question, audiences={}, unlocks={}, sharpen=None, editions=editions, is_removed=True)
-    named = level_indices(question, newest)
+        return replace(definition, audiences={}, unlocks={}, sharpen=None, editions=editions, is_removed=True)
+    named = level_indices(definition, newest)
     found = _found(newest.audiences, newest, named)
     return replace(
-        question,
+        definition,
         audiences=found,
         unlocks=_unlocks(newest, found, named),
-        sharpen=_sharpen(question, newest, found, named),
-        window=replace(question.window, retention_ms=newest.window.retention_ms),
-        editions=tuple(replace(one, audiences=_opened_with(one, found)) for one in question.editions),
-        named={name: at for name, at in named.items() if all(level.name != name for level in question.levels)},
+        sharpen=_sharpen(definition, newest, found, named),
+        window=replace(definition.window, retention_ms=newest.window.retention_ms),
+        editions=tuple(replace(one, audiences=_opened_with(one, found)) for one in definition.editions),
+        named={name: at for name, at in named.items() if all(level.name != name for level in definition.levels)},
     )
 
 
-def level_indices(question: ViewPlan, newest: ViewPlan) -> dict[str, int]:
-    """What the names of levels come to in the ladder of a question: its own, and those of the newest one.
+def level_indices(definition: ViewPlan, newest: ViewPlan) -> dict[str, int]:
+    """Return the index in a definition's ladder of level names: its own, and those of the newest definition.
 
     Args:
-        question: the question.
+        definition: the definition.
         newest: the view by the newest settings.
     """
-    own = {level.name: at for at, level in enumerate(question.levels)}
+    own = {level.name: at for at, level in enumerate(definition.levels)}
     order = {level.name: at for at, level in enumerate(newest.levels)}
     found = dict(own)
     for wanted in newest.levels:
@@ -75,14 +77,14 @@ def level_indices(question: ViewPlan, newest: ViewPlan) -> dict[str, int]:
             no_finer = (
                 at
                 for name, at in own.items()
-                if question.levels[at].epsilon <= wanted.epsilon and order.get(name, NOBODY) <= order[wanted.name]
+                if definition.levels[at].epsilon <= wanted.epsilon and order.get(name, NOBODY) <= order[wanted.name]
             )
             found[wanted.name] = max(no_finer, default=NOBODY)
     return found
 
 
 def _found(levels: Mapping[str, int], newest: ViewPlan, named: Mapping[str, int]) -> dict[str, int]:
-    """Levels of the newest ladder as those of a question, where they come to one."""
+    """Levels of the newest ladder as those of a definition, where they come to one."""
     found = {audience: named[newest.levels[level].name] for audience, level in levels.items()}
     return {audience: at for audience, at in found.items() if at != NOBODY}
 
@@ -109,11 +111,11 @@ def _unlocks(newest: ViewPlan, found: Mapping[str, int], named: Mapping[str, int
 
 
 def _sharpen(
-    question: ViewPlan, newest: ViewPlan, found: Mapping[str, int], named: Mapping[str, int]
+    definition: ViewPlan, newest: ViewPlan, found: Mapping[str, int], named: Mapping[str, int]
 ) -> SharpenPlan | None:
-    """What is done with what is left; nothing for windows of panes, which no file may ask that of."""
-    wanted, window = newest.sharpen, question.window
-    if wanted is None or wanted.audience not in found or question.most_panes > 1 or window.running is not None:
+    """Return the plan for leftover budget; None for windows of panes, for which no file may have one."""
+    wanted, window = newest.sharpen, definition.window
+    if wanted is None or wanted.audience not in found or definition.most_panes > 1 or window.running is not None:
         return None
     level = named[newest.levels[wanted.level].name]
     return replace(wanted, level=level) if level > found[wanted.audience] else None

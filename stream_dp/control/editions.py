@@ -4,7 +4,7 @@ A record has a number and whole sections of a configuration file, and says from 
 that it changes. Nothing of it is ever deleted. Of several records with one number the first in the log holds, so
 whoever reads the topic up to the same place goes by the same plan.
 
-A view's settings from one such window to the next are an edition of it. Where an edition asks another question (a
+A view's settings from one such window to the next are an edition of it. Where an edition has another definition (a
 change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
 it does not, it goes on with those of the edition before. Of two editions that both begin before a window, the one that
 was decided last holds for it. What is disclosed of the windows of all editions is as the newest settings say
@@ -149,7 +149,7 @@ def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> P
 
 
 def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
-    """The plan that settings come to: every question of every view, each with its editions.
+    """The plan that settings come to: every definition of every view, each with its editions.
 
     Args:
         known: the settings, from `history`; without any the file's own plan holds.
@@ -162,17 +162,17 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
     """
     if not known:
         return local
-    questions: dict[str, list[ViewPlan]] = {}
+    definitions: dict[str, list[ViewPlan]] = {}
     numbers: dict[str, int] = {}
     for record in known[:-1]:
         changed = plan_of(record, local, record.begins).views if record.begins else {}
-        _follow(questions, numbers, record, changed)
+        _follow(definitions, numbers, record, changed)
     last = known[-1]
     newest = plan_of(last, local)
-    _follow(questions, numbers, last, newest.views)
-    _check_sources(questions)
-    order = dict.fromkeys([*newest.views, *questions])
-    every = [one for name in order for one in disclosed(questions[name], newest.views.get(name), newest.audiences)]
+    _follow(definitions, numbers, last, newest.views)
+    _check_sources(definitions)
+    order = dict.fromkeys([*newest.views, *definitions])
+    every = [one for name in order for one in disclosed(definitions[name], newest.views.get(name), newest.audiences)]
     return replace(
         local,
         views={one.name: _paid_by(newest.ledgers, one) for one in every},
@@ -185,12 +185,12 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
 
 
 def presented(plan: Plan) -> Plan:
-    """A plan as operators see it: of every view that was not removed its newest question, under the view's name."""
+    """A plan as operators see it: of every view that was not removed its newest definition, under the view's name."""
     return replace(plan, views={name: replace(view, name=name) for name, view in plan.newest.items()})
 
 
 def differing(file: Plan, number: int, sections: Mapping[str, Any], consequence: str) -> str | None:
-    """What to say where a file's settings are not those that hold; None if it means the same.
+    """Return a message if a file's settings differ from those in effect; None if they mean the same.
 
     Args:
         file: of the file.
@@ -216,15 +216,15 @@ def beginnings(known: Iterable[Posted]) -> Mapping[str, int]:
 
 
 def _follow(
-    questions: dict[str, list[ViewPlan]], numbers: dict[str, int], record: Posted, views: Mapping[str, ViewPlan]
+    definitions: dict[str, list[ViewPlan]], numbers: dict[str, int], record: Posted, views: Mapping[str, ViewPlan]
 ) -> None:
-    """Go on with the questions of every view by one record, which plans some of them."""
+    """Go on with the definitions of every view by one record, which plans some of them."""
     for name, until_ms in record.ends.items():
-        questions[name] = [_ended(one, until_ms) for one in questions.get(name, ())]
+        definitions[name] = [_ended(one, until_ms) for one in definitions.get(name, ())]
     for name, view in views.items():
-        asked = questions.setdefault(name, [])
+        asked = definitions.setdefault(name, [])
         last = asked[-1] if asked and asked[-1].until_ms is None else None
-        goes_on = last is not None and is_same_question(last, view)
+        goes_on = last is not None and is_same_definition(last, view)
         if name not in record.begins:
             if last is None or not goes_on:
                 raise ConfigError([Fault(_path(record, join("views", name)), "it is changed, and does not say when")])
@@ -241,32 +241,32 @@ def _follow(
 
 
 def _ended(view: ViewPlan, until_ms: int) -> ViewPlan:
-    """A question that is not asked from a time on; no window of it is cut."""
+    """A definition that ends at a time; no window of it is cut."""
     until_ms = max(view.begins_ms, view.window.whole.first_open(until_ms))
     return view if view.until_ms is not None and view.until_ms <= until_ms else replace(view, until_ms=until_ms)
 
 
 def _paid_by(ledgers: Mapping[str, LedgerPlan], view: ViewPlan) -> ViewPlan:
-    """A question under the budget that its ledger has now, which periods begin with; its periods fit its windows."""
+    """A definition under the budget that its ledger has now, which periods begin with; its periods fit its windows."""
     for ledger in ledgers.values():
         if ledger.fingerprint == view.ledger.fingerprint and ledger.parts.keys() == view.ledger.parts.keys():
             return replace(view, ledger=replace(ledger, periods=view.ledger.periods))
     return view
 
 
-def is_same_question(view: ViewPlan, other: ViewPlan) -> bool:
-    """Whether nothing is different of what is counted, when windows close, and what is noised."""
-    return _question(view) == _question(other)
+def is_same_definition(view: ViewPlan, other: ViewPlan) -> bool:
+    """Return True if nothing is different of what is counted, when windows close, and what is noised."""
+    return _definition(view) == _definition(other)
 
 
-def _question(view: ViewPlan) -> tuple[object, ...]:
+def _definition(view: ViewPlan) -> tuple[object, ...]:
     window = view.window
     return view.fingerprint, window.grace_ms, window.clock, window.max_ahead_ms, window.idle_ms
 
 
-def _check_sources(questions: Mapping[str, Sequence[ViewPlan]]) -> None:
-    """How far a source is counted is kept under its name."""
-    sources = [one.source for asked in questions.values() for one in asked]
+def _check_sources(definitions: Mapping[str, Sequence[ViewPlan]]) -> None:
+    """Check that sources keep their topic: their progress is stored under their name."""
+    sources = [one.source for asked in definitions.values() for one in asked]
     topics: dict[str, str] = {}
     for source in sources:
         if topics.setdefault(source.name, source.topic) != source.topic:
@@ -280,7 +280,7 @@ def _check_sources(questions: Mapping[str, Sequence[ViewPlan]]) -> None:
                 ]
             )
     for name in topics:
-        on_it = [one for asked in questions.values() for one in asked if one.source.name == name]
+        on_it = [one for asked in definitions.values() for one in asked if one.source.name == name]
         if both := clash((one.item_field, one.has_lists) for one in on_it):
             raise ConfigError(
                 [
@@ -317,7 +317,7 @@ class Held:
 
     @property
     def never_holds(self) -> bool:
-        """Whether another one was decided before it began, and took its place."""
+        """True if another one was decided before it began, and took its place."""
         return self.until_ms is not None and self.until_ms <= self.from_ms
 
 

@@ -36,7 +36,7 @@ Windows = Literal["all", "retained", "future"]
 
 
 class Scope(msgspec.Struct, array_like=True, frozen=True):
-    """Which windows of which views a grant is about."""
+    """Scope of a grant: views, and windows of them."""
 
     views: tuple[str, ...] = ()
     """Their names, in order; none: all that the audience reads."""
@@ -107,7 +107,7 @@ class Grant(BaseModel):
 
     @property
     def scope(self) -> Scope:
-        """What it is about."""
+        """Scope of the grant."""
         return Scope(tuple(sorted(set(self.views))), self.windows, _ms(self.start_from), _ms(self.start_until))
 
     @property
@@ -166,7 +166,7 @@ class Withdrawal(BaseModel):
 
 
 def grant_id(audience: str, scope: Scope, at_ms: int | None) -> str:
-    """What names a grant: another one with this id has the same audience, scope and time."""
+    """Return the id of a grant; another one with this id has the same audience, scope and time."""
     text = msgspec.msgpack.encode((audience, scope, at_ms))
     return blake2b(text, digest_size=_ID_BYTES, person=b"stream-dp grant").hexdigest()
 
@@ -184,7 +184,7 @@ def grant_key(audience: str, name: str) -> bytes:
 def check_grant(
     key: bytes | None, value: bytes | None, offset: int, plan: Plan, life: int = 1, given_ms: int = 0
 ) -> Order | UnknownGrant | None:
-    """What a control record comes to.
+    """Return the order that a control record gives.
 
     Args:
         key: the record's key.
@@ -250,7 +250,7 @@ Direction = Literal["finer", "coarser", "same", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a grant does to one view.
+    """Effect of a grant on one view.
 
     Attributes:
         view: the view's name.
@@ -268,7 +268,7 @@ class Change:
 
 
 def changes_of(plan: Plan, wanted: Grant, known: Sequence[Order] = (), now_ms: int = 0) -> list[Change]:
-    """What a grant does to each view that it is about.
+    """Return the effect of a grant on each view that it is about.
 
     Args:
         plan: the application.
@@ -297,7 +297,7 @@ def _change(view: ViewPlan, wanted: Grant, known: Sequence[Order]) -> Change:
 
 
 def _decided(former: Scope, wanted: Scope, view: ViewPlan) -> bool:
-    """Whether a former grant is about the windows of a view that a wanted one is about; of all, those to come."""
+    """Return True if a former grant covers the windows of a view that a wanted one is about; of all, those to come."""
     if former.views and view.view not in former.views:
         return False
     if former.windows != "all":

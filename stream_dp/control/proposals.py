@@ -1,4 +1,4 @@
-"""What it means to put one configuration in the place of another that holds: from when on, at what price, and why not.
+"""Consequences of replacing the configuration in effect: start, cost, and reasons to refuse.
 
 Everything here follows from the two configurations, from what the workers and the ledgers have said, and from the
 time. Nothing is asked and nothing is written.
@@ -20,7 +20,7 @@ from stream_dp.config.loading import Sections
 from stream_dp.config.plan import Edition, LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms
 from stream_dp.control.boundaries import Situation, boundary
-from stream_dp.control.editions import is_same_question
+from stream_dp.control.editions import is_same_definition
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.windows.durations import format_duration
 
@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """How long a ledger pays for all its views.
+    """Time until which a ledger pays for all its views.
 
     Attributes:
         for_ms: from now on, or, where the running period was not charged yet, from the beginning of a period on.
@@ -44,7 +44,7 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """What becomes of a ledger.
+    """Change of a ledger.
 
     Attributes:
         ledger: its name.
@@ -64,7 +64,7 @@ class LedgerChange:
 
 
 def day(views: Sequence[ViewPlan]) -> Cost:
-    """What a day of some views costs one user at worst, on their schedule.
+    """Return the worst-case cost per user and day of some views, on their schedule.
 
     It is the mean over the days of a period, so a view of weekly windows has its part of a week.
     """
@@ -137,7 +137,7 @@ def starved(before: Plan, after: Plan) -> Iterator[Fault]:
 
 
 def _is_dearer(view: ViewPlan, former: ViewPlan | None) -> bool:
-    """Whether a view may take more of a period than before: all in all, or early, in fewer windows that cost more."""
+    """Return True if a view may take more of a period than before: in total, or early, in fewer but dearer windows."""
     if former is None or former.share is not None:
         return True
     length = view.ledger.periods.length_ms
@@ -146,7 +146,7 @@ def _is_dearer(view: ViewPlan, former: ViewPlan | None) -> bool:
 
 
 def _lasting_before(ledger: LedgerPlan, before: Plan) -> dict[str, int]:
-    """How far into a period each view of a ledger is paid for today; nothing where its periods are others."""
+    """Return how far into a period each view of a ledger is paid for today; nothing where its periods differ."""
     views, was = _charged_to(ledger.name, before), before.ledgers.get(ledger.name)
     if was is None or was.periods.length_ms != ledger.periods.length_ms:
         return {}
@@ -156,7 +156,7 @@ def _lasting_before(ledger: LedgerPlan, before: Plan) -> dict[str, int]:
 
 
 def _windows(view: ViewPlan, time_ms: int) -> int:
-    """How many windows of a view begin before a time of a period."""
+    """Return the number of a view's windows that begin before a time of a period."""
     return view.charged.shape.whole_in(view.ledger.periods.length_ms, time_ms)
 
 
@@ -165,7 +165,7 @@ def _charged_to(ledger: str, plan: Plan) -> list[ViewPlan]:
 
 
 def _lasting(plan: Plan, ledger: LedgerPlan, situation: Situation, begins: Mapping[str, int]) -> Lasting:
-    """How long a ledger pays for all its views: what its period has left, or a whole period where none is charged."""
+    """Return how long a ledger pays for all its views, in its period or a whole one where none is charged."""
     views, length = _charged_to(ledger.name, plan), ledger.periods.length_ms
     for statement in situation.statements:
         account, reached = statement.account, statement.reached_ms
@@ -181,7 +181,7 @@ def _lasting(plan: Plan, ledger: LedgerPlan, situation: Situation, begins: Mappi
 
 @dataclass(frozen=True, slots=True)
 class Disclosed:
-    """What is disclosed differently.
+    """Change of what is disclosed of a view's windows.
 
     Attributes:
         what: `audience NAME`, `sharpen` or `retention`.
@@ -245,7 +245,7 @@ def _until(view: ViewPlan, edition: Edition) -> int | None:
 
 
 def _disclosure(view: ViewPlan) -> dict[str, str]:
-    """What is disclosed of the windows of a question, in words."""
+    """Return what is disclosed of the windows of a definition, in words."""
     found = {f"audience {name}": _rising(view, name, level) for name, level in view.audiences.items()}
     if view.sharpen is not None:
         level, every = view.levels[view.sharpen.level].name, format_duration(view.sharpen.every_ms)
@@ -276,7 +276,7 @@ class LevelChange:
 
 @dataclass(frozen=True, slots=True)
 class ViewChange:
-    """What becomes of a view.
+    """Change of a view.
 
     Attributes:
         view: its name.
@@ -301,7 +301,7 @@ class ViewChange:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What putting a configuration in the place of another means.
+    """Consequences of replacing one configuration by another.
 
     Attributes:
         settings: everything that differs.
@@ -342,7 +342,7 @@ class Proposal:
 def propose(
     before: Plan, after: Plan, situation: Situation, *, from_ms: int | None = None, backfill: bool = False
 ) -> Proposal:
-    """What it means to put one configuration in the place of another.
+    """Return the consequences of replacing one configuration by another.
 
     Args:
         before: what holds, as the plan of a file (`plan_of`).
@@ -367,7 +367,7 @@ def propose(
         else:
             views.append(_view(name, was, becomes, at_ms, _own(name, [former, latter], settings)))
     if not backfill:
-        fresh = {name for name in after.views if not situation.questions(name)}
+        fresh = {name for name in after.views if not situation.definitions(name)}
         faults += backlog_faults(after, fresh, situation.now_ms, BACKFILL)
     new = {one.view: one.at_ms for one in views if one.change == "new"}
     faults += starved(before, after)
@@ -382,11 +382,11 @@ def propose(
 
 
 def _restarts(before: Plan, after: Plan, situation: Situation) -> Iterator[Fault]:
-    """What changes only while no worker runs."""
+    """Yield the faults of changes that are possible only while no worker runs."""
     if not situation.workers:
         return
-    questions = sorted(situation.holding.views.values(), key=lambda view: view.until_ms is None)
-    used = {view.source.name: view.source for view in questions}
+    definitions = sorted(situation.holding.views.values(), key=lambda view: view.until_ms is None)
+    used = {view.source.name: view.source for view in definitions}
     for source in {view.source.name: view.source for view in after.views.values()}.values():
         if used.get(source.name) != source:
             what = "differs from what the workers read" if source.name in used else "is read by no worker yet"
@@ -412,7 +412,7 @@ def _view(
         change="new" if former is None else "removed" if latter is None else "changed",
         at_ms=at_ms,
         settings=tuple(settings),
-        goes_on=former is not None and latter is not None and is_same_question(former, latter),
+        goes_on=former is not None and latter is not None and is_same_definition(former, latter),
         day_before=None if former is None else day([former]),
         day_after=None if latter is None else day([latter]),
         levels=tuple(_levels(former, latter)),

@@ -45,7 +45,7 @@ def happens(
 
 
 def decide(uniform: int, precision: int, probability: Callable[[int], tuple[int, int]], bits: BitSource) -> bool:
-    """Whether a uniform U that begins with `precision` given bits is below a real probability, as in `happens`."""
+    """Return True if a uniform U that begins with `precision` given bits is below a probability, as in `happens`."""
     while True:
         lower, upper = probability(precision)
         if uniform < lower:
@@ -57,7 +57,7 @@ def decide(uniform: int, precision: int, probability: Callable[[int], tuple[int,
 
 
 def exceeds(one: Real, other: Real) -> bool:
-    """Whether one real number is the larger.
+    """Return True if one real number is the larger.
 
     Of equal numbers neither is, which shows only where both are enclosed by one point; else this does not end.
 

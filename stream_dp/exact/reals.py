@@ -136,7 +136,7 @@ def smallest_power(base: Fraction, bound: Fraction) -> int:
 
 
 def _is_power(value: Fraction, base: Fraction, n: int) -> bool:
-    """Whether value = base^n, both in lowest terms and in (0, 1); n >= 1."""
+    """Return True if value = base^n, both in lowest terms and in (0, 1); n >= 1."""
     shortest = n * (base.denominator.bit_length() - 1)
     return value.denominator.bit_length() > shortest and value == base**n
 

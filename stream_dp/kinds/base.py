@@ -28,7 +28,7 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ViewBasis:
-    """What a kind is told of the view around it.
+    """Settings of a view that its kind needs to know.
 
     Attributes:
         ladder: name and epsilon of every level, coarse to fine, rising.
@@ -44,7 +44,7 @@ class ViewBasis:
 
 
 class Explanation(BaseModel):
-    """What is peculiar to a view's kind, in words for people and in numbers for machines."""
+    """Explanation of a view's kind, in words for people and in numbers for machines."""
 
     shows: str = Field(description="What is published, to stand before 'of <item> in topic <topic>'.")
     keys: str = Field(description="How the keys come to be shown and what that costs, in a sentence or more.")
@@ -56,7 +56,7 @@ class Explanation(BaseModel):
 
 
 class KindPlan(ABC):
-    """What a view's kind has planned: how a window is sealed, read, priced and shown.
+    """Plan of a view's kind: seals, reads, prices and explains a window.
 
     Neighbours add or remove everything one user did in a window; `sensitivity` published counts move, each by one.
 
@@ -76,7 +76,7 @@ class KindPlan(ABC):
 
     @property
     def fewest_keys(self) -> int:
-        """How many keys a public list must have."""
+        """Number of keys that a public list must have."""
         return 1
 
     @property
@@ -86,14 +86,14 @@ class KindPlan(ABC):
 
     @abstractmethod
     def keys_at_worst(self, *, squared: bool) -> Cost:
-        """What showing the keys of a window costs at worst, whatever the level; it is paid once for all audiences.
+        """Worst-case cost of showing the keys of a window, whatever the level; paid once for all audiences.
 
         Args:
             squared: the ledger has a part for the draws of selections, in squares of epsilon.
         """
 
     def keys_spent(self, payload: bytes, *, squared: bool) -> Cost:
-        """What showing the keys of a sealed window did cost, at most `keys_at_worst`.
+        """Return the cost of showing the keys of a sealed window, at most `keys_at_worst`.
 
         Args:
             payload: of the sealed table.
@@ -110,7 +110,7 @@ class KindPlan(ABC):
         return None
 
     def needed(self, counts: Counts) -> Counts:
-        """What of the exact counts of one bucket the release needs; the rest goes no further than the merge.
+        """Return the part of one bucket's exact counts that the release needs; the rest stops at the merge.
 
         Unless a kind needs still less, it is the keys of its list; all keys where that stands in a topic, since which
         list holds for a window is known where it is sealed.
@@ -141,7 +141,7 @@ class KindPlan(ABC):
 
     @abstractmethod
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
-        """What the record of each asked level says beside what every release says: the fields of the kind's model.
+        """Return the kind's own fields of the record of each requested level.
 
         Each is computed from its own level's values alone.
 
@@ -152,7 +152,7 @@ class KindPlan(ABC):
         """
 
     def summand(self, table: SealedTable, level: int, noise: WindowNoise) -> Sequence[int]:
-        """What a pane adds to the windows that it is in: a number for every key of the table; none is `undivided`.
+        """Return the addend of a pane to the windows that it is in: one number per key; see `undivided` for none.
 
         Args:
             table: what `seal` returned.
@@ -162,7 +162,7 @@ class KindPlan(ABC):
         raise ParameterError(f"a {self.name} is not made of panes")
 
     def total(self, table: SealedTable, sums: Sequence[int]) -> dict[str, Any]:
-        """What the record of a window says that is made of panes: the fields that `read` gives of one table.
+        """Return the kind's own fields of the record of a window of panes, as `read` gives them of one table.
 
         Args:
             table: that of a pane; all have the same keys.
@@ -193,7 +193,7 @@ class Kind:
         settings: what it adds to the configuration of a view.
         release: the model of its records.
         plan: makes the plan of a view. Raises ConfigError with every fault, paths relative to the view.
-        running: whether a window is told of at the end of each of its panes, from its start up to there.
+        running: whether a total since the start of a window is released at the end of each of its panes.
     """
 
     name: str

@@ -49,7 +49,7 @@ class CatalogueRelease(Release):
     )
 
     def extent(self) -> str:
-        """How many keys the list has, and which version of it this is."""
+        """Number of keys of the list, and its version."""
         return f"all {self.catalogue.keys} of list {self.catalogue.version}"
 
 
@@ -63,12 +63,12 @@ class CataloguePlan(ListedPlan):
     topics: tuple[str, ...] = ()
     name = "catalogue"
     shown: ClassVar[type[ItemCount]] = CatalogueCount
-    """What a key and its count are in records."""
+    """Description of a key and its count in records."""
 
     @property
     def undivided(self) -> str:  # type: ignore[override]
         """Nothing where the list is fixed: every pane has a count for each of its keys, and these add up."""
-        return "its list stands in a topic and may be another one in every part" if self.topics else ""
+        return "its list is in a topic and may be another one in every part" if self.topics else ""
 
     @property
     def identity(self) -> Sequence[object]:
@@ -101,7 +101,7 @@ class CataloguePlan(ListedPlan):
         return {"catalogue": listed, "items": self._ordered(table, column)}
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """How large the list is, or where it stands."""
+        """Size of the list, or the place where it is."""
         return Explanation(
             shows="a count for every listed value",
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing: no delta, and no key has to "

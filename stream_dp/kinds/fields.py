@@ -1,4 +1,4 @@
-"""What settings are made of: sections, exact numbers, texts, names; for the file as a whole and for every kind."""
+"""Field types of settings (sections, exact numbers, texts, names), for the file and for every kind."""
 
 from __future__ import annotations
 

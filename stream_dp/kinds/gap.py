@@ -22,7 +22,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.exact.reals import log
 from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.fields import Epsilon, Section
-from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, decimal, placed
+from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedCounts, ListedIn, ListedPlan, decimal, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
@@ -61,7 +61,7 @@ def _step(value: Fraction) -> Fraction:
 
 
 class GapSelectionSettings(Section):
-    """How the keys of a gap view are chosen, and what that costs a window."""
+    """Selection of a gap view's keys, and its cost per window."""
 
     epsilon: Epsilon
     scale: Scale = "general"
@@ -122,7 +122,7 @@ class GapRelease(Release):
     items: tuple[LeadingCount, ...] = Field(description="The keys chosen, the first one first.")
 
     def extent(self) -> str:
-        """How many keys of how large a list."""
+        """Number of keys, and the size of the list."""
         return f"the first {self.k} of {self.catalogue.keys} of list {self.catalogue.version}"
 
     def remark(self, entry: ItemCount) -> str:
@@ -148,7 +148,7 @@ class GapDetails(ListDetails):
     )
 
 
-class _Chosen(msgspec.Struct, array_like=True, frozen=True):
+class _GapPayload(msgspec.Struct, array_like=True, frozen=True):
     """The payload of a sealed table: the list, and the gaps in steps of the resolution."""
 
     version: str
@@ -189,15 +189,15 @@ class GapPlan(ListedPlan):
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the keys with their gaps, and noise their counts (specs/gap 2.6, specs/lossless 6.4)."""
         listed = self.domain(sealing.lists)
-        counted = Counted.of(listed, counts)
+        counted = ListedCounts.of(listed, counts)
         bits = sealing.entropy(sealing.context(b"selection"))
         chosen = gap_top_k(counted.counts, counted.zeros, self.parameters, bits)
-        payload = encode(_Chosen(listed.version, listed.size, list(chosen.gaps)))
+        payload = encode(_GapPayload(listed.version, listed.size, list(chosen.gaps)))
         return seal_table(counted.named(chosen.items), counted.counts, self.levels, sealing, payload)
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""
-        chosen = decode(_Chosen, table.payload)
+        chosen = decode(_GapPayload, table.payload)
         listed = ListedIn(version=chosen.version, keys=chosen.keys)
         columns = zip(levels, read_counts(table, self.levels, levels, noise), strict=True)
         return [
@@ -206,7 +206,7 @@ class GapPlan(ListedPlan):
         ]
 
     def shown(self, level: int, listed: ListedIn, rows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
-        """What the record of a level says.
+        """Return the fields of the record of a level.
 
         Args:
             level: index into the ladder.
@@ -236,7 +236,7 @@ class GapPlan(ListedPlan):
         return decimal_up(Fraction(1 + lam * k, k + lam * k), DISPLAY_DIGITS)
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """What is chosen, how far a key must lead for that to be sure, and how much the gaps improve the counts."""
+        """Explain the choice, the lead that makes it sure, and how much the gaps improve the counts."""
         p, details = self.parameters, self._details()
         one_way = ", as for users who move all counts one way," if p.monotone else ""
         sentences = [
@@ -270,14 +270,14 @@ class GapPlan(ListedPlan):
 
 
 def _behind(p: GapParameters, chance: Fraction) -> str:
-    """What exponential noise exceeds with a chance, in users, rounded up: scale ln(1 / chance)."""
+    """Return the value that exponential noise exceeds with a chance, in users, rounded up: scale ln(1 / chance)."""
     _, above = log(Fraction(1, chance), _LOG_PRECISION)
     return decimal_up(p.scale * Fraction(above, 1 << _LOG_PRECISION), DISPLAY_DIGITS)
 
 
 @lru_cache(maxsize=1 << 14)
 def _lead(gap: int, p: GapParameters) -> dict[str, Any]:
-    """What a record says of a gap."""
+    """Return the remark of a record on a gap."""
     least = margin(gap, ONE_IN_TWENTY, p)
     return {
         "gap": decimal(Fraction(gap, p.resolution), GAP_PLACES).rstrip("0").rstrip("."),

@@ -52,7 +52,7 @@ class HistogramRelease(Release):
         return (least if count >= self.two_sided_from else 1), most
 
     def extent(self) -> str:
-        """How many keys are shown, and from which count on."""
+        """Number of keys shown, and the count from which on they are."""
         return f"{len(self.items)} shown, from {self.minimum_count} up"
 
 

@@ -1,4 +1,4 @@
-"""What kinds have in common whose keys stand on a public list."""
+"""Common part of the kinds whose keys are on a public list."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class ListedIn(PublicRecord):
 
 
 class ListDetails(BaseModel):
-    """Which list a plan is about."""
+    """List that a plan is about."""
 
     keys: int | None = Field(description="How many keys the list has; null for one in a topic.")
     version: str | None = Field(description="Version of the list; null for one in a topic.")
-    topic: str | None = Field(description="The topic that the list stands in; null for one that is written down.")
+    topic: str | None = Field(description="Topic of the list; null for one that is written down.")
 
 
 class ListedPlan(KindPlan):
     """The plan of a kind whose keys stand on a public list.
 
     Attributes:
-        listed: the list, None where it stands in a topic.
+        listed: the list, None where it is in a topic.
         topics: that topic.
     """
 
@@ -64,9 +64,9 @@ class ListedPlan(KindPlan):
 
     @property
     def list_in_words(self) -> str:
-        """How large the list is, or where it stands."""
+        """Size of the list, or the place where it is."""
         if self.listed is None:
-            return f"The list stands in topic {self.topics[0]}; a changed one holds from the next window on."
+            return f"The list is in topic {self.topics[0]}; a changed one is in effect from the next window on."
         return f"The list has {self.listed.size} keys, version {self.listed.version}."
 
     @property
@@ -100,8 +100,8 @@ def placed(
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """What was counted of the keys of a list.
+class ListedCounts:
+    """Counts of the keys of a list.
 
     Attributes:
         listed: the list.
@@ -114,14 +114,14 @@ class Counted:
     counts: Mapping[str, int]
 
     @classmethod
-    def of(cls, listed: PublicKeys, counts: Counts) -> Counted:
+    def of(cls, listed: PublicKeys, counts: Counts) -> ListedCounts:
         """Leave out what is not on the list."""
         places = listed.places(counts.keys())
         return cls(listed, places, {key: counts[key] for key in map(listed.key, places)})
 
     @property
     def zeros(self) -> int:
-        """How many keys of the list nobody had."""
+        """Number of keys of the list that nobody had."""
         return self.listed.size - len(self.places)
 
     def named(self, chosen: Iterable[object]) -> list[str]:

@@ -37,11 +37,11 @@ class PublicKeys(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
 
     @abstractmethod
     def __contains__(self, key: object) -> bool:
-        """Whether a key is on the list."""
+        """Return True if a key is on the list."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[str]:
@@ -98,7 +98,7 @@ class KeyList(PublicKeys):
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return len(self.keys)
 
     @cached_property
@@ -106,7 +106,7 @@ class KeyList(PublicKeys):
         return frozenset(self.keys)
 
     def __contains__(self, key: object) -> bool:
-        """Whether a key is on the list."""
+        """Return True if a key is on the list."""
         return key in self._members
 
     def __iter__(self) -> Iterator[str]:
@@ -143,11 +143,11 @@ class NumberRange(PublicKeys):
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Number of numbers."""
         return self.last - self.first + 1
 
     def __contains__(self, key: object) -> bool:
-        """Whether a key is the decimal form of one of the numbers."""
+        """Return True if a key is the decimal form of one of the numbers."""
         if not isinstance(key, str) or len(key) > self._most_digits or not key.isdigit() or not key.isascii():
             return False
         return (key[0] != "0" or key == "0") and self.first <= int(key) <= self.last
@@ -190,7 +190,7 @@ class NumberSettings(Section):
 WrittenList = list[str] | FileSettings | NumberSettings
 """A list that does not change while a view has state."""
 ListSettings = WrittenList | TopicSettings
-"""Where a list stands."""
+"""Place of a list."""
 
 
 def _settings(value: object) -> ListSettings:
@@ -217,13 +217,13 @@ def load_list(settings: WrittenList, path: str, folder: Path, most_numbers: int 
     """The list that a configuration has, or names the file of.
 
     Args:
-        settings: where it stands.
+        settings: its place.
         path: of the setting, for faults.
         folder: what a file is relative to.
         most_numbers: how many numbers a range may have.
 
     Raises:
-        ConfigError: the file cannot be read, a key stands twice or is too long, or there are too many or none.
+        ConfigError: the file cannot be read, a key is duplicate or too long, or there are too many or none.
     """
     if isinstance(settings, NumberSettings):
         size = settings.numbers.size
@@ -231,7 +231,7 @@ def load_list(settings: WrittenList, path: str, folder: Path, most_numbers: int 
             raise ConfigError([Fault(path, f"the range must have at most {most_numbers} numbers, not {size}")])
         return settings.numbers
     keys = _lines(folder.joinpath(settings.file), f"{path}.file") if isinstance(settings, FileSettings) else settings
-    faults = [Fault(path, f"{key!r} stands twice") for key, times in Counter(keys).items() if times > 1]
+    faults = [Fault(path, f"duplicate key {key!r}") for key, times in Counter(keys).items() if times > 1]
     if faults:
         raise ConfigError(faults)
     check_keys(keys, path)

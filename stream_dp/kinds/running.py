@@ -55,12 +55,12 @@ class RunningRelease(Release):
     )
 
     def extent(self) -> str:
-        """How many keys the list has, and which version of it this is."""
+        """Number of keys of the list, and its version."""
         return f"all {self.catalogue.keys} of list {self.catalogue.version}"
 
 
 class RunningDetails(ListDetails):
-    """Which list, and how the panes of a window are added up."""
+    """List of a running view, and the sums that make up its totals."""
 
     panes: int = Field(description="Panes of a window; a total is published at the end of each.")
     height: int = Field(description="Of how many noisy blocks of panes a count of one user is part, at most.")

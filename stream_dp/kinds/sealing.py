@@ -19,7 +19,7 @@ from stream_dp.lossless.sealed import SALT_BYTES, read_levels, seal, snapshot_di
 
 
 class SealedTable(msgspec.Struct, array_like=True, frozen=True):
-    """What remains of a window: integers noised at the finest level (specs/lossless 6.4)."""
+    """Sealed table of a window: integers noised at the finest level (specs/lossless 6.4)."""
 
     digest: bytes
     """Names the snapshot; salted, so that it does not confirm a guess of the counts."""
@@ -28,16 +28,16 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
     values: list[int]
     """The count of each key with the noise of the finest level."""
     payload: bytes = b""
-    """What else the kind has to remember of the window, in its own form. Every row of the table has it, so it is far
+    """Further state of the window, in the form of its kind. Every row of the table has it, so it is far
     less than a row may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowNoise:
-    """What the noise of one window is made from, as long as the window is retained.
+    """Noise parameters of one window, as long as the window is retained.
 
     Attributes:
-        name: of the view and the window; no two windows of any questions share one (specs/lossless 6.3).
+        name: of the view and the window; no two windows of any definitions share one (specs/lossless 6.3).
         prf_key: the secret that coarser levels are derived from, the window's own.
     """
 
@@ -73,7 +73,7 @@ def own_secret(name: bytes, entropy: Entropy) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """What a closed window is sealed with.
+    """Inputs of sealing a closed window.
 
     Attributes:
         noise: what its noise is made from.

@@ -1,4 +1,4 @@
-"""How the keys of a top-k are chosen: the mechanisms of `stream_dp.select` as a view uses them, and what each costs.
+"""Choice of a top-k's keys: the mechanisms of `stream_dp.select` as a view uses them, with their costs.
 
 All of them choose once per window, for all audiences; the counts of the chosen keys are noised at the audience's level.
 """
@@ -45,7 +45,7 @@ Mechanism = Literal["gumbel", "strict", "chosen-kbar", "laplace", "fixed-thresho
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a selection returns.
+    """Result of a selection.
 
     Attributes:
         items: the chosen keys, in the order they are published in.
@@ -60,7 +60,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a selection with Gumbel noise can be expected to find; in users, rounded up (specs/topk 4).
+    """Accuracy to be expected of a selection with Gumbel noise; in users, rounded up (specs/topk 4).
 
     Attributes:
         usually: the lead over the count that follows the first kbar with which a key is shown nine times in ten.
@@ -87,7 +87,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Selection:
-    """How a view chooses its keys, and what that costs.
+    """Mechanism with which a view chooses its keys, and its cost.
 
     Attributes:
         mechanism: its name in the configuration.
@@ -117,7 +117,7 @@ class Selection:
     expectation: Expectation | None = None
 
     def cost(self, draws: int, *, squared: bool) -> Cost:
-        """What so many draws cost, bottom included; `squared` where the ledger has a part for draws."""
+        """Return the cost of so many draws, bottom included; `squared` where the ledger has a part for draws."""
         if self.by_call is not None:
             return self.by_call
         return selection_cost(draws, self.epsilon, self.delta, squared=squared)

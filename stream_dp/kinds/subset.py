@@ -22,7 +22,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.exact.reals import log
 from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.fields import Epsilon, Exact, Section
-from stream_dp.kinds.listing import LEFT_OUT, Counted, ListDetails, ListedIn, ListedPlan, placed
+from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedCounts, ListedIn, ListedPlan, placed
 from stream_dp.kinds.lists import ListField, PublicKeys
 from stream_dp.kinds.noise import NoiseLevel, noise_levels
 from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
@@ -65,7 +65,7 @@ def _profile(value: object) -> dict[int, int]:
 
 
 class SubsetSelectionSettings(Section):
-    """How the set is chosen, and what that costs a window."""
+    """Selection of the set, and its cost per window."""
 
     epsilon: Epsilon
     mechanism: Mechanism = "canonical"
@@ -106,7 +106,7 @@ class SubsetRelease(Release):
     )
 
     def extent(self) -> str:
-        """How many keys of how large a list."""
+        """Number of keys, and the size of the list."""
         return f"{self.k} of {self.catalogue.keys} of list {self.catalogue.version}, in no order"
 
 
@@ -128,7 +128,7 @@ class SubsetDetails(ListDetails):
     feasible: bool | None = Field(description="Whether epsilon is at least 1.3 times that; null where that is null.")
 
 
-class _Chosen(msgspec.Struct, array_like=True, frozen=True):
+class _SubsetPayload(msgspec.Struct, array_like=True, frozen=True):
     """The payload of a sealed table: the list."""
 
     version: str
@@ -176,17 +176,17 @@ class SubsetPlan(ListedPlan):
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the set, and noise the counts of its keys (specs/subset 2.6, specs/lossless 6.4)."""
         p, listed = self.parameters, self.domain(sealing.lists)
-        counted = Counted.of(listed, counts)
+        counted = ListedCounts.of(listed, counts)
         bits = sealing.entropy(sealing.context(b"selection"))
         choose = _one_shot_top_k if self.one_shot else canonical_top_k
         chosen = choose(counted.counts, counted.zeros, p, bits)
         items = sorted(counted.named(chosen))  # any other order would tell ranks (P1)
-        payload = encode(_Chosen(listed.version, listed.size))
+        payload = encode(_SubsetPayload(listed.version, listed.size))
         return seal_table(items, counted.counts, self.levels, sealing, payload)
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
         """The keys in their own order, with the counts of the level."""
-        chosen = decode(_Chosen, table.payload)
+        chosen = decode(_SubsetPayload, table.payload)
         return [
             {
                 "catalogue": ListedIn(version=chosen.version, keys=chosen.keys),
@@ -200,7 +200,7 @@ class SubsetPlan(ListedPlan):
         ]
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """How the set is chosen, what it may miss, and whether that is feasible."""
+        """Explain the choice of the set, what it may miss, and whether it is feasible."""
         p, details = self.parameters, self._details()
         price = f"Choosing the set ({details.mechanism}) costs {keys_at_worst} a window, once for all audiences."
         sentences = [self.list_in_words, price, *self._expected(details), LEFT_OUT]

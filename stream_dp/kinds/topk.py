@@ -41,11 +41,11 @@ _NEEDED: Mapping[Mechanism, frozenset[str]] = {
     "fixed-threshold": frozenset({"selection.delta"}),
     "known-domain": frozenset({"catalogue"}),
 }
-"""Which of the keys that depend on the mechanism of a selection it needs; the others have no meaning for it."""
+"""Settings that each mechanism needs, of those that depend on it; the others have no meaning for it."""
 
 
 class SelectionSettings(Section):
-    """How the keys of a top-k are chosen and what that may cost: epsilon for each draw, delta for each window."""
+    """Selection of a top-k's keys and its cost: epsilon for each draw, delta for each window."""
 
     mechanism: Mechanism = "gumbel"
     epsilon: Epsilon
@@ -88,12 +88,12 @@ class TopKRelease(Release):
     items: tuple[RankedCount, ...] = Field(description="The keys selected, best first.")
 
     def extent(self) -> str:
-        """How many of the keys asked for were found."""
+        """Number of keys found, of those that were requested."""
         return f"{len(self.items)} of {self.k}" + ("" if self.complete else "; the rest cannot be told apart")
 
 
 class ExpectationDetails(BaseModel):
-    """What a selection can be expected to find, in users, rounded up."""
+    """Accuracy to be expected of a selection, in users, rounded up."""
 
     usually: str = Field(description="With this margin a key is shown nine times in ten.")
     all_found: str = Field(description="With this margin of the k-th count, k keys are shown in 95 % of windows.")
@@ -141,7 +141,7 @@ class TopKPlan(KindPlan):
 
     @property
     def identity(self) -> Sequence[object]:
-        """What the selection is made of."""
+        """Parameters of the selection."""
         return self.selection.identity
 
     def keys_at_worst(self, *, squared: bool) -> Cost:
@@ -184,7 +184,7 @@ class TopKPlan(KindPlan):
         ]
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """How keys are chosen, and what can be expected of it."""
+        """Explain the choice of keys, and its accuracy."""
         chosen = self.selection
         return Explanation(
             shows=f"the {chosen.k} most frequent, with counts",
@@ -244,7 +244,7 @@ def plan_topk(settings: TopKSettings, basis: ViewBasis) -> TopKPlan:
 
 
 def plan_selection(settings: TopKSettings, items_per_user: int, folder: Path) -> Selection:
-    """How a top-k chooses its keys.
+    """Mechanism with which a top-k chooses its keys.
 
     Args:
         settings: what the configuration says.

@@ -19,7 +19,7 @@ from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, State
 from stream_dp.operations.numbers import moment
 from stream_dp.operations.reports import SILENT_MS, Reports, look
 from stream_dp.operations.settings import setting_json
-from stream_dp.records.models import Price
+from stream_dp.records.models import PrivacyCost
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog
@@ -240,7 +240,7 @@ def _clocks(reports: Reports) -> dict[str, int]:
     """By view, what its clock may show by now where it is ahead: what was said, and the time since then."""
     found: dict[str, int] = {}
     for one in reports.said.values():
-        since_ms = min(max(0, reports.now_ms - one.at_ms), SILENT_MS)
+        since_ms = min(max(0, reports.now_ms - one.reported_ms), SILENT_MS)
         for part in one.partitions.values():
             for view, status in part.views.items():
                 found[view] = max(found.get(view, 0), status.clock_ms + since_ms)
@@ -326,7 +326,9 @@ async def adoptions(change: Change, client: Client) -> AsyncIterator[Adoption]:
         reports = await look(change.becomes, client, accounts=False)
         used_by = tuple(one.instance for one in reports.running if one.settings >= number)
         others = tuple(one.instance for one in reports.running if one.settings < number)
-        refusals = {one.instance: one.refusal for one in reports.running if one.settings < number and one.refusal}
+        refusals = {
+            one.instance: one.settings_error for one in reports.running if one.settings < number and one.settings_error
+        }
         found = Adoption(used_by, others, max(0, reports.members - len(reports.running)), change.ran, refusals)
         if found != before or looks == MOST_LOOKS:
             yield found
@@ -384,7 +386,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, Any]:
 
 
 def _dump(cost: Cost | None) -> dict[str, Any] | None:
-    return None if cost is None else Price.spent(cost).model_dump(mode="json", exclude_none=True)
+    return None if cost is None else PrivacyCost.spent(cost).model_dump(mode="json", exclude_none=True)
 
 
 def _lasting(lasting: Lasting | None) -> dict[str, Any] | None:

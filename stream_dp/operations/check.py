@@ -12,7 +12,7 @@ from stream_dp.config.descriptions import PlanDescription
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.records.models import Amount, Price
+from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.runtime.bootstrap import wrong_sources
 from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, Computing, Rate, measure, rates
 from stream_dp.runtime.clock import wall_clock_ms
@@ -32,8 +32,8 @@ class AudienceSummary(BaseModel):
     seen: str = Field(description="Which keys the audience sees: from how many users on, or how many of them.")
     noise_interval_95: int = Field(description="The noise of a count lies in plus or minus this with 95 % at least.")
     unit: str = Field(description="What is paid for by itself: window, or pane.")
-    cost: Price = Field(description="Of one window or pane at the level it starts with, at worst, the keys included.")
-    period_cost: Price = Field(description="Of all windows or panes of a period of the ledger.")
+    cost: PrivacyCost = Field(description="Of one window or pane at the starting level, at worst, with its keys.")
+    period_cost: PrivacyCost = Field(description="Of all windows or panes of a period of the ledger.")
     lasts: str = Field(description="How far into a period the budget pays for the view.")
     period: str = Field(description="Length of the ledger's period.")
 
@@ -123,7 +123,7 @@ def _audiences(plan: Plan, description: PlanDescription) -> Iterator[AudienceSum
                 noise_interval_95=level.noise_interval_95,
                 unit=described.unit,
                 cost=level.cost,
-                period_cost=Price.spent(view.cost(index) * share.windows_asked),
+                period_cost=PrivacyCost.spent(view.cost(index) * share.windows_asked),
                 lasts=share.lasts,
                 period=ledger.period,
             )

@@ -13,15 +13,15 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, Fault
 from stream_dp.operations.numbers import moment
 from stream_dp.operations.reports import read_entries
-from stream_dp.records.models import Amount, Price
-from stream_dp.records.statement import Period, Statement, read_statements
+from stream_dp.records.models import Amount, PrivacyCost
+from stream_dp.records.statement import LedgerStatement, Period, read_statements
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
 
 
 async def read_ledgers(
     plan: Plan, client: Client, name: str | None = None, at_ms: int | None = None
-) -> dict[Period, Statement]:
+) -> dict[Period, LedgerStatement]:
     """Read the statements of the ledgers of an application, by period.
 
     Args:
@@ -47,7 +47,7 @@ async def read_ledgers(
     return statements if at_ms is None else _of_period(statements, at_ms)
 
 
-def _of_period(statements: Mapping[Period, Statement], at_ms: int) -> dict[Period, Statement]:
+def _of_period(statements: Mapping[Period, LedgerStatement], at_ms: int) -> dict[Period, LedgerStatement]:
     found = {
         key: statement
         for key, statement in statements.items()
@@ -75,7 +75,7 @@ class Outlook:
     state: Literal["whole", "short", "exhausted"]
 
 
-def outlook(plan: Plan, statement: Statement) -> Outlook:
+def outlook(plan: Plan, statement: LedgerStatement) -> Outlook:
     """Work out how long what is left of a ledger lasts.
 
     Args:
@@ -88,7 +88,7 @@ def outlook(plan: Plan, statement: Statement) -> Outlook:
     return Outlook(views, until_ms, "short" if any(view.paid for view in views.values()) else "exhausted")
 
 
-def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
+def as_json(plan: Plan, statement: LedgerStatement) -> dict[str, Any]:
     """Return a statement for machines: exact numbers beside decimals."""
     account = statement.account
     found = outlook(plan, statement)
@@ -108,7 +108,7 @@ def as_json(plan: Plan, statement: Statement) -> dict[str, Any]:
                 "windows": share.windows,
                 "refused": share.refused,
                 "charged": _dump(share.charged),
-                "held_alone": _dump(share.held),
+                "loss": _dump(share.loss),
             }
             for (view, audience), share in sorted(statement.shares.items())
         ],
@@ -138,10 +138,10 @@ def _forecast_json(view: Forecast) -> dict[str, Any]:
 
 def _dump(cost: Cost, *, left: bool = False) -> dict[str, Any]:
     amount = Amount.down if left else Amount.up
-    price = Price(**{name: amount(value) for name, value in cost.entries(at_least=2)})
+    price = PrivacyCost(**{name: amount(value) for name, value in cost.entries(at_least=2)})
     return price.model_dump(mode="json", exclude_none=True)
 
 
-def whole(plan: Plan, found: Mapping[Period, Statement]) -> dict[str, Any]:
+def whole(plan: Plan, found: Mapping[Period, LedgerStatement]) -> dict[str, Any]:
     """Return every statement as one JSON object."""
     return {"ledgers": [as_json(plan, statement) for statement in found.values()]}

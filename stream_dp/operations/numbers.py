@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.records.models import Amount, Price
+from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.windows.durations import format_time
 
 DIGITS = 6
@@ -18,7 +18,7 @@ def spent(amount: Amount) -> str:
     return amount.exact if len(amount.exact) < DIGITS <= len(amount.decimal) else decimal_up(amount.value, DIGITS)
 
 
-def price(cost: Price) -> str:
+def price(cost: PrivacyCost) -> str:
     """A cost with all that is not zero of it: "epsilon 1/3, delta 1e-6"."""
     named = [(name, amount) for name, amount in cost if amount is not None and amount.value]
     return ", ".join(f"{name} {spent(amount)}" for name, amount in named) or "nothing"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import Posted
 from stream_dp.records.codec import decode_entry
-from stream_dp.records.models import Entry, PartitionStatus, WorkerStatus, decode_status
-from stream_dp.records.statement import Statement, periods_of, read_statements
+from stream_dp.records.models import LedgerEntry, PartitionStatus, WorkerStatus, decode_status
+from stream_dp.records.statement import LedgerStatement, periods_of, read_statements
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client, Group
 from stream_dp.runtime.kafka.topics import Topics
@@ -39,14 +39,14 @@ class Reports:
     partitions: Mapping[int, PartitionStatus]
     stopped: frozenset[str]
     group: Group
-    statements: Sequence[Statement] = ()
+    statements: Sequence[LedgerStatement] = ()
     settings: Sequence[Posted] = ()
 
     @property
     def workers(self) -> list[WorkerStatus]:
         """The workers that run, or that have fallen silent lately."""
         running = [one for name, one in sorted(self.said.items()) if name not in self.stopped]
-        return [one for one in running if self.now_ms - one.at_ms <= GONE_MS]
+        return [one for one in running if self.now_ms - one.reported_ms <= GONE_MS]
 
     @property
     def running(self) -> list[WorkerStatus]:
@@ -61,12 +61,12 @@ class Reports:
 
     def is_silent(self, worker: WorkerStatus) -> bool:
         """Whether a worker has not said how it is for too long."""
-        return self.now_ms - worker.at_ms > SILENT_MS
+        return self.now_ms - worker.reported_ms > SILENT_MS
 
     @property
     def owners(self) -> dict[int, str]:
         """By partition, the worker that has it, the one that said so last."""
-        running = sorted(self.running, key=lambda one: one.at_ms)
+        running = sorted(self.running, key=lambda one: one.reported_ms)
         return {partition: one.instance for one in running for partition in one.partitions}
 
 
@@ -102,14 +102,14 @@ async def look(plan: Plan, client: Client, *, accounts: bool = True) -> Reports:
     return Reports(now_ms, said, partitions, frozenset(stopped), group, statements)
 
 
-async def _newest_statements(plan: Plan, client: Client) -> list[Statement]:
+async def _newest_statements(plan: Plan, client: Client) -> list[LedgerStatement]:
     """Return the statement of the newest period of each ledger."""
     entries = await read_entries(Topics.of(plan).accounts, client)
     found = read_statements((time_ms, entry) for time_ms, entry in entries if entry.ledger.name in plan.ledgers)
     return [found[newest] for *_, newest in periods_of(found).values()]
 
 
-async def read_entries(topic: str, client: Client) -> list[tuple[int, Entry]]:
+async def read_entries(topic: str, client: Client) -> list[tuple[int, LedgerEntry]]:
     """Return every entry of a topic of accounts, with the time it was published."""
     found = [record async for record in client.follow([topic], until_end=True) if record.value is not None]
     return [(record.timestamp, decode_entry(record.value)) for record in found]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.operations.reports import read_entries
-from stream_dp.records.statement import Statement, read_statements
+from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.faust.membership import EMPTY
 from stream_dp.runtime.kafka.client import Client
@@ -31,7 +31,7 @@ class Holdings(NamedTuple):
 
 
 async def holdings(plan: Plan, client: Client, keys: KeyRing) -> Holdings:
-    """What a reset would delete.
+    """Topics, group and state that a reset would delete.
 
     Raises:
         ConfigError: the topics are claimed with another key file.
@@ -61,7 +61,7 @@ async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> N
     await disclaim(topics.owners.name, Owner(plan.id, keys.application), client)
 
 
-async def spendings(plan: Plan, client: Client) -> list[Statement]:
+async def spendings(plan: Plan, client: Client) -> list[LedgerStatement]:
     """Return what the ledgers have spent and a reset forgets, by ledger and period."""
     topic = Topics.of(plan).accounts
     entries = await read_entries(topic, client) if await client.partitions(topic) is not None else []

@@ -14,8 +14,8 @@ from stream_dp.control.editions import Posted, editions, plan_holding, presented
 from stream_dp.operations.numbers import moment
 from stream_dp.operations.reports import Reports, look
 from stream_dp.records.models import PartitionStatus, WorkerStatus
-from stream_dp.records.statement import Statement
-from stream_dp.releases.view_editions import stream_ms
+from stream_dp.records.statement import LedgerStatement
+from stream_dp.releases.view_definitions import stream_ms
 from stream_dp.runtime.faust.membership import EMPTY, STABLE
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import read_history
@@ -155,15 +155,15 @@ class Summary:
             "workers": [
                 {
                     "instance": one.instance,
-                    "since_ms": one.since_ms,
-                    "said_ms": one.at_ms,
+                    "started_ms": one.started_ms,
+                    "reported_ms": one.reported_ms,
                     "version": one.code_version,
                     "settings": one.settings,
                     "partitions": sorted(one.partitions),
                     "silent": reports.is_silent(one),
-                    "waits_for": one.waits_for,
-                    "refusal": one.refusal,
-                    "topics": list(one.topics),
+                    "waiting_for": one.waiting_for,
+                    "settings_error": one.settings_error,
+                    "topic_problems": list(one.topic_problems),
                     "clock_ahead_ms": one.clock_ahead_ms,
                 }
                 for one in reports.workers
@@ -218,24 +218,24 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     """How an application is.
 
     Args:
-        plan: the application, with every question of every view.
+        plan: the application, with every definition of every view.
         reports: what was read of it.
     """
     parts = reports.partitions
-    questions: dict[str, list[ViewPlan]] = {}
-    for question in plan.views.values():
-        questions.setdefault(question.view, []).append(question)
-    views = {name: _view(name, asked, plan, parts, reports.now_ms) for name, asked in questions.items()}
-    views = {name: one for name, one in views.items() if not _is_over(questions[name][-1], one)}
+    definitions: dict[str, list[ViewPlan]] = {}
+    for definition in plan.views.values():
+        definitions.setdefault(definition.view, []).append(definition)
+    views = {name: _view(name, asked, plan, parts, reports.now_ms) for name, asked in definitions.items()}
+    views = {name: one for name, one in views.items() if not _is_over(definitions[name][-1], one)}
     lag: dict[str, dict[int, int]] = {}
     totals: Counter[str] = Counter()
     for number, part in sorted(parts.items()):
-        totals.update(part.totals)
+        totals.update(part.counters)
         for source, records in part.lag.items():
             lag.setdefault(source, {})[number] = records
     unowned = sorted(set(range(plan.partitions)) - reports.owners.keys())
     shown = presented(plan)
-    times = _times(questions, views, reports.now_ms)
+    times = _times(definitions, views, reports.now_ms)
     budgets = {one.account.name: _budget(shown, one, _of_ledger(shown, one, times)) for one in reports.statements}
     problems = [*_refused(shown, reports.statements, times), *_problems(plan, reports, views, unowned)]
     problems += [
@@ -243,27 +243,27 @@ def summary(plan: Plan, reports: Reports) -> Summary:
         for name, budget in budgets.items()
         if budget.is_spent
     ]
-    to_come = sorted(_to_come(questions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
+    to_come = sorted(_to_come(definitions, views, reports), key=lambda one: (one.at_ms, one.view, one.what))
     return Summary(reports, problems, unowned, lag, views, to_come, budgets, dict(sorted(totals.items())))
 
 
 def _times(
-    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], now_ms: int
+    definitions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], now_ms: int
 ) -> dict[str, int]:
     """The time of each view, as far as it is known: that of the stream where watermarks move its clock."""
-    known = {name: now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
+    known = {name: now_ms for name, asked in definitions.items() if asked[-1].window.clock == "wall"}
     streams = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
     return {**streams, **known}
 
 
-def _of_ledger(plan: Plan, statement: Statement, times: Mapping[str, int]) -> Sequence[int]:
+def _of_ledger(plan: Plan, statement: LedgerStatement, times: Mapping[str, int]) -> Sequence[int]:
     """The times of the views that a ledger pays for."""
     return [
         times[name] for name, view in plan.views.items() if view.ledger.name == statement.account.name and name in times
     ]
 
 
-def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, int]) -> Iterator[Problem]:
+def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[str, int]) -> Iterator[Problem]:
     """Views whose newest windows are refused."""
     for statement in statements:
         period = statement.account.period
@@ -283,19 +283,19 @@ def _refused(plan: Plan, statements: Sequence[Statement], times: Mapping[str, in
 
 
 def _to_come(
-    questions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
+    definitions: Mapping[str, Sequence[ViewPlan]], views: Mapping[str, ViewSummary], reports: Reports
 ) -> Iterator[ToCome]:
     clocks = {name: max(view.clocks.values()) for name, view in views.items() if view.clocks}
-    clocks |= {name: reports.now_ms for name, asked in questions.items() if asked[-1].window.clock == "wall"}
-    yield from settings_to_come(questions, reports.settings, clocks)
-    for name, asked in questions.items():
+    clocks |= {name: reports.now_ms for name, asked in definitions.items() if asked[-1].window.clock == "wall"}
+    yield from settings_to_come(definitions, reports.settings, clocks)
+    for name, asked in definitions.items():
         if asked[0].editions and (released := _released(name, reports.partitions)) is not None:
             yield from sharper_to_come(asked, released, reports.now_ms)
 
 
 def _released(view: str, parts: Mapping[int, PartitionStatus]) -> int | None:
     """Up to when the windows of a view are released or refused, as far as that is known."""
-    return max((part.released[view] for part in parts.values() if view in part.released), default=None)
+    return max((part.next_windows_ms[view] for part in parts.values() if view in part.next_windows_ms), default=None)
 
 
 def _problems(
@@ -320,7 +320,7 @@ def _problems(
             "",
             "No worker's clock agrees with the broker's; no window closes. Check the broker's clock.",
         )
-    for words in dict.fromkeys(words for worker in running for words in worker.topics):
+    for words in dict.fromkeys(words for worker in running for words in worker.topic_problems):
         yield Problem("topic_settings", "", words)
     yield from _missing(reports)
     if running and members > len(running):
@@ -352,7 +352,7 @@ def _problems(
 def _missing(reports: Reports) -> Iterator[Problem]:
     """Records of the sources that were deleted lately before they were counted."""
     for number, part in sorted(reports.partitions.items()):
-        for source, gaps in sorted(part.missing.items()):
+        for source, gaps in sorted(part.deleted_records.items()):
             if recent := [gap for gap in gaps if gap.at_ms > reports.now_ms - MISSED_MS]:
                 offsets = ", ".join(f"{gap.first} to {gap.last}" for gap in recent)
                 yield Problem(
@@ -367,7 +367,7 @@ def _missing(reports: Reports) -> Iterator[Problem]:
 def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
     name = worker.instance
     if reports.is_silent(worker):
-        silent = _ago(reports.now_ms - worker.at_ms)
+        silent = _ago(reports.now_ms - worker.reported_ms)
         yield Problem(
             "worker_silent", name, f"Worker {name} has not reported for {silent}. See if it runs, and read its log."
         )
@@ -375,16 +375,17 @@ def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
         yield Problem(
             "worker_clock", name, f"Worker {name} makes no ticks: its clock is {_apart(worker)} the broker's. Set it."
         )
-    elif worker.waits_for:
-        yield Problem("worker_waits", name, f"Worker {name} is not ready. It waits for {worker.waits_for}")
+    elif worker.waiting_for:
+        yield Problem("worker_waits", name, f"Worker {name} is not ready. It waits for {worker.waiting_for}")
     newest = reports.settings[-1] if reports.settings else None
-    if worker.refusal:
+    if worker.settings_error:
         yield Problem(
             "worker_refuses_settings",
             name,
-            f"Worker {name} cannot use newer settings and continues with settings {worker.settings}: {worker.refusal}",
+            f"Worker {name} cannot use newer settings and continues with settings {worker.settings}: "
+            f"{worker.settings_error}",
         )
-    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.at_ms - LEARNT_MS:
+    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.reported_ms - LEARNT_MS:
         yield Problem(
             "worker_behind_settings",
             name,
@@ -402,35 +403,35 @@ def _apart(worker: WorkerStatus) -> str:
 
 
 def _view(
-    name: str, questions: Sequence[ViewPlan], plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int
+    name: str, definitions: Sequence[ViewPlan], plan: Plan, parts: Mapping[int, PartitionStatus], now_ms: int
 ) -> ViewSummary:
-    """How far a view is, whose windows from a time on may be another question."""
+    """How far a view is, whose windows from a time on may be another definition."""
     counted = {number: part.views[name] for number, part in sorted(parts.items()) if name in part.views}
     clocks = {number: one.clock_ms for number, one in counted.items()}
     released = _released(name, parts)
-    by_wall = questions[-1].window.clock == "wall"
+    by_wall = definitions[-1].window.clock == "wall"
     clock = now_ms if by_wall else max(clocks.values(), default=None)
     window = None
     if counted and clock is not None:
         start = min(one.open_from_ms for one in counted.values())
-        window = _open(questions, start, clock if by_wall else clock + 1)
+        window = _open(definitions, start, clock if by_wall else clock + 1)
     due = None
-    if released is not None and by_wall and (asked := _at(questions, released)) is not None:
+    if released is not None and by_wall and (asked := _at(definitions, released)) is not None:
         due = plan.slots.after(asked.window.shape.end(asked.windows.next(released)) + asked.window.grace_ms)
     edition = None
-    if questions[0].editions:
-        held = questions[0] if clock is None else _at(questions, clock) or questions[-1]
+    if definitions[0].editions:
+        held = definitions[0] if clock is None else _at(definitions, clock) or definitions[-1]
         edition = held.edition(held.begins_ms if clock is None else clock).number
     waiting = 0
     if len(counted) == plan.partitions:
-        waiting = _waiting(questions, released, min(one.open_from_ms for one in counted.values()))
+        waiting = _waiting(definitions, released, min(one.open_from_ms for one in counted.values()))
     return ViewSummary(edition, clocks, window, released, due, waiting)
 
 
-def _waiting(questions: Sequence[ViewPlan], released: int | None, closed_ms: int) -> int:
+def _waiting(definitions: Sequence[ViewPlan], released: int | None, closed_ms: int) -> int:
     """How many windows begin before the first that is open somewhere, and are neither released nor refused."""
     number = 0
-    for one in questions:
+    for one in definitions:
         since = [at for at in (released, one.begins_ms if one.editions else None) if at is not None]
         if since:
             until_ms = closed_ms if one.until_ms is None else min(closed_ms, one.until_ms)
@@ -438,17 +439,17 @@ def _waiting(questions: Sequence[ViewPlan], released: int | None, closed_ms: int
     return number
 
 
-def _at(questions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
-    """The question whose windows a time is in; None: the view has ended by then."""
-    found = (one for one in reversed(questions) if not one.editions or one.begins_ms <= time_ms)
-    one = next(found, questions[0])
+def _at(definitions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
+    """The definition whose windows a time is in; None: the view has ended by then."""
+    found = (one for one in reversed(definitions) if not one.editions or one.begins_ms <= time_ms)
+    one = next(found, definitions[0])
     return one if one.until_ms is None or time_ms < one.until_ms else None
 
 
-def _open(questions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
+def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
     """How many windows have begun from one on that is open, and from when to when they are."""
     number, end = 0, start_ms
-    for one in questions:
+    for one in definitions:
         first = max(start_ms, one.begins_ms) if one.editions else start_ms
         begun = one.window.shape.begun(first, clock_ms if one.until_ms is None else min(clock_ms, one.until_ms))
         if begun:
@@ -462,7 +463,7 @@ def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:
     return until is not None and found.released_to is not None and until <= found.released_to
 
 
-def _budget(plan: Plan, statement: Statement, times: Sequence[int]) -> Budget:
+def _budget(plan: Plan, statement: LedgerStatement, times: Sequence[int]) -> Budget:
     """What is left of a ledger, and how far it reaches.
 
     Args:
@@ -486,36 +487,36 @@ def _budget(plan: Plan, statement: Statement, times: Sequence[int]) -> Budget:
 
 
 def settings_to_come(
-    questions: Mapping[str, Sequence[ViewPlan]], known: Sequence[Posted], clocks: Mapping[str, int]
+    definitions: Mapping[str, Sequence[ViewPlan]], known: Sequence[Posted], clocks: Mapping[str, int]
 ) -> Iterator[ToCome]:
     """Editions that begin ahead of the clocks of their views, and ends of views that are taken out.
 
     Args:
-        questions: by view, what it asked, the newest last.
+        definitions: by view, what it asked, the newest last.
         known: the settings so far.
         clocks: by view, what its clock shows where it is ahead, as far as that is known.
     """
     for held in editions(known):
         if not held.never_holds and held.from_ms > clocks.get(held.view, held.from_ms):
             words = f"edition {held.edition} (settings {held.settings}) begins"
-            yield ToCome(held.view, words, held.from_ms, questions[held.view][-1].window.clock)
-    for name, (*_, newest) in questions.items():
+            yield ToCome(held.view, words, held.from_ms, definitions[held.view][-1].window.clock)
+    for name, (*_, newest) in definitions.items():
         if newest.until_ms is not None and newest.until_ms > clocks.get(name, newest.until_ms):
             yield ToCome(name, "ends", newest.until_ms, newest.window.clock)
 
 
-def sharper_to_come(questions: Sequence[ViewPlan], released_to_ms: int, wall_ms: int) -> Iterator[ToCome]:
+def sharper_to_come(definitions: Sequence[ViewPlan], released_to_ms: int, wall_ms: int) -> Iterator[ToCome]:
     """What becomes sharper next by itself: of every audience and level the next window that is unlocked, and when.
 
     Of windows that are released; and the next time at which what is left of a budget is spent.
 
     Args:
-        questions: what a view asked, the newest last.
+        definitions: what a view asked, the newest last.
         released_to_ms: start of its first window that is not released or refused.
         wall_ms: the wall clock.
     """
-    ends = [released_to_ms if one.until_ms is None else min(released_to_ms, one.until_ms) for one in questions]
-    come_to = [*zip(questions, ends, strict=True)]
+    ends = [released_to_ms if one.until_ms is None else min(released_to_ms, one.until_ms) for one in definitions]
+    come_to = [*zip(definitions, ends, strict=True)]
     over = [(one, end_ms) for one, end_ms in come_to if not one.editions or one.begins_ms < end_ms]
     times: Mapping[Clock, int] = {"wall": wall_ms, "event": stream_ms(over or come_to[:1])}
     found: dict[tuple[str, str], ToCome] = {}

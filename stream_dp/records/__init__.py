@@ -1,1 +1,1 @@
-"""What is published, and what a reader can work out from it."""
+"""Public records: models, bytes and schemas, and what a reader works out from them."""

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
 from stream_dp.kinds.registry import KINDS
-from stream_dp.records.models import SCHEMA_VERSION, Entry, Interval, Part, Refusal, Release
+from stream_dp.records.models import SCHEMA_VERSION, Interval, LedgerEntry, Part, Refusal, Release
 from stream_dp.windows.encoding import cut
 
 T = TypeVar("T")
@@ -36,24 +36,24 @@ def _of_known_kind(refusal: Refusal) -> Refusal:
 _REFUSAL: Any = Annotated[Refusal, AfterValidator(_of_known_kind)]
 _RELEASE: Any = Annotated[reduce(or_, (kind.release for kind in KINDS.values())), Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[_RELEASE | _REFUSAL, Field(discriminator="type")])
-_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Entry)
+_ENTRIES: TypeAdapter[LedgerEntry] = TypeAdapter(LedgerEntry)
 _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
-    "record": ("What a topic <application>.releases.<view>.<audience> holds", _ADAPTER),
+    "record": ("Record of a topic <application>.releases.<view>.<audience>", _ADAPTER),
     **{kind.name: (kind.title, TypeAdapter(kind.release)) for kind in KINDS.values()},
     "refusal": ("Refusal of a release", TypeAdapter(_REFUSAL)),
-    "entry": ("What the operators' topic <app>-accounts holds", _ENTRIES),
+    "entry": ("Entry of the operators' topic <application>-accounts", _ENTRIES),
 }
 SCHEMA_NAMES = tuple(_SCHEMAS)
 _REFUSED = b"/refusal"
 
 
-def encode(record: AnyRecord | Entry) -> bytes:
-    """A record or an entry as it is published: JSON in UTF-8, compact, keys sorted. Equal ones give equal bytes."""
+def encode(record: AnyRecord | LedgerEntry) -> bytes:
+    """Return a record or an entry as published: JSON in UTF-8, compact, keys sorted. Equal ones give equal bytes."""
     return _json(record.model_dump(mode="json", exclude_none=True))
 
 
 def encode_parts(record: AnyRecord, most: int) -> Sequence[tuple[bytes, bytes]]:
-    """A record with its key, as `encode` and `topic_key` have them; in several parts where it is large.
+    """Return a record with its key, as `encode` and `topic_key` have them; in several parts where it is large.
 
     Args:
         record: the record.
@@ -82,7 +82,7 @@ def _json(data: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> AnyRecord:
-    """The record that `encode` wrote, here or in a later stream-dp of this schema version.
+    """Return the record that `encode` wrote, here or in a later stream-dp of this schema version.
 
     Raises:
         StateError: not a record of this schema version, or of a kind that is not known here.
@@ -90,8 +90,8 @@ def decode(data: bytes) -> AnyRecord:
     return _decoded(_ADAPTER, data, "a release record")
 
 
-def decode_entry(data: bytes) -> Entry:
-    """The entry that `encode` wrote, here or in a later stream-dp of this schema version.
+def decode_entry(data: bytes) -> LedgerEntry:
+    """Return the entry that `encode` wrote, here or in a later stream-dp of this schema version.
 
     Raises:
         StateError: not an entry of this schema version.
@@ -109,7 +109,7 @@ def _decoded(adapter: TypeAdapter[T], data: bytes, what: str) -> T:
 
 
 def _check_version(data: bytes, what: str) -> None:
-    """Say of what a later stream-dp wrote in another form that it is too new, and not that it is wrong."""
+    """Raise an error of its own for what a later stream-dp wrote in another form: it is too new, not damaged."""
     with suppress(msgspec.DecodeError):
         version = msgspec.json.decode(data, type=Versioned).schema_version
         if version > SCHEMA_VERSION:
@@ -120,13 +120,13 @@ def _check_version(data: bytes, what: str) -> None:
 
 
 class Versioned(msgspec.Struct, frozen=True):
-    """What every record and entry says in every version, now and later."""
+    """Field of every record and entry in every version, now and later."""
 
     schema_version: int
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """What tells records apart, read without the rest of them."""
+    """Fields that identify a record, read without the rest of it."""
 
     schema_version: Literal[1]
     type: Literal["release", "refusal"]
@@ -143,7 +143,7 @@ class OutlinedWindow(msgspec.Struct, frozen=True):
 
 
 def outline(data: bytes) -> Outline:
-    """The outline of a record that `encode` wrote.
+    """Return the outline of a record that `encode` wrote.
 
     Raises:
         StateError: not a record of this schema version.
@@ -156,7 +156,7 @@ def outline(data: bytes) -> Outline:
 
 
 def topic_key(record: AnyRecord) -> bytes:
-    """The Kafka key of a record: compaction keeps the newest release of a window, and the newest refusal beside it.
+    """Return the Kafka key of a record: compaction keeps the newest release and the newest refusal of a window.
 
     A refusal has a key of its own: it must not displace the release that readers already have. So has each part of a
     release behind the first. The length of windows that are made of panes may change: their keys name the end as well.
@@ -170,7 +170,7 @@ def topic_key(record: AnyRecord) -> bytes:
 
 
 def record_keys(view: str, audience: str, window: Interval, *, ends: bool, parts: int, refused: bool) -> list[bytes]:
-    """The Kafka keys under which records of a window stand, as `topic_key` has them.
+    """Return the Kafka keys of the records of a window, as `topic_key` has them.
 
     Args:
         view: the view.
@@ -191,19 +191,19 @@ def _window_key(view: str, audience: str, window: Interval, *, ends: bool) -> by
 
 
 def part_key(release: bytes, number: int) -> bytes:
-    """The Kafka key of a part of a release, by that of the release."""
+    """Return the Kafka key of a part of a release, by that of the release."""
     return release if number == 1 else b"%s/%d" % (release, number)
 
 
-def entry_key(entry: Entry) -> bytes:
-    """The Kafka key of an entry: compaction keeps every charge, and the newest refusal of every revision."""
-    first = entry.readers[0]
+def entry_key(entry: LedgerEntry) -> bytes:
+    """Return the Kafka key of an entry: compaction keeps every charge, and the newest refusal of every revision."""
+    first = entry.audiences[0]
     key = f"{entry.view}/{entry.window.start_ms}/{first.audience}/{first.revision}"
     return (key if entry.type == "charge" else f"{key}/refusal").encode()
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a record, for readers: it admits fields that it does not name.
+    """Return the JSON Schema (2020-12) of a record, for readers: it admits unknown fields.
 
     Args:
         name: one of `SCHEMA_NAMES`.

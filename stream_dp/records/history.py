@@ -1,4 +1,4 @@
-"""What was read of release topics: for every window the release that holds, and the one it replaced."""
+"""Records read from release topics: for every window the current release, and the one it replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from stream_dp.accounting import Cost
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.models import Price, Refusal, Release
+from stream_dp.records.models import PrivacyCost, Refusal, Release
 
 _Window = tuple[str, str, int, int]
 """View, audience, start and end."""
@@ -28,7 +28,7 @@ class Joiner:
     """By revision the parts that were read, by number."""
 
     def take(self, record: AnyRecord) -> AnyRecord | None:
-        """Add a record as it stands in a topic.
+        """Add a record as it was read from a topic.
 
         Returns:
             The record that is whole with it: itself, or the release of which it is the last part that was missing.
@@ -105,7 +105,7 @@ class History:
         return seen
 
     def windows(self, view: str, audience: str) -> dict[int, Seen]:
-        """What was read of a view and audience by start of the window, in order of time.
+        """Return the records of a view and audience by start of the window, in order of time.
 
         Of windows of panes that start alike, because their length was changed, it is the longest.
         """
@@ -119,7 +119,7 @@ class History:
                 yield from (seen.release for seen in windows.values() if seen.release is not None)
 
 
-def cost(price: Price) -> Cost:
+def cost(price: PrivacyCost) -> Cost:
     """The exact cost that a record names."""
     return _cost(price.epsilon.exact, price.delta.exact)
 

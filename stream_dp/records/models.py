@@ -1,4 +1,4 @@
-"""What every record on `<application>.releases.<view>.<audience>` says, whatever its kind.
+"""Models of what is published: releases and refusals, entries of the ledgers' accounts, and the status of workers.
 
 A record is closed: a field that is not here, or in the model of its kind, is never published. A later stream-dp may add
 fields, at any level, without which what is here stays true; readers pass over what they do not know. Everything else
@@ -7,8 +7,8 @@ there; a further value of a field that names one of several; a new entry of a pr
 small. A new kind raises nothing: a topic has one kind, and only readers of that topic have to know it.
 
 As long as nothing is refused, a record is a function of what its own audience was released, and of the configuration
-and the grants: `held` and `told` add up the costs of the audience's own releases. What the ledger paid and has left
-depends on what the selections of all views have cost, so that stands in the operators' topic (`records.entries`).
+and the grants: `privacy` adds up the costs of the audience's own releases. What the ledger paid and has left depends on
+what the selections of all views have cost, so that is published to the operators' topic alone (`LedgerEntry`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Amount(PublicRecord):
 
     @classmethod
     def down(cls, value: Fraction) -> Amount:
-        """What is left: its decimal never says more than there is."""
+        """A remainder: its decimal never says more than there is."""
         return cls(exact=exact_text(value), decimal=decimal_down(value))
 
 
@@ -73,7 +73,7 @@ def absent(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
-class Price(PublicRecord):
+class PrivacyCost(PublicRecord):
     """A privacy cost for one user of the population."""
 
     epsilon: Amount = Field(description="Epsilon, pure: all of it adds up.")
@@ -90,13 +90,13 @@ class Price(PublicRecord):
     )
 
     @classmethod
-    def spent(cls, cost: Cost) -> Price:
+    def spent(cls, cost: Cost) -> PrivacyCost:
         """A cost, decimals rounded up."""
         return cls(**{name: Amount.up(value) for name, value in cost.entries(at_least=2)})
 
     @classmethod
-    def left(cls, cost: Cost) -> Price:
-        """What is left, decimals rounded down."""
+    def left(cls, cost: Cost) -> PrivacyCost:
+        """Return a remaining budget, decimals rounded down."""
         return cls(**{name: Amount.down(value) for name, value in cost.entries(at_least=2)})
 
     @property
@@ -105,8 +105,25 @@ class Price(PublicRecord):
         return Cost(*(Fraction(0) if entry is None else entry.value for _, entry in self))
 
 
+class PeriodPrivacyLoss(PublicRecord):
+    """Cumulative privacy loss of one audience in a period."""
+
+    period: PrivacyCost = Field(
+        description="Cumulative privacy loss of this audience, alone, under the ledger in the period so far, over all "
+        "its views, this record included. The releases of other audiences are not in it."
+    )
+
+
+class PrivacyLoss(PeriodPrivacyLoss):
+    """Cumulative privacy loss of one audience, in a window and in its period."""
+
+    window: PrivacyCost = Field(
+        description="Cumulative privacy loss of this audience, alone, in the window, over all revisions of it so far."
+    )
+
+
 class Interval(PublicRecord):
-    """A stretch of time, the start in it and the end not."""
+    """A half-open interval of time: the start is in it, the end is not."""
 
     start: str = Field(pattern=_TIME, description="First moment, RFC 3339 in UTC.")
     end: str = Field(pattern=_TIME, description="First moment after it, RFC 3339 in UTC.")
@@ -125,7 +142,7 @@ class Level(PublicRecord):
     name: str = Field(description="The level's name.")
     epsilon: Amount = Field(
         description="What the counts of one window at this level cost one user, over all their items. The choice of "
-        "a top-k's keys comes on top of it; `held` has both."
+        "a top-k's keys comes on top of it; `privacy.window` has both."
     )
 
 
@@ -159,7 +176,7 @@ class Account(PublicRecord):
     period: Interval = Field(
         description="The period that the window is charged to; one that has begun keeps its length until it ends."
     )
-    budget: Price = Field(
+    budget: PrivacyCost = Field(
         description="What may be spent on one user in the period, over all views and audiences; a period keeps the "
         "budget that it began with."
     )
@@ -176,11 +193,11 @@ class ItemCount(PublicRecord):
 
 
 class Publication(PublicRecord):
-    """What every record says."""
+    """Fields of every record of a release topic, whatever its kind."""
 
     schema_version: Literal[1] = Field(description="Version of this form.")
     code_version: str = Field(description="Version of the stream-dp that made the record.")
-    view: str = Field(description="The view: the configured question.")
+    view: str = Field(description="Name of the view.")
     edition: int = Field(
         ge=1,
         description="Number of the settings of the view that the window was made with, 1 for those that it began with. "
@@ -192,41 +209,38 @@ class Publication(PublicRecord):
     panes: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
-        description="Of a window that is made of panes, stretches of one length that are counted and noised each by "
-        "itself: how many they are. A user counts in each of them anew, so a count is the sum of the numbers of users "
+        description="Number of panes, of a window that is made of them: intervals of one length that are counted and "
+        "noised each by itself. A user counts in each of them anew, so a count is the sum of the numbers of users "
         "who had the key in each pane, with the noise of all of them; costs are those of all of them.",
     )
     blocks: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
-        description="Of a total since the start of a window, which is told at the end of each of its panes: of how "
-        "many blocks of panes it is the sum, each with noise of its own. A user counts once in the whole window, "
+        description="Number of blocks of panes, each with noise of its own, whose sum a running total is: a total "
+        "since the start of a window, released at the end of each pane. A user counts once in the whole window, "
         "and a level is paid for once for all of them; `window` ends with the pane.",
     )
     revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")
-    neighbours: str = Field(description="What the guarantee hides, in words.")
+    neighbours: str = Field(description="Neighbouring inputs, which the guarantee makes hard to tell apart, in words.")
     ledger: Account = Field(description="The account it is charged to.")
-    told: Price = Field(
-        description="What this audience, alone, has been told under the ledger in the period so far, over all its "
-        "views, this record included. The releases of other audiences are not in it."
-    )
+    privacy: PeriodPrivacyLoss = Field(description="Cumulative privacy loss of this audience, alone.")
 
 
 class Part(PublicRecord):
-    """Which part of a release a record is."""
+    """Number of a part of a release, and how many there are."""
 
     number: int = Field(ge=1, description="Number of the part, 1 first.")
     of: int = Field(ge=2, description="How many parts the release has.")
 
 
 class Release(Publication):
-    """What every release says; a kind adds its own fields, and describes its items."""
+    """Fields of every release; a kind adds its own, and describes its items."""
 
     type: Literal["release"] = Field(
         description="A release; of one window, with the same start and end, a higher revision replaces a lower one. It "
-        "is finer and tells all that the lower tells: of several use the highest alone, no average of them.",
+        "is finer and contains all information of the lower one: of several use the highest alone, no average of them.",
     )
-    kind: str = Field(description="What the view publishes.")
+    kind: str = Field(description="Release kind of the view.")
     level: Level = Field(description="The level of the counts' noise.")
     noise_interval_95: int = Field(
         ge=0,
@@ -235,7 +249,7 @@ class Release(Publication):
         "are shown; where it has, as in a histogram, larger noise is more frequent among those, and two_sided_from "
         "says how to read them.",
     )
-    held: Price = Field(description="What this audience, alone, has now been told about the window.")
+    privacy: PrivacyLoss = Field(description="Cumulative privacy loss of this audience, alone.")
     part: Part | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
@@ -255,11 +269,11 @@ class Release(Publication):
         return count - self.noise_interval_95, count + self.noise_interval_95
 
     def extent(self) -> str:
-        """How much it shows and what it leaves out, in a few words."""
+        """Summary of how much it shows and what it leaves out, in a few words."""
         return f"{len(self.items)} shown"
 
     def remark(self, entry: ItemCount) -> str:
-        """What the release says of a key beside its count, in a few words; nothing by itself."""
+        """Remark of the release on a key beside its count, in a few words; empty unless a kind has one."""
         return ""
 
 
@@ -269,51 +283,52 @@ Reason = Literal["budget", "lost"]
 class Refusal(Publication):
     """A window, or a sharper revision of it, that is not released. Nothing was drawn, nothing charged.
 
-    Where the ledger could not pay, a refusal tells what the audience's own releases need not tell: that all releases
+    Where the ledger could not pay, a refusal reveals what the audience's own releases need not: that all releases
     which the ledger paid for in the period, those of other views and audiences too, have left the view less than
-    `asked` in one entry, beside what is kept for other views. What a selection costs depends on the data. A refusal is
-    a function of such costs, the configuration and the grants, so the ledger's guarantee covers it; no audience's
-    `held` or `told` counts it. What was lost was lost whatever the events say.
+    `requested` in one entry, beside what is kept for other views. What a selection costs depends on the data. A
+    refusal is a function of such costs, the configuration and the grants, so the ledger's guarantee covers it; no
+    audience's `privacy` counts it. What was lost was lost whatever the events say.
     """
 
     type: Literal["refusal"] = Field(description="A refusal; releases made before stay as they are.")
-    kind: str = Field(description="What the view publishes.")
-    level: Level = Field(description="The level that was asked for.")
+    kind: str = Field(description="Release kind of the view.")
+    level: Level = Field(description="The level that was requested.")
     reason: Reason = Field(
         description="budget: what the releases of all views and audiences have left the view of the period's budget "
-        "does not cover `asked`; some may be kept for other views. lost: counts of the window were lost by a failure "
-        "of the system before it was released, or events that it may need were deleted before they were counted; "
-        "`asked` is zero."
+        "does not cover `requested`; some may be kept for other views. lost: counts of the window were lost by a "
+        "failure of the system before it was released, or events that it may need were deleted before they were "
+        "counted; `requested` is zero."
     )
-    asked: Price = Field(
-        description="What the ledger does not cover: of a window what it costs at worst, released to all its "
+    requested: PrivacyCost = Field(
+        description="The cost that the ledger does not cover: of a window its worst case, released to all its "
         "audiences; of a sharper revision what its counts cost beyond those that this audience has."
     )
 
 
-class Reader(PublicRecord):
-    """An audience that a call is for."""
+class AudienceCharge(PublicRecord):
+    """An audience that a call of a ledger is for, and what it cost."""
 
     audience: str = Field(description="The audience.")
     revision: int = Field(ge=1, description="Revision of the record that the audience got.")
     level: str = Field(description="Name of the level that it is about.")
-    charged: Price = Field(
-        description="What the ledger paid for it: what it tells beyond the finest release that anyone had of the "
-        "window, the audiences before it in this entry included. Zero of a refusal."
+    charged: PrivacyCost = Field(
+        description="Cost that the ledger paid for it: beyond the finest release that anyone had of the window, the "
+        "audiences before it in this entry included. Zero of a refusal."
     )
-    told: Price = Field(
-        description="What it tells the audience, alone, beyond what it had of the window. Zero of a refusal."
+    loss: PrivacyCost = Field(
+        description="Privacy loss of the audience, alone, by this record: beyond what it had of the window. Zero of a "
+        "refusal."
     )
 
 
-class Kept(PublicRecord):
-    """What a period keeps for a view."""
+class ViewShare(PublicRecord):
+    """The part of a period's budget that is kept for a view."""
 
     view: str = Field(description="The view.")
-    price: Price = Field(description="What no other view may take, in the entries of the caps.")
+    budget: PrivacyCost = Field(description="Budget that no other view may take, in the entries of the caps.")
 
 
-class Entry(PublicRecord):
+class LedgerEntry(PublicRecord):
     """A call of a ledger: a window, or a sharper revision of it for one audience, that was charged or refused."""
 
     schema_version: Literal[1] = Field(description="Version of this form.")
@@ -323,17 +338,17 @@ class Entry(PublicRecord):
     view: str = Field(description="The view.")
     edition: int = Field(ge=1, description="Number of the settings of the view that the window was made with.")
     window: Interval = Field(description="The window.")
-    asked: Price = Field(description="What the call asked the ledger for: its cost at worst.")
-    left: Price = Field(description="What the ledger had left behind the call, in the entries of the caps.")
-    left_for_view: Price = Field(
-        description="What of that the view may take: the rest is kept for other views of the ledger. A call that asks "
-        "for more is refused."
+    requested: PrivacyCost = Field(description="Worst-case cost that the call asked the ledger for.")
+    remaining: PrivacyCost = Field(description="Budget that remained after the call, in the entries of the caps.")
+    remaining_for_view: PrivacyCost = Field(
+        description="Part of `remaining` that the view may take: the rest is kept for other views of the ledger. A "
+        "call that requests more is refused."
     )
-    kept: tuple[Kept, ...] = Field(
-        description="What the period keeps for each view. It is fixed when a period begins: a view that is not named "
-        "came later and may take what nobody holds."
+    shares: tuple[ViewShare, ...] = Field(
+        description="Budget that the period keeps for each view. It is fixed when a period begins: a view that is not "
+        "named came later and may take what is kept for none."
     )
-    readers: tuple[Reader, ...] = Field(
+    audiences: tuple[AudienceCharge, ...] = Field(
         min_length=1, description="The audiences that the call is for, coarsest level first."
     )
 
@@ -343,9 +358,9 @@ class _Part(BaseModel):
 
 
 class ViewStatus(_Part):
-    """How far one partition has counted a view."""
+    """Progress of a view in one partition."""
 
-    clock_ms: int = Field(description="What the view's clock shows: everything before it has been seen.")
+    clock_ms: int = Field(description="Time of the view's clock: everything before it has been seen.")
     open_from_ms: int = Field(description="Start of the first window that is open.")
 
 
@@ -358,37 +373,38 @@ class GapStatus(_Part):
 
 
 class PartitionStatus(_Part):
-    """How far one partition is, by what is stored of it."""
+    """Progress of one partition, as it is stored."""
 
-    lag: Mapping[str, int] = Field(description="By source: records that stand in it and are not counted.")
+    lag: Mapping[str, int] = Field(description="By source: number of its records that are not counted yet.")
     views: Mapping[str, ViewStatus] = Field(description="By view; none that was never counted.")
-    released: Mapping[str, int] = Field(
-        description="Start of the first window that is not released or refused, of the views whose ledger lives here."
+    next_windows_ms: Mapping[str, int] = Field(
+        description="By view: start of the first window that is not released or refused, where its ledger is in this "
+        "partition."
     )
-    totals: Mapping[str, int] = Field(description="Counters since the first record, those that are not zero.")
-    missing: Mapping[str, tuple[GapStatus, ...]] = Field(
-        {}, description="By source: which records were deleted before they were counted, the newest last."
+    counters: Mapping[str, int] = Field(description="Counters since the first record, those that are not zero.")
+    deleted_records: Mapping[str, tuple[GapStatus, ...]] = Field(
+        {}, description="By source: records that were deleted before they were counted, the newest last."
     )
 
 
 class WorkerStatus(_Part):
-    """How a worker is."""
+    """Status of a worker."""
 
     schema_version: Literal[1] = Field(description="Version of this form.")
     code_version: str = Field(description="Version of the stream-dp that runs.")
     instance: str = Field(description="Name of the worker: its application, its machine, and a hash of its folder.")
-    since_ms: int = Field(description="When its process began.")
-    at_ms: int = Field(description="When it said so.")
-    settings: int = Field(description="Number of the settings that it goes by; 0 if there are none yet.")
-    waits_for: str = Field(description="What it waits for; nothing if it is ready.")
-    refusal: str = Field("", description="Why it cannot take newer settings up; nothing if all are in effect there.")
-    topics: Sequence[str] = Field(
-        default_factory=list, description="What somebody has to put right of the topics, in words."
+    started_ms: int = Field(description="Time at which its process began.")
+    reported_ms: int = Field(description="Time of this report.")
+    settings: int = Field(description="Number of the settings in effect there; 0 if there are none yet.")
+    waiting_for: str = Field(description="Reason why it is not ready; empty if it is ready.")
+    settings_error: str = Field("", description="Reason why newer settings are not in effect there; empty if they are.")
+    topic_problems: Sequence[str] = Field(
+        default_factory=list, description="Problems of topics that an operator has to solve, in words."
     )
     clock_ahead_ms: int = Field(
-        0, description="How far its clock is ahead of the broker's (below 0: behind), if that is too far; else 0."
+        0, description="Lead of its clock over the broker's (below 0: lag), if that is too large; else 0."
     )
-    partitions: Mapping[int, PartitionStatus] = Field(description="Those that it has, by number.")
+    partitions: Mapping[int, PartitionStatus] = Field(description="Partitions that it owns, by number.")
 
 
 def encode_status(status: WorkerStatus) -> bytes:

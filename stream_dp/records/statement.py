@@ -10,16 +10,16 @@ from typing import NamedTuple, Self
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.records.codec import entry_key
-from stream_dp.records.models import Account, AccountPart, AccountParts, Entry, Kept
+from stream_dp.records.models import Account, AccountPart, AccountParts, LedgerEntry, ViewShare
 
 
 @dataclass(slots=True)
-class Share:
-    """What the releases of one view to one audience tell.
+class AudienceSpending:
+    """Spending of one view for one audience.
 
     Attributes:
         charged: what they added to what was spent; a reader who came later than a finer one adds nothing.
-        held: what this audience alone has been told.
+        loss: cumulative privacy loss of this audience, alone.
         windows: how many windows it has.
         refused: how many windows it was refused, or refused sharper.
         last_ms: start of the newest window.
@@ -29,7 +29,7 @@ class Share:
     """
 
     charged: Cost = Cost.ZERO
-    held: Cost = Cost.ZERO
+    loss: Cost = Cost.ZERO
     windows: int = 0
     refused: int = 0
     last_ms: int | None = None
@@ -45,20 +45,20 @@ class Period(NamedTuple):
     end_ms: int
 
     @classmethod
-    def of(cls, entry: Entry) -> Self:
+    def of(cls, entry: LedgerEntry) -> Self:
         """The one that an entry is about."""
         return cls(entry.ledger.name, entry.ledger.period.start_ms, entry.ledger.period.end_ms)
 
 
 @dataclass
-class Statement:
+class LedgerStatement:
     """One ledger in one period, as far as the topic still tells.
 
     Attributes:
         account: of the newest entry.
         budget: the caps of the period.
         left: of the newest entry.
-        kept: what the period keeps for each view.
+        view_shares: budget that the period keeps for each view.
         shares: by view and audience.
         history: (end of the window, what was left then) of each entry, in the order of their publication.
     """
@@ -66,8 +66,8 @@ class Statement:
     account: Account
     budget: Cost
     left: Cost
-    kept: Sequence[Kept]
-    shares: dict[tuple[str, str], Share] = field(default_factory=dict)
+    view_shares: Sequence[ViewShare]
+    shares: dict[tuple[str, str], AudienceSpending] = field(default_factory=dict)
     history: list[tuple[int, Cost]] = field(default_factory=list)
 
     @property
@@ -77,17 +77,17 @@ class Statement:
 
     @property
     def spent(self) -> Cost:
-        """What was spent, by the newest entry."""
+        """Budget spent, by the newest entry."""
         return self.budget.most(self.left) - self.left
 
     @property
     def seen(self) -> Cost:
-        """What the entries that are there charged."""
+        """Sum of the charges of the entries that are there."""
         return sum((share.charged for share in self.shares.values()), Cost.ZERO)
 
     @property
     def taken(self) -> dict[str, Cost]:
-        """What each view has spent, by the entries; what no entry tells of stands under no name."""
+        """Budget spent by view; under the empty name what no entry explains."""
         found = {"": self.older}
         for (view, _), share in self.shares.items():
             found[view] = found.get(view, Cost.ZERO) + share.charged
@@ -95,11 +95,11 @@ class Statement:
 
     @property
     def older(self) -> Cost:
-        """What was spent and no entry tells of."""
+        """Budget spent that no entry explains."""
         return self.spent.most(self.seen) - self.seen
 
 
-def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statement]:
+def read_statements(entries: Iterable[tuple[int, LedgerEntry]]) -> dict[Period, LedgerStatement]:
     """The statement of every ledger and period that entries tell of.
 
     Args:
@@ -108,22 +108,22 @@ def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statem
     Returns:
         By ledger and period, oldest period first.
     """
-    found: dict[Period, Statement] = {}
+    found: dict[Period, LedgerStatement] = {}
     ordered = [entry for _, entry in sorted(entries, key=_age)]
     for entry in ordered:
         key, end = Period.of(entry), entry.window.end_ms
-        budget, left = caps(entry.ledger), entry.left.cost
-        one = found.setdefault(key, Statement(entry.ledger, budget, left, entry.kept))
-        one.account, one.budget, one.left, one.kept = entry.ledger, budget, left, entry.kept
+        budget, left = caps(entry.ledger), entry.remaining.cost
+        one = found.setdefault(key, LedgerStatement(entry.ledger, budget, left, entry.shares))
+        one.account, one.budget, one.left, one.view_shares = entry.ledger, budget, left, entry.shares
         if (end, left) not in one.history[-1:]:
             one.history.append((end, left))
     had: set[tuple[str, str, int, str]] = set()
     for entry in {entry_key(entry): entry for entry in ordered}.values():
         one, start = found[Period.of(entry)], entry.window.start_ms
-        for reader in entry.readers:
-            share = one.shares.setdefault((entry.view, reader.audience), Share())
+        for reader in entry.audiences:
+            share = one.shares.setdefault((entry.view, reader.audience), AudienceSpending())
             share.charged += reader.charged.cost
-            share.held += reader.told.cost
+            share.loss += reader.loss.cost
             window = entry.view, reader.audience, start, entry.type
             if window not in had:
                 share.windows += entry.type == "charge"
@@ -137,14 +137,14 @@ def read_statements(entries: Iterable[tuple[int, Entry]]) -> dict[Period, Statem
     return dict(sorted(found.items()))
 
 
-def _age(found: tuple[int, Entry]) -> tuple[int, list[Fraction]]:
+def _age(found: tuple[int, LedgerEntry]) -> tuple[int, list[Fraction]]:
     """Later entries have less left; those of one commit may be as old as one another."""
     time_ms, entry = found
-    return time_ms, [-value for _, value in entry.left.cost.entries(at_least=len(ENTRIES))]
+    return time_ms, [-value for _, value in entry.remaining.cost.entries(at_least=len(ENTRIES))]
 
 
 def caps(account: Account) -> Cost:
-    """What a period admits: the budget, less what its parts take, and the caps of the parts."""
+    """Return the caps of a period: the budget, less what its parts take, and the caps of the parts."""
     total, parts = account.budget.cost, _parts(account.parts)
     taken = sum((Cost(part.epsilon.value, part.slack.value) for part in parts.values()), Cost.ZERO)
     entries = {PART_ENTRIES[name]: part.budget.value for name, part in parts.items()}

@@ -64,15 +64,15 @@ from stream_dp.windows.views import view_of
 
 
 def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
-    """What a level costs beyond the finest that was given before, -1 for none (specs/lossless 3.2)."""
+    """Return the cost of a level beyond the finest that was released before, -1 for none (specs/lossless 3.2)."""
     cost = view.spent(table, level)
     return cost if before < 0 else cost - view.spent(table, before)
 
 
 def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
-    """What a stored call costs all readers together, and what each reader it served alone."""
+    """Return the cost of a stored call against all audiences together, and against each that it served alone."""
     if call.audience:
-        others = max([row.drawn, *(given.level for name, given in row.given.items() if name != call.audience)])
+        others = max([row.drawn, *(state.level for name, state in row.states.items() if name != call.audience)])
         finest = max(others, call.before)
         return (
             difference(view, table, finest, max(finest, call.level)),
@@ -80,13 +80,13 @@ def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tup
         )
     return (
         view.spent(table, row.finest),
-        {name: view.spent(table, given.level) for name, given in row.given.items()},
+        {name: view.spent(table, state.level) for name, state in row.states.items()},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What the period that pays for a window has left.
+    """Budget that remains in the period that pays for a window.
 
     Attributes:
         plan: the ledger's plan, with what the period promises.
@@ -102,7 +102,7 @@ class Balance:
 
 
 class Accounts:
-    """Which ledger pays for which window, what is left for it, and what its period promises."""
+    """Ledgers of one partition: the one that pays for a window, its remaining budget, and its period's promise."""
 
     def __init__(self, views: Mapping[str, ViewPlan]) -> None:
         """Set up the accounts; `load` makes them ready.
@@ -133,18 +133,18 @@ class Accounts:
         return self._begun.get(key, view.ledger)
 
     def balance(self, view: ViewPlan, start_ms: int) -> Balance:
-        """What is left for a window."""
+        """Return the balance of the period that pays for a window."""
         shares = self._shared(self.of(view, start_ms)[0], view)
         return Balance(self.plan(view, start_ms), self.left(view, start_ms), self.room(view, start_ms), shares)
 
     def left(self, view: ViewPlan, start_ms: int) -> Cost:
-        """What a window's ledger has left: entry by entry the least that a period leaves which the window is in."""
+        """Return a window's remaining budget: entry by entry the least that a period leaves which the window is in."""
         key, ledger = self.of(view, start_ms)
         rests = [self._rest(other, self._ledgers[other]) for other in self._others(key, view, start_ms)]
         return reduce(Cost.least, rests, self._rest(key, ledger))
 
     def room(self, view: ViewPlan, start_ms: int) -> Cost:
-        """What may still be reserved for a window: of what is left, what is not kept for other views."""
+        """Return what may still be reserved for a window: the remaining budget that is not kept for other views."""
         key, _ = self.of(view, start_ms)
         periods = [key, *self._others(key, view, start_ms)]
         rooms = [self._shared(of, view).room(view.view, self._taken(of)) for of in periods]
@@ -156,14 +156,14 @@ class Accounts:
         return [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
 
     def _shared(self, key: bytes, view: ViewPlan) -> Shares:
-        """How the views of a ledger share its budget in a period: as when it began, or as planned where it has not."""
+        """Return the shares of a ledger's views in a period: as when it began, or as planned where it has not."""
         found = self._shares.get(key)
         if found is None:
             found = self._shares[key] = self._planned(key, view)
         return found
 
     def _planned(self, key: bytes, view: ViewPlan) -> Shares:
-        """How the budget of a period that begins now is shared.
+        """Return the shares of a period that begins now.
 
         For a view that was taken out all its windows are kept that it has in the period, since the last of them may
         still be open; the others share what that leaves.
@@ -176,7 +176,7 @@ class Accounts:
         return replace(shared, budget=budget, kept={**ended, **shared.kept})
 
     def _stored(self, key: bytes, budget: Cost, kept: dict[str, Cost]) -> Shares:
-        """How the budget of a period that began before is shared.
+        """Return the stored shares of a period that began before.
 
         What views that were taken out since then do not need any more is not kept for them.
         """
@@ -188,7 +188,7 @@ class Accounts:
         return Shares(budget, kept | needed, most_of(budget, newest.values()))
 
     def _paying(self, population: bytes) -> list[ViewPlan]:
-        """The questions of all views that a population pays for."""
+        """The definitions of all views that a population pays for."""
         return [one for one in self._views.values() if population == LEDGER + one.ledger.fingerprint]
 
     def _ended(self, population: bytes) -> set[str]:
@@ -196,16 +196,16 @@ class Accounts:
         return {one.view for one in self._paying(population)} - self._newest(population).keys()
 
     def _newest(self, population: bytes) -> dict[str, ViewPlan]:
-        """The newest questions of its other views, by view."""
+        """The newest definitions of its other views, by view."""
         return {one.view: one for one in self._paying(population) if one.until_ms is None}
 
     def _scheduled(self, view: str, population: bytes, period: Stretch) -> Cost:
-        """What the windows of a view in a period cost at worst, by its questions."""
+        """Return the worst-case cost of a view's windows in a period, by its definitions."""
         asked = (one for one in self._paying(population) if one.view == view)
         return sum((one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms) for one in asked), Cost.ZERO)
 
     def _taken(self, key: bytes) -> dict[str, Cost]:
-        """What each view was charged in a period and in others that it overlaps, spent and reserved."""
+        """Return each view's charges in a period and in others that it overlaps, spent and reserved."""
         taken: dict[str, Cost] = {}
         for ledger in (self._ledgers[of] for of in (key, *self._overlapping(key)) if of in self._ledgers):
             reserved = [(view_of(Call.parse(call).view), cost) for call, cost in ledger.reserved.items()]
@@ -214,7 +214,7 @@ class Accounts:
         return taken
 
     def _rest(self, key: bytes, ledger: Ledger) -> Cost:
-        """What is left of a period's caps.
+        """Return what remains of a period's caps.
 
         An entry that the periods it overlaps have overdrawn has nothing left; a period that would begin with one has
         nothing at all.
@@ -235,7 +235,7 @@ class Accounts:
         return found
 
     def reserved_rows(self, view: ViewPlan, key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
-        """What a reservation changes; the first of a period fixes what the period promises."""
+        """Return the rows that a reservation changes; the first of a period fixes what the period promises."""
         return [*self._promise(view, key), *reserved_rows(key, ledger, call)]
 
     def keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
@@ -254,7 +254,7 @@ class Accounts:
         return changed
 
     def _promise(self, view: ViewPlan, key: bytes) -> list[tuple[bytes, bytes | None]]:
-        """What a period that begins with this charge or reservation begins with; nothing where it has begun."""
+        """Return the rows that a period begins with; none where it has begun."""
         return [] if key in self._begun else promise_rows(key, view.ledger, self._shared(key, view))
 
     def load(self, rows: Rows) -> Iterator[Effect]:
@@ -291,5 +291,5 @@ class Accounts:
 
 
 def _charged(ledger: Ledger) -> Cost:
-    """What was charged to a ledger itself, spent and reserved."""
+    """Return what was charged to a ledger itself, spent and reserved."""
     return ledger.budget - ledger.left

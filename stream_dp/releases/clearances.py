@@ -46,7 +46,7 @@ class GrantRow(msgspec.Struct, array_like=True):
     slot_ms: int | None = None
     """When the sharper revisions leave; later, if they miss it. None: it waits for its time."""
     open: bool = False
-    """Whether retained windows may still have to be sharpened."""
+    """True if retained windows may still have to be sharpened."""
     turns: dict[str, int] = msgspec.field(default_factory=dict)
     """By view of this partition, where the scope asks for it: start of the first window that was to come when the grant
     was carried out."""
@@ -76,14 +76,14 @@ class ClearanceRow(msgspec.Struct, array_like=True):
 
 
 class UnlockRow(msgspec.Struct, array_like=True):
-    """How far the windows of a view were unlocked."""
+    """Progress of an unlock through the windows of a view."""
 
     marks: dict[str, int]
     """By audience, time and level of an unlock: start of the first window that is still to be looked at."""
 
 
 class LeftoverRow(msgspec.Struct, array_like=True):
-    """How far what a ledger has left was spent on sharper releases of a view."""
+    """Progress of spending a ledger's leftover budget on sharper releases of a view."""
 
     done_ms: int
     """The last time of the grid that is carried out."""
@@ -104,7 +104,7 @@ LOOKED_AT_ONCE = 500
 """Windows that one step looks at: between two steps the runtime looks whether the partition is still its own."""
 
 
-class Errand(NamedTuple):
+class SharpeningRequest(NamedTuple):
     """One window of one audience that is to become finer."""
 
     view: ViewPlan
@@ -117,39 +117,39 @@ class Errand(NamedTuple):
     grant: int | None = None
     """The number of the grant that asks."""
     follows: bool = False
-    """Whether the audience has the level of the pane already, and only the window with it is to follow."""
+    """True if the audience has the level of the pane already, and only the window with it is to follow."""
 
     def is_refused(self, row: WindowRow) -> bool:
-        """Whether a ledger could not pay for it, by the row of the window, or of a pane of it."""
+        """Return True if a ledger could not pay for it, by the row of the window, or of a pane of it."""
         if self.follows:
             return False
         if self.grant is not None:
-            return row.turned_down.get(self.audience) == self.grant
+            return row.refused_grants.get(self.audience) == self.grant
         return self.level in row.declined.get(self.audience, ())
 
     def refuse(self, row: WindowRow) -> None:
         """Note that."""
         if self.grant is not None:
-            row.turned_down[self.audience] = self.grant
+            row.refused_grants[self.audience] = self.grant
         else:
             row.declined[self.audience] = sorted({*row.declined.get(self.audience, ()), self.level})
 
 
-class Errands(Protocol):
+class SharpeningRequests(Protocol):
     """Who asks."""
 
     @property
     def waits(self) -> bool:
-        """Whether there may be an errand, or progress to store."""
+        """True if there may be a request, or progress to store."""
 
-    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
-        """Errands, each with the row of its window as it is stored; as many of them as are taken are run at once."""
+    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
+        """Yield the requests, each with the stored row of its window; those that are taken are run at once."""
 
     def progress(self) -> list[Change]:
-        """The rows to store behind the errands that were taken."""
+        """The rows to store behind the requests that were taken."""
 
 
-class _Place(NamedTuple):
+class _Candidate(NamedTuple):
     """A window that an audience may have to get finer."""
 
     view: ViewPlan
@@ -181,7 +181,7 @@ class Clearances:
         self._readable = readable
         self._slots = slots
         self._rows: dict[str, ClearanceRow] = {}
-        self._sharpening: dict[str, deque[_Place]] = {}
+        self._sharpening: dict[str, deque[_Candidate]] = {}
         """By audience: windows that its grants have to sharpen, or that it came later than, oldest first in a view; and
         windows that are behind a pane of theirs that became finer."""
         self._changed: set[str] = set()
@@ -192,7 +192,7 @@ class Clearances:
     def load(self, rows: Rows, now_ms: int) -> None:
         """Read the grants; go on with those that are not carried out. What audiences came later than leaves at a slot.
 
-        `welcome` is told of every window then.
+        Call `queue_catch_up` for every window then.
         """
         self._later_ms = self._slots.after(now_ms)
         for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
@@ -201,62 +201,62 @@ class Clearances:
             if any(grant.open for grant in row.grants):
                 self._sharpening[audience] = self._lacking(audience, rows)
 
-    def welcome(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
-        """Look who came later than a window, or was refused it, and may have it now; open grants look themselves."""
+    def queue_catch_up(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
+        """Queue a window for audiences that came later or were refused it, and may have it without an open grant."""
         if not self._is_there(row):
             return
         for audience in sorted(view.audiences):
-            is_given = row.level(audience) == row.given.get(audience, NOTHING).level >= 0
-            if is_given and audience not in self._rows:
+            has_window = row.level(audience) == row.states.get(audience, NOTHING).level >= 0
+            if has_window and audience not in self._rows:
                 continue
             grant = self._deciding(view, audience, start_ms)
             if grant is None or not grant.open:
-                if self._errand(view, audience, start_ms, row, self._later_ms):
-                    self._add(audience, _Place(view, start_ms, self._later_ms))
+                if self._request(view, audience, start_ms, row, self._later_ms):
+                    self._add(audience, _Candidate(view, start_ms, self._later_ms))
                 elif self._is_withheld(view, audience, start_ms, row):
                     self.withheld.setdefault(audience, set()).add(view.view)
 
     def _is_withheld(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
-        """Whether an audience has nothing of a window, and may have something that costs more."""
-        lacks = row.given.get(audience, NOTHING).level < 0 and view.window.pays(start_ms)
+        """Return True if an audience has nothing of a window, and may have something that costs more."""
+        lacks = row.states.get(audience, NOTHING).level < 0 and view.window.pays(start_ms)
         return lacks and self.level(view, audience, start_ms) >= 0
 
-    def follow(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
-        """Look who is to see more of a window that was released just now.
+    def queue_released(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
+        """Queue a window that was released just now for audiences that are to see more of it.
 
         Of a pane it is whoever waits for earlier ones of its window; and audiences come with an edition that begins
         later, for which it is as if the window had been released before they came.
         """
         for audience in sorted(view.audiences):
-            if self._errand(view, audience, start_ms, row, row.slot_ms):
-                self._add(audience, _Place(view, start_ms, row.slot_ms))
+            if self._request(view, audience, start_ms, row, row.slot_ms):
+                self._add(audience, _Candidate(view, start_ms, row.slot_ms))
 
-    def share(self, errand: Errand, row: WindowRow) -> None:
-        """Look who may see more of a window that became finer, since it is free now: it was withheld, or refused."""
-        view, start_ms, _, _, slot_ms, *_ = errand
+    def queue_shared(self, request: SharpeningRequest, row: WindowRow) -> None:
+        """Queue a window that became finer for audiences to whom it was withheld or refused: it is free now."""
+        view, start_ms, _, _, slot_ms, *_ = request
         for audience in sorted(view.audiences):
-            free = self._errand(view, audience, start_ms, row, slot_ms)
+            free = self._request(view, audience, start_ms, row, slot_ms)
             if free is not None and free.grant is None and not free.follows:
-                self._add(audience, _Place(view, start_ms, slot_ms))
+                self._add(audience, _Candidate(view, start_ms, slot_ms))
 
-    def spread(self, errand: Errand, had: int, rows: Rows) -> None:
-        """Look which later windows a pane is in that may become finer with it: up to one that is no finer than it was.
+    def queue_overlapping(self, request: SharpeningRequest, had: int, rows: Rows) -> None:
+        """Queue later windows with a pane that became finer: up to the first that is no finer than it was.
 
         Args:
-            errand: what made the pane finer.
+            request: what made the pane finer.
             had: index of the level that the audience had of it.
             rows: the partition's table, with what was changed.
         """
-        view, start_ms, audience, _, slot_ms, *_ = errand
+        view, start_ms, audience, _, slot_ms, *_ = request
         for number in range(1, view.most_panes):
             at = view.window.shape.next(start_ms, number)
             row = stored_window(view.name, at, rows)
-            if row is None or row.given.get(audience, NOTHING).level <= had:
+            if row is None or row.states.get(audience, NOTHING).level <= had:
                 return
-            if row.level(audience) < row.given[audience].level:
-                self._add(audience, _Place(view, at, slot_ms))
+            if row.level(audience) < row.states[audience].level:
+                self._add(audience, _Candidate(view, at, slot_ms))
 
-    def _add(self, audience: str, place: _Place) -> None:
+    def _add(self, audience: str, place: _Candidate) -> None:
         self._sharpening.setdefault(audience, deque()).append(place)
 
     def level(self, view: ViewPlan, audience: str, start_ms: int) -> int:
@@ -279,7 +279,7 @@ class Clearances:
         return max([level, *by_age, *left_over])
 
     def may_rise(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow) -> bool:
-        """Whether an audience may see a window finer though no grant asks.
+        """Return True if an audience may see a window finer though no grant asks.
 
         Not if it is refused, nor if its key is retired, nor where a grant gives the audience less of it than the
         configuration starts it with.
@@ -287,7 +287,7 @@ class Clearances:
         return self._is_there(row) and self.level(view, audience, start_ms) >= view.audiences[audience]
 
     def _is_there(self, row: WindowRow) -> bool:
-        """Whether a window can be made finer: it was released, and its key is not retired."""
+        """Return True if a window can be made finer: it was released, and its key is not retired."""
         return not row.refused and row.key_id in self._readable
 
     def _deciding(self, view: ViewPlan, audience: str, start_ms: int) -> GrantRow | None:
@@ -303,8 +303,10 @@ class Clearances:
                 return grant
         return None
 
-    def _errand(self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow, slot_ms: int) -> Errand | None:
-        """What an audience is to get of a released window beyond what it has.
+    def _request(
+        self, view: ViewPlan, audience: str, start_ms: int, row: WindowRow, slot_ms: int
+    ) -> SharpeningRequest | None:
+        """Return the sharpening request of an audience for a released window, None if it is to get nothing more.
 
         With a grant to carry out, if that was not turned down there. Without one, if it sees nothing, or less than its
         grant was for, and that is free, as later panes of totals are to whoever has the first; or less of a window than
@@ -313,16 +315,20 @@ class Clearances:
         """
         if not self._is_there(row):
             return None
-        grant, has = self._deciding(view, audience, start_ms), row.given.get(audience, NOTHING).level
+        grant, has = self._deciding(view, audience, start_ms), row.states.get(audience, NOTHING).level
         level = self.level(view, audience, start_ms)
-        asks = grant if grant is not None and grant.open and row.turned_down.get(audience) != grant.number else None
+        asks = grant if grant is not None and grant.open and row.refused_grants.get(audience) != grant.number else None
         if asks is not None and asks.slot_ms is not None and row.level(audience) < level:
-            return Errand(view, start_ms, audience, level, asks.slot_ms, asks.number)
+            return SharpeningRequest(view, start_ms, audience, level, asks.slot_ms, asks.number)
         lacks = has < level and (has < 0 or grant is not None)
         if lacks and (level <= row.finest or not view.window.pays(start_ms)):
-            return Errand(view, start_ms, audience, level, slot_ms)
+            return SharpeningRequest(view, start_ms, audience, level, slot_ms)
         has = min(has, self.most(view, audience, start_ms))
-        return Errand(view, start_ms, audience, has, slot_ms, follows=True) if row.level(audience) < has else None
+        return (
+            SharpeningRequest(view, start_ms, audience, has, slot_ms, follows=True)
+            if row.level(audience) < has
+            else None
+        )
 
     # -- taking grants ----------------------------------------------------------------------------------------
 
@@ -370,7 +376,7 @@ class Clearances:
         self._sharpening[audience] = self._lacking(audience, rows)
 
     def _decides(self, grant: GrantRow, row: ClearanceRow) -> bool:
-        """Whether a grant may still decide something of a window that is retained or to come."""
+        """Return True if a grant may still decide something of a window that is retained or to come."""
         newer = [one for one in row.grants if one.slot_ms is not None and one.rank > grant.rank]
         for view in self._views.values():
             if _concerns(grant, view):
@@ -386,29 +392,29 @@ class Clearances:
 
     @property
     def waits(self) -> bool:
-        """Whether an audience has to get something."""
+        """True if an audience has to get something."""
         return bool(self._sharpening)
 
-    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
-        """What the first audience that waits is to get, window by window."""
+    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
+        """Yield the requests of the first audience that waits, window by window."""
         audience, windows = next(iter(self._sharpening.items()))
         if not windows:
             self._finish(audience)
         while windows:
             view, start, slot_ms = windows.popleft()
             row = stored_window(view.name, start, rows)
-            errand = None if row is None else self._errand(view, audience, start, row, slot_ms)
+            request = None if row is None else self._request(view, audience, start, row, slot_ms)
             if not windows:
                 self._finish(audience)
-            if row is not None and errand is not None:  # else it is no longer retained, or there already
-                yield errand, row
+            if row is not None and request is not None:  # else it is no longer retained, or there already
+                yield request, row
 
     def _finish(self, audience: str) -> None:
         del self._sharpening[audience]
         self._changed.add(audience)
 
     def progress(self) -> list[Change]:
-        """The rows to store behind errands that were run: the grants of an audience that has all it was to get."""
+        """The rows to store behind requests that were run: the grants of an audience that has all it was to get."""
         changed = []
         for audience in sorted(self._changed & self._rows.keys()):
             opened = [grant for grant in self._rows[audience].grants if grant.open]
@@ -418,15 +424,15 @@ class Clearances:
         self._changed.clear()
         return changed
 
-    def _lacking(self, audience: str, rows: Rows) -> deque[_Place]:
-        found: deque[_Place] = deque()
+    def _lacking(self, audience: str, rows: Rows) -> deque[_Candidate]:
+        found: deque[_Candidate] = deque()
         for view in self._views.values():
             if audience in view.audiences:
                 prefix = WINDOW + text(view.name)
                 for key, value in rows.scan(prefix, after(prefix)):
                     start = window_start(WINDOW, view.name, key)
-                    if self._errand(view, audience, start, decode(WindowRow, value), self._later_ms):
-                        found.append(_Place(view, start, self._later_ms))
+                    if self._request(view, audience, start, decode(WindowRow, value), self._later_ms):
+                        found.append(_Candidate(view, start, self._later_ms))
         return found
 
     def _stored(self, audience: str) -> Change:
@@ -440,13 +446,13 @@ def _index(view: ViewPlan, level: str) -> int:
 
 
 def _concerns(grant: GrantRow, view: ViewPlan) -> bool:
-    """Whether a grant that was carried out is about windows of a view, at a level that its ladder has, or at none."""
+    """Return True if a carried-out grant is about windows of a view, at a level that its ladder has, or at none."""
     named = not grant.scope.views or view.view in grant.scope.views
     return named and (grant.level == NO_LEVEL or view.level_index(grant.level) is not None)
 
 
 def _covers(wide: tuple[int | None, int | None], narrow: tuple[int | None, int | None]) -> bool:
-    """Whether a stretch of starts has all of another; None is no bound."""
+    """Return True if a stretch of starts has all of another; None is no bound."""
     (first, until), (other_first, other_until) = wide, narrow
     begins = first is None or (other_first is not None and first <= other_first)
     return begins and (until is None or (other_until is not None and other_until <= until))

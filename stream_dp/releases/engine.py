@@ -26,7 +26,7 @@ from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.lists import KeyList
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.clearances import Clearances, Errands
+from stream_dp.releases.clearances import Clearances, SharpeningRequests
 from stream_dp.releases.expiry import Retention
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.leftover import Leftover
@@ -45,7 +45,7 @@ from stream_dp.releases.pieces import (
     Change,
     leftovers,
 )
-from stream_dp.releases.publication import Publisher
+from stream_dp.releases.publication import RecordBuilder
 from stream_dp.releases.releasing import Arrivals, Releasing
 from stream_dp.releases.rows import (
     BLOCK,
@@ -61,9 +61,9 @@ from stream_dp.releases.rows import (
     stored_view,
 )
 from stream_dp.releases.sharpening import Sharpening
-from stream_dp.releases.totals import Counted, counted, taken_back
+from stream_dp.releases.totals import TotalChange, counted, rolled_back
 from stream_dp.releases.unlocks import Ages, Unlocks
-from stream_dp.releases.view_editions import Questions
+from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Ahead, Commit, Effect, Erase, Leave, Message, Rows, Send, Step
 from stream_dp.windows.encoding import after, decode, encode, text, window_key, window_start
@@ -94,7 +94,7 @@ class ReleaseEngine:
         topic: Callable[[str, str], str],
         accounts: str,
         withdrawal: Callable[[MergedBucket], Message],
-        recall: Callable[[str, int], Sequence[Message]],
+        declare_lost: Callable[[str, int], Sequence[Message]],
         gaps: bool = False,
         unknown_before: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -111,8 +111,8 @@ class ReleaseEngine:
             topic: the public topic of a view and an audience.
             accounts: the operators' topic of the accounts.
             withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
-            recall: asks the counters of a view to stand in for what they handed on, from a window on. What stands in is
-                taken for windows that wait, and in them for buckets that have not come.
+            declare_lost: asks the counters of a view to stand in for what they handed on, from a window on. What stands
+                in is taken for windows that wait, and in them for buckets that have not come.
             gaps: whether a topic in which counts stand on their way here was ever lost: windows may miss some.
             unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
@@ -124,21 +124,21 @@ class ReleaseEngine:
         self._topic = topic
         self._clearances = Clearances(self._views, self._marks, keys.secrets, slots)
         self._arrivals = Arrivals()
-        self._recall = recall
+        self._declare_lost = declare_lost
         self._gaps = gaps
         self._unknown_before = unknown_before
         self._accounts = Accounts(self._views)
-        self._questions = questions = Questions(self._views, self._marks)
-        publisher = Publisher(topic, accounts)
-        sums = Sums(publisher, keys.secrets)
+        self._definitions = definitions = ViewDefinitions(self._views, self._marks)
+        record_builder = RecordBuilder(topic, accounts)
+        sums = Sums(record_builder, keys.secrets)
         self._retention = Retention(self._marks, topic)
-        self._sharpening = Sharpening(self._accounts, publisher, sums, keys.secrets)
+        self._sharpening = Sharpening(self._accounts, record_builder, sums, keys.secrets)
         self._releasing = Releasing(
-            questions,
+            definitions,
             self._accounts,
             self._clearances,
             self._arrivals,
-            publisher,
+            record_builder,
             sums,
             slots=slots,
             keys=keys,
@@ -146,10 +146,10 @@ class ReleaseEngine:
             lists=lists,
             unknown_before=unknown_before,
         )
-        self._ages = ages = Ages(questions, slots, self._releasing.last_slot)
-        self._unlocks = Unlocks(questions, self._clearances, ages)
-        self._leftover = Leftover(questions, self._accounts, self._clearances, ages)
-        self._errands: list[Errands] = [self._clearances, self._unlocks, self._leftover]
+        self._ages = ages = Ages(definitions, slots, self._releasing.last_slot)
+        self._unlocks = Unlocks(definitions, self._clearances, ages)
+        self._leftover = Leftover(definitions, self._accounts, self._clearances, ages)
+        self._requests: list[SharpeningRequests] = [self._clearances, self._unlocks, self._leftover]
 
     @property
     def views(self) -> Collection[ViewPlan]:
@@ -178,41 +178,41 @@ class ReleaseEngine:
                 window is missing; or state was lost, which is not accepted, or of too many windows. Nothing has been
                 published.
         """
-        if undone := taken_back(rows):
+        if undone := rolled_back(rows):
             yield Commit(undone)
         lost: dict[str, Sequence[int]] = {}
         for name, mark in self._marks.items():
             former = stored_view(name, rows)
             if former is not None:
                 mark.check(name, former)
-                mark.next_ms, mark.kept_ms, mark.told_ms = former.next_ms, former.kept_ms, former.told_ms
+                mark.next_ms, mark.kept_ms, mark.published_ms = former.next_ms, former.kept_ms, former.published_ms
             else:
-                behind = self._questions.first(self._views[name], mark.next_ms, rows)
-                mark.next_ms = mark.kept_ms = mark.told_ms = behind
+                behind = self._definitions.first(self._views[name], mark.next_ms, rows)
+                mark.next_ms = mark.kept_ms = mark.published_ms = behind
             self._keys.check(name, sealing_keys(name, rows))
             if found := lost_windows(self._views[name], former, published.get(name, ()), rows):
                 gone = expired_windows(self._views[name], published.get(name, ()), rows) if accept_loss else []
                 lost[name] = sorted({*found, *gone})
         if lost and not accept_loss:
             raise lost_state(lost)
-        lost = self._questions.with_earlier(lost, published, rows)
-        yield Commit([self._questions.row(view) for view in self.views if view.name not in lost])
+        lost = self._definitions.with_earlier(lost, published, rows)
+        yield Commit([self._definitions.row(view) for view in self.views if view.name not in lost])
         for kind in (BUCKET, BLOCK):
             yield from drop_except(kind, tuple(kind + text(name) for name in self._views), rows)
         yield from self._accounts.load(rows)
         for name, starts in lost.items():
-            yield from write_off(self._views[name], starts, self._marks[name], self._accounts, self._recall, rows)
+            yield from write_off(self._views[name], starts, self._marks[name], self._accounts, self._declare_lost, rows)
         self._clearances.load(rows, now_ms)
         self._ages.tell(now_ms)
         over = self._unlocks.load(rows)
         for view in self._views.values():
             yield from self._settle_view(view, rows)
             check_unknown(view, self._marks[view.name].next_ms, self._unknown_before)
-        aged = self._questions.aged(self._ages.without_view_ms, rows)
+        aged = self._definitions.aged(self._ages.without_view_ms, rows)
         if changed := [*over, *self._leftover.load(rows), *self._clearances.carry_out(rows, now_ms), *aged]:
             yield Commit(changed)
         if self._gaps:
-            yield Send([ask for name, mark in self._marks.items() for ask in self._recall(name, mark.next_ms)])
+            yield Send([ask for name, mark in self._marks.items() for ask in self._declare_lost(name, mark.next_ms)])
         for kind in (BUCKET, BLOCK):
             yield Erase(kind, after(kind))
 
@@ -230,19 +230,19 @@ class ReleaseEngine:
             newest = start, row
             self._releasing.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
-            self._clearances.welcome(view, start, row)
+            self._clearances.queue_catch_up(view, start, row)
             oldest = start if oldest is None and not row.expires else oldest
         if void:
             yield Commit(void)
         if newest is not None and mark.next_ms <= newest[0]:  # a crash left out what stands behind its row
             start, row = newest
-            yield Commit(self._questions.advance(view.at(start), start, is_told=row.is_told))
+            yield Commit(self._definitions.advance(view.at(start), start, publishes_window=row.publishes_window))
         self._retention.begin(view, mark.next_ms if oldest is None else oldest)
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         until = after(buckets) if view.until_ms is None else max(due, window_key(BUCKET, view.name, view.until_ms))
         nobodys = [*rows.scan(buckets, due), *rows.scan(until, after(buckets))]
         if over := [(key, None) for key, _ in nobodys]:
-            yield Commit([self._questions.row(view), *over])
+            yield Commit([self._definitions.row(view), *over])
         blocks = leftover_blocks(view, mark.next_ms, rows)
         if left := [*leftovers(view.name, mark.next_ms, departures, rows), *blocks]:
             yield Commit(left)
@@ -259,7 +259,7 @@ class ReleaseEngine:
 
         changed = revoked(view, start, row, most, self._topic, rows) if row.outbox else []
         if changed:  # whoever has less of it now than they may see gets that in its place
-            self._clearances.follow(view, start, row)
+            self._clearances.queue_released(view, start, row)
         return changed
 
     def _all_revoked(self, rows: Rows) -> Iterator[Change]:
@@ -290,16 +290,16 @@ class ReleaseEngine:
             yield Send([self._withdrawal(bucket) for bucket in taken])
 
     def _awaits(self, bucket: MergedBucket) -> bool:
-        """Whether a bucket is of a window that is still to be released, by the question it was counted for."""
+        """Return True if a bucket is of a window that is still to be released, by the definition it was counted for."""
         view = self._views.get(bucket.view)
         is_its_own = view is not None and (view.until_ms is None or bucket.start_ms < view.until_ms)
         return is_its_own and bucket.start_ms >= self._marks[bucket.view].next_ms
 
     @property
     def waits(self) -> bool:
-        """Whether a window is complete and its turn has come, or one expires, or somebody has to see one finer."""
+        """True if a window is complete and its turn has come, or one expires, or somebody has to see one finer."""
         views = self._views.values()
-        asked = any(errands.waits for errands in self._errands)
+        asked = any(requests.waits for requests in self._requests)
         return asked or any(map(self._is_due, views)) or any(map(self._expires, views))
 
     def due(self, rows: Rows) -> Step:
@@ -319,7 +319,7 @@ class ReleaseEngine:
             yield from self._retention.expire(past, slot, rows)
         elif not over:
             yield from self._sharpen(rows)
-        if over and (aged := self._questions.aged(self._ages.without_view_ms, rows)):
+        if over and (aged := self._definitions.aged(self._ages.without_view_ms, rows)):
             yield Commit(aged)
         for view, start in over:  # all of them at once: to forget them in the files takes longer than the rest
             prefix = window_key(BUCKET, view.name, start)
@@ -329,13 +329,13 @@ class ReleaseEngine:
 
     def _is_due(self, view: ViewPlan) -> bool:
         start = self._marks[view.name].next_ms
-        if not self._questions.has_turn(view):
+        if not self._definitions.has_turn(view):
             return False
         complete = self._arrivals.complete(view.name, start) == view.buckets or self._releasing.is_unknown(view, start)
-        return complete and not self._is_held(view)
+        return complete and not self._is_blocked(view)
 
-    def _is_held(self, view: ViewPlan) -> bool:
-        """Whether the time of a view stands still until all that is due by then is carried out."""
+    def _is_blocked(self, view: ViewPlan) -> bool:
+        """Return True if the time of a view stands still until all that is due by then is carried out."""
         if self._ages.goes_by_the_wall(view):
             return False
         return self._clearances.waits or self._unlocks.holds(view) or self._leftover.holds(view)
@@ -379,32 +379,32 @@ class ReleaseEngine:
         self._ages.tell(now_ms)
         if changed := self._clearances.carry_out(rows, now_ms):
             yield Commit([*changed, *self._all_revoked(rows)])
-        if changed := self._questions.aged(self._ages.without_view_ms, rows):
+        if changed := self._definitions.aged(self._ages.without_view_ms, rows):
             yield Commit(changed)
 
     def _sharpen(self, rows: Rows) -> Iterator[Effect]:
-        """Run some of the errands of the first who asks."""
-        asking = next((errands for errands in self._errands if errands.waits), None)
+        """Run some of the requests of the first who asks."""
+        asking = next((requests for requests in self._requests if requests.waits), None)
         if asking is None:
             return
         changed: list[Change] = []
-        leaving, those = list[Leave](), list[Counted]()
+        leaving, those = list[Leave](), list[TotalChange]()
         left, room, ahead = SHARPENED_AT_ONCE, BYTES_AT_ONCE, Ahead(rows)
-        for errand, row in asking.errands(ahead):
+        for request, row in asking.requests(ahead):
             left -= 1
-            view, start, audience, *_ = errand
-            had = row.given.get(audience, NOTHING).level
-            if sharpened := self._sharpening.sharpened(errand, row, ahead):  # else other panes are not finer yet
+            view, start, audience, *_ = request
+            had = row.states.get(audience, NOTHING).level
+            if sharpened := self._sharpening.sharpened(request, row, ahead):  # else other panes are not finer yet
                 ahead.change(sharpened)
-                if row.given.get(audience, NOTHING).level > had:
-                    self._clearances.share(errand, row)
-                    self._clearances.spread(errand, had, ahead)
+                if row.states.get(audience, NOTHING).level > had:
+                    self._clearances.queue_shared(request, row)
+                    self._clearances.queue_overlapping(request, had, ahead)
                 changed += sharpened
                 room -= sum(len(value or b"") for _, value in sharpened)
                 leaving.append(Leave(view.name, start, row.outbox[-1].slot_ms))
-                refused = row.level(audience) < errand.level and errand.is_refused(row)
+                refused = row.level(audience) < request.level and request.is_refused(row)
                 became = "sharpenings_refused" if refused else "windows_sharpened"
-                those.append(Counted(became, view.name, 1, start, row.departures))
+                those.append(TotalChange(became, view.name, 1, start, row.departures))
             if left == 0 or room <= 0:
                 break
         yield Commit([counted(those, rows), *changed, *asking.progress()])

@@ -2,7 +2,7 @@
 
 A window expires when a window of its view is stored that starts more than the retention behind it: by the schedule of
 the view, whatever is counted, and whether windows are released or refused. Of a view that was taken out, it is when
-such a window would have been over (`Questions.aged`). Then, oldest first,
+such a window would have been over (`ViewDefinitions.aged`). Then, oldest first,
 
 1. its row is marked and its last departure added, one tombstone for every key of its records (`Retention.expire`).
    From here on nothing is read of it: the row names no key any more;
@@ -20,13 +20,13 @@ was deleted is not left in a file. Behind the last row nothing is left to do.
 Of a window of panes, and of a total, all that is said here of a window holds for the pane that it ends with: with that
 its records are taken back. A pane stays with its table and its secret as long as a retained window is made of it.
 
-The newest window of a view that readers were told of never expires, whichever question it answers, and its records
+The newest published window of a view never expires, whatever its definition, and its records
 stand in front of the tombstones of older ones: their slot is earlier, and what waits leaves in the order of slots. So
 whatever is taken back, the public topics tell up to where windows were released (`releases.losses`), and none is ever
 drawn again.
 
-What a ledger has paid for the window stays in the ledger, and its entries in the operators' topic: what was told stays
-told, and statements are made of entries.
+What a ledger has paid for the window stays in the ledger, and its entries in the operators' topic: published
+is published, and statements are made of entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.records.codec import record_keys
 from stream_dp.releases.pieces import Change, Removal, forgotten_table, leave
 from stream_dp.releases.publication import extent_of
-from stream_dp.releases.rows import TABLE, WINDOW, Given, ViewRow, WindowRow
+from stream_dp.releases.rows import TABLE, WINDOW, AudienceState, ViewRow, WindowRow
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Step
 from stream_dp.windows.encoding import after, decode, encode, window_key, window_start
 
@@ -49,7 +49,7 @@ EXPIRED_AT_ONCE = 8
 
 
 class Retention:
-    """Which windows of one partition are past their retention."""
+    """Retention of one partition: finds the windows that are past it."""
 
     def __init__(self, marks: Mapping[str, ViewRow], topic: Callable[[str, str], str]) -> None:
         """Set up the retention; it knows of the windows of a view behind `begin`.
@@ -68,26 +68,26 @@ class Retention:
         self._oldest[view.name] = oldest_ms
 
     def is_over(self, view: ViewPlan) -> bool:
-        """Whether a window of the view may have to be marked."""
+        """Return True if a window of the view may have to be marked."""
         return self._oldest[view.name] < self._horizon(view)
 
     def due_ms(self, view: ViewPlan) -> int | None:
         """When the next window of a view that was taken out expires by the wall clock, None if none does."""
         mark, oldest, shape = self._marks[view.name], self._oldest[view.name], view.window.shape
-        if not view.is_removed or oldest >= min(mark.told_ms, mark.next_ms):
+        if not view.is_removed or oldest >= min(mark.published_ms, mark.next_ms):
             return None
         return shape.end(shape.first_from(oldest + view.window.kept_ms + 1))
 
     def _horizon(self, view: ViewPlan) -> int:
-        """Windows that start earlier expire. Never the newest that was told of; and `losses` must not miss their rows.
+        """Return the time before which windows expire: never the newest published one, or rows that `losses` needs.
 
-        A pane stays as long as a retained window needs it. A question that is over goes by the windows of the one that
-        took its place (`Releasing`).
+        A pane stays as long as a retained window needs it. A definition that is over goes by the windows of the one
+        that took its place (`Releasing`).
         """
         mark = self._marks[view.name]
         newest = view.window.shape.next(mark.next_ms, -1)
         is_over = view.until_ms is not None and mark.next_ms >= view.until_ms
-        return min(mark.kept_ms, mark.told_ms, mark.kept_ms if is_over else newest - view.window.kept_ms)
+        return min(mark.kept_ms, mark.published_ms, mark.kept_ms if is_over else newest - view.window.kept_ms)
 
     def expire(self, view: ViewPlan, slot_ms: int, rows: Rows) -> Step:
         """Mark the oldest windows that are past their retention, `EXPIRED_AT_ONCE` at most.
@@ -115,17 +115,17 @@ class Retention:
             yield from leaving
 
     def _tombstones(self, view: ViewPlan, start_ms: int, row: WindowRow) -> list[Removal]:
-        """What takes back every record of a window that an audience of the view has: its keys, without values.
+        """Return the tombstones of every record of a window: its keys, without values.
 
         Nothing is sent to an audience that is no longer configured, since its topic may be gone.
         """
-        if not row.is_told:
+        if not row.publishes_window:
             return []
-        given: Mapping[str, Given] = row.given
-        refused: Collection[str] = row.turned_down.keys() | row.declined.keys()
+        states: Mapping[str, AudienceState] = row.states
+        refused: Collection[str] = row.refused_grants.keys() | row.declined.keys()
         panes = None
         if row.sum is not None:
-            given, refused, panes = row.sum.given, row.sum.refused_to, row.sum.panes
+            states, refused, panes = row.sum.states, row.sum.refused_to, row.sum.panes
         extent = extent_of(view, view.window.shape.next(start_ms, 1 - (panes or 1)), panes)
         return [
             (self._topic(view.view, audience), key, None)
@@ -135,7 +135,7 @@ class Retention:
                 audience,
                 extent["window"],
                 ends=panes is not None or extent["blocks"] is not None,
-                parts=given[audience].parts if audience in given else 0,
+                parts=states[audience].parts if audience in states else 0,
                 refused=audience in refused,
             )
         ]

@@ -52,7 +52,7 @@ class KeyRing:
 
     @property
     def application(self) -> str:
-        """What the application is known by on its cluster: the id of its first key."""
+        """Id of the application on its cluster: that of its first key."""
         return self.keys[0].id
 
     @property
@@ -62,7 +62,7 @@ class KeyRing:
 
     @property
     def agreed(self) -> list[tuple[str, bool]]:
-        """What workers that share partitions agree on: the ids, and which of them are retired."""
+        """Fingerprint that workers of one application agree on: the ids of the keys, and which are retired."""
         return [(key.id, key.secret is None) for key in self.keys]
 
     @property

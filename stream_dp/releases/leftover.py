@@ -1,4 +1,4 @@
-"""What a ledger has left over is spent on sharper releases, at stated times.
+"""Spending of a ledger's leftover budget on sharper releases, at stated times.
 
 A view may say (`sharpen` in the configuration) that one audience is to see a level of as many windows as the rest of a
 period pays for. At every multiple of `every` since 1970 its windows of the periods that have gone on since the last
@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import SharpenPlan, ViewPlan
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, Errand, LeftoverRow
+from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, LeftoverRow, SharpeningRequest
 from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import LEFTOVER, NOTHING, WINDOW, WindowRow, period_of, stored_window
 from stream_dp.releases.unlocks import Ages
-from stream_dp.releases.view_editions import Questions
+from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import decode, encode, text, window_key, window_start
 from stream_dp.windows.shape import Stretch
@@ -46,19 +46,19 @@ class _Run:
 
 
 class Leftover:
-    """The views of one partition that sharpen by what their ledger has left; they are `errands.Errands`."""
+    """The views of one partition that sharpen by what their ledger has left; implements `SharpeningRequests`."""
 
-    def __init__(self, questions: Questions, accounts: Accounts, clearances: Clearances, ages: Ages) -> None:
+    def __init__(self, definitions: ViewDefinitions, accounts: Accounts, clearances: Clearances, ages: Ages) -> None:
         """Set it up; `load` makes it ready.
 
         Args:
-            questions: what the views ask, and how far their releases have come.
+            definitions: the views' definitions, and how far their releases have come.
             accounts: what the ledgers have left.
             clearances: what grants say.
             ages: what time it is for a view.
         """
-        self._views = questions.views
-        self._marks = questions.marks
+        self._views = definitions.views
+        self._marks = definitions.marks
         self._accounts = accounts
         self._clearances = clearances
         self._ages = ages
@@ -85,11 +85,11 @@ class Leftover:
 
     @property
     def waits(self) -> bool:
-        """Whether a view is to sharpen by now."""
+        """True if a view is to sharpen by now."""
         return any(map(self._is_due, self._runs))
 
     def holds(self, view: ViewPlan) -> bool:
-        """Whether a view is to sharpen by now."""
+        """Return True if a view is to sharpen by now."""
         return any(run.view.view == view.view and self._is_due(run) for run in self._runs)
 
     def _is_due(self, run: _Run) -> bool:
@@ -99,7 +99,7 @@ class Leftover:
         """When a view sharpens next; its grid may be another one than it was."""
         return 0 if run.row.at_ms is not None else run.plan.next_ms(run.row.done_ms)
 
-    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
+    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
         """Windows of the first view that sharpens by now, the newest first, as long as what is left pays for them."""
         run = min(filter(self._is_due, self._runs), key=self._due_ms)
         row, view, shape = run.row, run.view, run.view.window.shape
@@ -126,26 +126,26 @@ class Leftover:
                     if (later := self._unlock_to_come(view, max(stored.finest, run.plan.level))) != Cost.ZERO:
                         pending[period][view.name, start] = later
                     slot = self._ages.slot(view, row.at_ms)
-                    yield Errand(view, start, run.plan.audience, run.plan.level, slot), stored
+                    yield SharpeningRequest(view, start, run.plan.audience, run.plan.level, slot), stored
                 else:
                     row.before_ms = start = min(start, self._first_in(view, period))
             start = shape.next(start, -1)
 
     def progress(self) -> list[Change]:
-        """The rows to store behind errands that were run."""
+        """The rows to store behind requests that were run."""
         changed = [self._stored(run) for run in self._runs if run.view.name in self._changed]
         self._changed.clear()
         return changed
 
     def _is_to_be_sharpened(self, run: _Run, start: int, row: WindowRow) -> bool:
         audience = run.plan.audience
-        lacks = row.given.get(audience, NOTHING).level < run.plan.level
+        lacks = row.states.get(audience, NOTHING).level < run.plan.level
         return lacks and self._clearances.may_rise(run.view, audience, start, row)
 
     def _fits(
         self, run: _Run, start: int, row: WindowRow, period: Stretch, pending: Mapping[tuple[str, int], Cost]
     ) -> bool:
-        """Whether a window can be sharpened out of what nobody needs."""
+        """Return True if a window can be sharpened out of what nobody needs."""
         view, level = run.view, max(row.finest, run.plan.level)
         cost = view.counts(level) if row.finest < 0 else view.counts(level) - view.counts(row.finest)
         kept = self._accounts.plan(view, start).budget * run.plan.reserve
@@ -158,7 +158,7 @@ class Leftover:
         return [other for other in self._views.values() if other.ledger.fingerprint == view.ledger.fingerprint]
 
     def _to_come(self, view: ViewPlan, period: Stretch) -> Cost:
-        """What the windows of a view that are still to be released in a period cost at worst."""
+        """Return the worst-case cost of a view's windows that are still to be released in a period."""
         first = view.charged.shape.first_from(max(self._marks[view.name].next_ms, period.start_ms))
         return view.scheduled(first, period.end_ms)
 
@@ -168,7 +168,7 @@ class Leftover:
         return view.window.shape.first_from(period.start_ms)
 
     def _unlocks_to_come(self, view: ViewPlan, period: Stretch, rows: Rows) -> dict[tuple[str, int], Cost]:
-        """What the schedules of unlocks ask for windows that were released in a period, by view and window."""
+        """Return the cost of scheduled unlocks for windows released in a period, by view and window."""
         found: dict[tuple[str, int], Cost] = {}
         for other in self._sharing(view):
             if other.unlocks:
@@ -182,7 +182,7 @@ class Leftover:
 
     @staticmethod
     def _unlock_to_come(view: ViewPlan, finest: int) -> Cost:
-        """What the schedule of unlocks asks for a window beyond the finest level that somebody has of it."""
+        """Return the cost of a window's scheduled unlocks beyond the finest level that somebody has of it."""
         if not view.unlocks or finest < 0 or finest >= view.planned_level:
             return Cost.ZERO
         return view.counts(view.planned_level) - view.counts(finest)

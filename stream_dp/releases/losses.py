@@ -1,4 +1,4 @@
-"""What was published and is not stored: windows whose state was lost, found by the records in the public topics.
+"""Detection of lost state: windows that were published and are not stored, by the records in the public topics.
 
 A record is published after its commit is in the changelog, so recovered tables know every record that readers have.
 Where they do not, state was lost. To go on would draw windows again that readers have, with fresh noise, and pay for it
@@ -18,7 +18,7 @@ from stream_dp.records.codec import Outline
 from stream_dp.releases.accounts import Accounts, difference
 from stream_dp.releases.pieces import forgotten_window, stored_table
 from stream_dp.releases.rows import NOTHING, VIEW, WINDOW, ViewRow, WindowRow, stored_window
-from stream_dp.releases.totals import Counted, counted
+from stream_dp.releases.totals import TotalChange, counted
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.effects import Commit, Effect, Message, Rows, Send
 from stream_dp.windows.encoding import after, decode, encode, text, window_start
@@ -40,12 +40,12 @@ class Shown(NamedTuple):
         """The one that a record is, by its outline."""
         tiling, window = view.window.shape.tilings[0], record.window
         last, panes = tiling.next(window.end_ms, -1), tiling.begun(window.start_ms, window.end_ms)
-        alone = view.window.running is not None  # its other panes were told of by themselves
+        alone = view.window.running is not None  # its other panes were published by themselves
         return cls(audience, last, record.revision, record.type == "refusal", 1 if alone else panes)
 
 
 Published = Mapping[str, Collection[Shown]]
-"""What was found in the public topics, by view: all, or the newest of it."""
+"""Records found in the public topics, by view: all, or the newest of them."""
 UNPUBLISHED: Published = MappingProxyType({})
 MOST_UNKNOWN = 10_000
 """Windows that are refused one by one because their counts were lost with their counters."""
@@ -71,8 +71,8 @@ def _is_lost(view: ViewPlan, stored: ViewRow | None, one: Shown, rows: Rows) -> 
     row = stored_window(view.name, one.start_ms, rows)
     if row is None:
         return stored is None or one.start_ms >= stored.kept_ms
-    given = row.given if row.sum is None else row.sum.given
-    return given.get(one.audience, NOTHING).revision < one.revision - one.refused
+    states = row.states if row.sum is None else row.sum.states
+    return states.get(one.audience, NOTHING).revision < one.revision - one.refused
 
 
 def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> list[int]:
@@ -100,12 +100,12 @@ def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> lis
         start
         for start, row in found
         if not (row.refused or row.expires or row.outbox)
-        and any((name, start) not in there for name in view.audiences if row.given.get(name, NOTHING).level >= 0)
+        and any((name, start) not in there for name in view.audiences if row.states.get(name, NOTHING).level >= 0)
     ]
 
 
 def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, Cost]:
-    """What can have been paid at worst for lost windows and is forgotten, by the start of its period.
+    """Return the worst-case cost of lost windows that the ledger has forgotten, by the start of its period.
 
     Windows leave in order, so whatever lies between the last that is stored and the newest that is lost was released as
     well, found or not.
@@ -177,7 +177,7 @@ def write_off(
     lost: Sequence[int],
     mark: ViewRow,
     accounts: Accounts,
-    recall: Callable[[str, int], Sequence[Message]],
+    declare_lost: Callable[[str, int], Sequence[Message]],
     rows: Rows,
 ) -> Iterator[Effect]:
     """Charge lost windows at worst and step over them. A crash in between charges them again, never too little.
@@ -187,7 +187,7 @@ def write_off(
         lost: the starts of the windows, ascending.
         mark: how far its releases have come; changed.
         accounts: which ledger pays.
-        recall: as `ReleaseEngine` has it.
+        declare_lost: as `ReleaseEngine` has it.
         rows: the partition's table.
     """
     shape = view.window.shape
@@ -199,9 +199,9 @@ def write_off(
     ]
     half = [start for start in lost if stored_window(view.name, start, rows) is not None]
     mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
-    mark.told_ms = max(mark.told_ms, lost[-1])
+    mark.published_ms = max(mark.published_ms, lost[-1])
     forgotten = [row for start in half for row in forgotten_window(view.name, start, rows)]
-    yield Send(recall(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
-    those = Counted("windows_lost", view.name, len(lost), lost[-1], 0)
+    yield Send(declare_lost(view.name, mark.next_ms))  # windows behind them may wait for counts that were lost, too
+    those = TotalChange("windows_lost", view.name, len(lost), lost[-1], 0)
     yield Commit([counted([those], rows), *charged, *forgotten, (VIEW + text(view.name), encode(mark))])
     yield those.increment

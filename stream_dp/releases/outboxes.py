@@ -1,4 +1,4 @@
-"""Which stored records still have to leave, and when: releasing stores them, publishing takes them from there."""
+"""Outboxes of stored records that are to be published: releasing fills them, publishing empties them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.expiry import finished
 from stream_dp.releases.pieces import Change, RecordRow, forgotten_records, stored_records, waiting_records
 from stream_dp.releases.rows import NOTHING, VIEW, WINDOW, Departure, WindowRow, stored_window
-from stream_dp.releases.totals import LATE, Counted, counted
+from stream_dp.releases.totals import LATE, TotalChange, counted
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
 from stream_dp.windows.encoding import after, decode, encode, text, window_key, window_start
 from stream_dp.windows.views import view_of
@@ -37,7 +37,7 @@ class Outboxes:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, str]] = []
-        """A heap of (slot, start of the window, question): those of former questions of a view begin earlier."""
+        """A heap of (slot, start of the window, definition): those of former definitions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
         self._late: set[tuple[str, int]] = set()
@@ -98,7 +98,7 @@ class Outboxes:
             yield Increment(LATE, missed, (("view", view_of(view)),))
 
     def _leaving(self, view: str, start: int, slot_ms: int, rows: Rows) -> Departure | None:
-        """What leaves of a window: one departure. What is behind it waits until that one is settled.
+        """Return the next departure of a window. Later ones wait until that one is settled.
 
         Were both published, a crash before that would let the older revision be published again behind the newer one.
         """
@@ -109,14 +109,14 @@ class Outboxes:
         leaving = due.pop(0) if due and not behind else None
         if due:
             heappush(self._waiting, (due[0].slot_ms, start, view))
-        if leaving is not None and row is not None and row.takes_back(leaving) and not self._knows(view, start, rows):
+        if leaving is not None and row is not None and row.withdraws(leaving) and not self._knows(view, start, rows):
             self._held.append((leaving.slot_ms, start, view))
             self._waited.add((view, start))
             return None
         return leaving
 
     def _knows(self, view: str, start: int, rows: Rows) -> bool:
-        """Whether readers know a later window of a view than one, whatever it asked of that.
+        """Return True if readers know a later window of a view than one, whatever it asked of that.
 
         Once they do, they always do: the records of that one are taken back only when a later one has left.
         """
@@ -134,7 +134,7 @@ class Outboxes:
 
     @property
     def published(self) -> bool:
-        """Whether something was published that still stands in its outbox."""
+        """True if something was published that still stands in its outbox."""
         return bool(self._published)
 
     def settle(self, rows: Rows) -> Step:
@@ -158,7 +158,7 @@ class Outboxes:
                 else:
                     changed.append((window_key(WINDOW, view, start), encode(replace(row, outbox=outbox))))
         late = [
-            Counted(LATE, view, 1, start, number)
+            TotalChange(LATE, view, 1, start, number)
             for (view, start), number in settled.items()
             if (view, start) in self._late
         ]
@@ -192,7 +192,7 @@ def revoked(
     topic: Callable[[str, str], str],
     rows: Rows,
 ) -> list[Change]:
-    """What changes of the records of a window that wait and may not leave: their rows, and behind them the window's.
+    """Return the rows that void a window's waiting records that may not be published, the window's row last.
 
     Args:
         view: the view.
@@ -208,7 +208,7 @@ def revoked(
             if record.value is not None or record.void:
                 waiting.setdefault(record.topic, {}).setdefault(departure.number, []).append((key, record))
     changed: list[Change] = []
-    given = row.given if row.sum is None else row.sum.given
+    states = row.states if row.sum is None else row.sum.states
     finest, is_lowered = row.finest, False
     for audience in view.readers:
         records = waiting.get(topic(view.view, audience), {})
@@ -218,11 +218,11 @@ def revoked(
             behind = (one for number, those in records.items() if number >= first.number for one in those)
             changed += [(key, encode(_void(record))) for key, record in behind if not record.void]
             level = first.had.get(audience, NOTHING.level)
-            if audience in given and given[audience].level != level:
+            if audience in states and states[audience].level != level:
                 row.drawn = finest
                 if row.sum is None:
-                    row.taken_back[audience] = row.told(audience)
-                given[audience] = replace(given[audience], level=level)
+                    row.withdrawn_levels[audience] = row.accounted_level(audience)
+                states[audience] = replace(states[audience], level=level)
                 is_lowered = True
     return [*changed, (window_key(WINDOW, view.name, start), encode(row))] if changed or is_lowered else []
 

@@ -22,10 +22,10 @@ from stream_dp.config.plan import LedgerPlan, ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.records.models import Reason
-from stream_dp.releases.clearances import Errand
+from stream_dp.releases.clearances import SharpeningRequest
 from stream_dp.releases.pieces import Addressed, Change, noise_of, stored_table
-from stream_dp.releases.publication import Publisher, account, coarse_to_fine, refusal_record, release_record
-from stream_dp.releases.rows import BLOCK, NOTHING, Given, PaneSum, WindowRow, stored_window
+from stream_dp.releases.publication import RecordBuilder, account, coarse_to_fine, refusal_record, release_record
+from stream_dp.releases.rows import BLOCK, NOTHING, AudienceState, PaneSum, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import after, bucket_number, decode, encode, text, window_key, window_start
 from stream_dp.windows.merging import parts_of
@@ -53,11 +53,11 @@ class _Window(NamedTuple):
 
     def level(self, audience: str) -> int:
         """The finest level that an audience has of every pane, -1 if it has nothing of one."""
-        return min(pane.row.given.get(audience, NOTHING).level for pane in self.panes)
+        return min(pane.row.states.get(audience, NOTHING).level for pane in self.panes)
 
     def counts_beyond(self, audience: str, level: int) -> Cost:
-        """What the counts of all panes cost at a level beyond what an audience has of them."""
-        had = [pane.row.given.get(audience, NOTHING).level for pane in self.panes]
+        """Return the cost of all panes' counts at a level beyond what an audience has of them."""
+        had = [pane.row.states.get(audience, NOTHING).level for pane in self.panes]
         costs = [self.view.counts(max(level, one)) for one in had]
         return sum(costs, Cost.ZERO) - sum((self.view.counts(one) for one in had if one >= 0), Cost.ZERO)
 
@@ -65,14 +65,14 @@ class _Window(NamedTuple):
 class Sums:
     """Makes the records of windows that are sums of panes."""
 
-    def __init__(self, publisher: Publisher, secrets: Mapping[str, bytes]) -> None:
+    def __init__(self, record_builder: RecordBuilder, secrets: Mapping[str, bytes]) -> None:
         """Set up.
 
         Args:
-            publisher: addresses the records.
+            record_builder: addresses the records.
             secrets: by id, the keys that panes were sealed with, without those that are retired.
         """
-        self._publisher = publisher
+        self._record_builder = record_builder
         self._secrets = secrets
         self._read: dict[tuple[str, int, int], Sequence[int]] = {}
         """By view, start and level: what panes add, those that were used last behind the others."""
@@ -81,7 +81,7 @@ class Sums:
     def first(
         self, view: ViewPlan, last: Pane, levels: Mapping[str, int], plan: LedgerPlan, ledger: Ledger, rows: Rows
     ) -> list[Addressed]:
-        """The records of the window that ends with a pane, if one does; the pane's row is told of it.
+        """Return the records of the window that ends with a pane, if one does; the pane's row is updated.
 
         There is none before the view has all panes of a window, nor where one of them is stored no longer. An audience
         that has nothing of one of the panes gets no record.
@@ -109,40 +109,42 @@ class Sums:
                 records += self._refused(window, audience, levels[audience], 1, asked, reason)
                 last.row.sum.refused_to.append(audience)
             elif (level := window.level(audience)) >= 0:
-                last.row.sum.given[audience] = Given(1, level)
-                records += self._release(window, audience, last.row.sum.given[audience], rows)
+                last.row.sum.states[audience] = AudienceState(1, level)
+                records += self._release(window, audience, last.row.sum.states[audience], rows)
         return records
 
-    def again(self, errand: Errand, row: WindowRow, plan: LedgerPlan, ledger: Ledger, rows: Rows) -> list[Addressed]:
+    def again(
+        self, request: SharpeningRequest, row: WindowRow, plan: LedgerPlan, ledger: Ledger, rows: Rows
+    ) -> list[Addressed]:
         """The next revision of the window that ends with a pane, if the audience has all its panes finer now.
 
         It is a refusal if the ledger did not pay for one of the panes.
 
         Args:
-            errand: the pane, who may see more, and what.
-            row: the row of the pane; it is told of the revision.
+            request: the pane, who may see more, and what.
+            row: the row of the pane; changed in place.
             plan: of the ledger that pays for the pane.
             ledger: that ledger, behind what was paid for the pane.
             rows: the partition's table, with what was changed before.
         """
-        view, start_ms, audience, asked, *_ = errand
+        view, start_ms, audience, asked, *_ = request
         released = row.sum
         if released is None or not released.panes or released.refused:
             return []
         panes = [*self._before(view, start_ms, released.panes, rows), Pane(start_ms, row)]
-        given = released.given.get(audience, NOTHING)
-        if len(panes) < released.panes or self._refusal(panes) is not None or given.level >= asked:
+        state = released.states.get(audience, NOTHING)
+        if len(panes) < released.panes or self._refusal(panes) is not None or state.level >= asked:
             return []
         window = _Window(view, panes, plan, ledger)
-        if (level := min(asked, window.level(audience))) > given.level:
-            released.given[audience] = Given(given.revision + 1, level, given.parts)
-            return self._release(window, audience, released.given[audience], rows)
-        if not any(errand.is_refused(pane.row) for pane in panes):
+        if (level := min(asked, window.level(audience))) > state.level:
+            released.states[audience] = AudienceState(state.revision + 1, level, state.parts)
+            return self._release(window, audience, released.states[audience], rows)
+        if not any(request.is_refused(pane.row) for pane in panes):
             return []
-        errand.refuse(row)
+        request.refuse(row)
         released.refused_to = sorted({*released.refused_to, audience})
         return self._refused(
-            window, audience, asked, given.revision + 1, window.counts_beyond(audience, asked), "budget"
+            window, audience, asked, state.revision + 1, window.counts_beyond(audience, asked), "budget"
         )
 
     @staticmethod
@@ -158,31 +160,31 @@ class Sums:
             return "lost"
         return "budget" if any(pane.row.refused for pane in panes) else None
 
-    def _release(self, window: _Window, audience: str, given: Given, rows: Rows) -> list[Addressed]:
+    def _release(self, window: _Window, audience: str, state: AudienceState, rows: Rows) -> list[Addressed]:
         view, panes = window.view, window.panes
         sums: Sequence[int] = ()
         for pane in panes:
-            summand = self._summand(view, pane, given.level, rows)
+            summand = self._summand(view, pane, state.level, rows)
             sums = [*map(add, sums, summand)] if sums else summand
         table = panes[-1].table or stored_table(view.name, panes[-1].start_ms, rows)
         record = release_record(
             view,
             audience=audience,
-            level=given.level,
+            level=state.level,
             start_ms=panes[0].start_ms,
-            revision=given.revision,
+            revision=state.revision,
             fields=view.kind.total(table, sums),
-            held=sum((view.cost(pane.row.given[audience].level) for pane in panes), Cost.ZERO),
-            told=window.ledger.readers.get(audience, Cost.ZERO),
+            window_loss=sum((view.cost(pane.row.states[audience].level) for pane in panes), Cost.ZERO),
+            period_loss=window.ledger.readers.get(audience, Cost.ZERO),
             ledger=account(window.plan, panes[-1].start_ms),
             panes=len(panes),
         )
-        records = self._publisher.addressed(record)
-        given.parts = max(given.parts, len(records))
+        records = self._record_builder.addressed(record)
+        state.parts = max(state.parts, len(records))
         return records
 
     def _summand(self, view: ViewPlan, pane: Pane, level: int, rows: Rows) -> Sequence[int]:
-        """What a pane adds at a level. It is in many windows, one after another: remembered once it is stored."""
+        """Return the addend of a pane at a level, cached once it is stored: it is in many windows."""
         place = view.name, pane.start_ms, level
         noise = noise_of(view, pane.start_ms, pane.row, self._secrets)
         if pane.table is not None:
@@ -205,13 +207,13 @@ class Sums:
             level=level,
             start_ms=window.panes[0].start_ms,
             revision=revision,
-            asked=Cost.ZERO if reason == "lost" else asked,
-            told=window.ledger.readers.get(audience, Cost.ZERO),
+            requested=Cost.ZERO if reason == "lost" else asked,
+            period_loss=window.ledger.readers.get(audience, Cost.ZERO),
             ledger=account(window.plan, window.panes[-1].start_ms),
             reason=reason,
             panes=len(window.panes),
         )
-        return self._publisher.addressed(record)
+        return self._record_builder.addressed(record)
 
 
 Part = tuple[SealedTable, WindowNoise]
@@ -222,7 +224,7 @@ class BlockRow(msgspec.Struct, array_like=True):
     """The exact counts of the block that ends with a pane, or a part of them."""
 
     parts: int
-    """How many there are."""
+    """Number of them."""
     counts: dict[str, int]
 
 
@@ -243,7 +245,7 @@ class Begun(NamedTuple):
 def begun(
     view: ViewPlan, start: int, allowed: Mapping[str, int], secrets: Mapping[str, bytes], rows: Rows
 ) -> Begun | None:
-    """What a pane goes on from; None where it is the first of its window, or windows have no panes.
+    """Return what a pane continues from; None where it is the first of its window, or windows have no panes.
 
     Args:
         view: the view.
@@ -260,13 +262,13 @@ def begun(
     if before.refused:
         return Begun({}, "lost" if before.lost else "budget")
     blocks = earlier_blocks(view, start, secrets, rows)
-    paid = {name: min(level, first.given.get(name, NOTHING).level) for name, level in allowed.items()}
+    paid = {name: min(level, first.states.get(name, NOTHING).level) for name, level in allowed.items()}
     levels = {audience: level for audience, level in paid.items() if level >= 0}
     return Begun(levels, "lost" if blocks is None else None, blocks or ())
 
 
 def is_passed_over(view: ViewPlan, start: int, kept_ms: int, rows: Rows) -> bool:
-    """Whether a pane is of a window that began when nobody might see it: no total has the panes before.
+    """Return True if a pane is of a window that began when nobody might see it: no total has the panes before.
 
     Args:
         view: the view.
@@ -305,7 +307,7 @@ def earlier_blocks(view: ViewPlan, start: int, secrets: Mapping[str, bytes], row
 
 
 def inner_counts(view: ViewPlan, start: int, rows: Rows) -> Iterator[Mapping[str, int]]:
-    """What the block that ends with a pane counts beside that pane, to be added up.
+    """Yield the counts of the block that ends with a pane, without that pane, to be added up.
 
     Raises:
         StateError: some of it is not there.
@@ -336,7 +338,7 @@ def block_rows(view: ViewPlan, start: int, counts: Mapping[str, int]) -> list[Ch
 
 
 def used_blocks(view: ViewPlan, start: int, *, refused: bool) -> list[bytes]:
-    """What the keys of exact counts begin with that nobody needs behind a pane.
+    """Return the key prefixes of exact counts that are not needed after a pane.
 
     Args:
         view: the view.
@@ -355,7 +357,7 @@ def used_range(view: ViewPlan, start: int) -> tuple[bytes, bytes]:
 
 
 def leftover_blocks(view: ViewPlan, next_ms: int, rows: Rows) -> Iterator[Change]:
-    """What is stored of blocks and no longer needed, or not yet.
+    """Yield the deletions of blocks that are no longer needed, or not yet.
 
     Args:
         view: the view.

@@ -1,4 +1,4 @@
-"""What of a window takes several rows, since no row is large: its sealed table, and the records that are to leave.
+"""Parts of a window in several rows, since no row is large: its sealed table, and the records to be published.
 
 All of them are stored before the window's row, which is the commit point. What a crash leaves of them without it stands
 at no stored window, or at a departure that no stored window has: `leftovers` finds it, and nothing else is read. Rows
@@ -40,7 +40,7 @@ class TableRow(msgspec.Struct, array_like=True):
     """A part of a sealed table."""
 
     parts: int
-    """How many there are."""
+    """Number of them."""
     table: SealedTable
     """The table with some of its keys; what is not about keys stands in every part."""
 
@@ -53,7 +53,7 @@ class RecordRow(msgspec.Struct, array_like=True):
     value: bytes | None
     """None: what stands under the key is taken back."""
     void: bool = False
-    """Whether it was revoked before it left (`releases.revoking`)."""
+    """True if it was revoked before it left (`releases.revoking`)."""
 
 
 # -- sealed tables ------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def _with(table: SealedTable, entries: Sequence[tuple[str, int]]) -> SealedTable
 
 
 def forgotten_table(view: str, start: int, rows: Rows) -> list[Change]:
-    """What is deleted of a sealed table, as far as it still stands."""
+    """Return the deletions of a sealed table, as far as it is stored."""
     prefix = window_key(TABLE, view, start)
     return [(key, None) for key, _ in rows.scan(prefix, after(prefix))]
 
@@ -101,7 +101,7 @@ def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
 
 
 def noise_of(view: ViewPlan, start: int, row: WindowRow, secrets: Mapping[str, bytes]) -> WindowNoise:
-    """What the noise of a released window is made from.
+    """Return the noise parameters of a released window.
 
     Args:
         view: the view.
@@ -163,7 +163,7 @@ def stored_records(view: str, start: int, departure: Departure, rows: Rows) -> I
 
 
 def forgotten_records(view: str, start: int, departure: Departure) -> list[Change]:
-    """What is deleted when the records of a departure have left."""
+    """Return the deletions after the records of a departure were published."""
     return [(key, None) for key in _record_keys(view, start, departure)]
 
 
@@ -180,7 +180,7 @@ def _departure_key(view: str, start: int, departure: Departure) -> bytes:
 
 
 def leftovers(view: str, next_ms: int, waiting: Iterable[tuple[int, Departure]], rows: Rows) -> list[Change]:
-    """What a crash left of tables and records whose window, or departure, was not stored.
+    """Return the deletions of tables and records that a crash left without their window or departure.
 
     Args:
         view: the view.
@@ -197,7 +197,7 @@ def leftovers(view: str, next_ms: int, waiting: Iterable[tuple[int, Departure]],
 
 
 def forgotten_window(view: str, start: int, rows: Rows) -> list[Change]:
-    """What is deleted of a window whose state is incomplete, its row first: nothing of it stands without that."""
+    """Return the deletions of a window with incomplete state, its row first: nothing is stored without that."""
     pieces = [window_key(kind, view, start) for kind in (TABLE, OUTBOX)]
     return [
         (window_key(WINDOW, view, start), None),

@@ -18,19 +18,21 @@ from stream_dp.records.models import (
     AccountPart,
     AccountParts,
     Amount,
-    Entry,
+    AudienceCharge,
     Interval,
-    Kept,
+    LedgerEntry,
     Level,
-    Price,
-    Reader,
+    PeriodPrivacyLoss,
+    PrivacyCost,
+    PrivacyLoss,
     Reason,
     Refusal,
     Release,
+    ViewShare,
 )
 from stream_dp.releases.accounts import Balance, difference
 from stream_dp.releases.pieces import RECORD_BYTES, Addressed
-from stream_dp.releases.rows import Given
+from stream_dp.releases.rows import AudienceState
 from stream_dp.version import __version__
 from stream_dp.windows.shape import Stretch
 
@@ -39,30 +41,30 @@ Outcome = Literal["charge", "refusal"]
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What a call asked of its ledger, and what became of it.
+    """Outcome of a call of a ledger.
 
     Attributes:
         ledger: the ledger after the step.
         balance: what its period has left after it, and for whom.
-        asked: the call's cost at worst.
-        shares: what the call told each audience alone; none where it was refused.
+        requested: the call's cost at worst.
+        shares: privacy loss of each audience, alone, by the call; none where it was refused.
     """
 
     ledger: Ledger
     balance: Balance
-    asked: Cost
+    requested: Cost
     shares: Mapping[str, Cost] = field(default_factory=dict)
 
-    def told(self, audience: str) -> Cost:
-        """What an audience alone has been told in the period: the sum of its own shares."""
+    def period_loss(self, audience: str) -> Cost:
+        """Return the cumulative privacy loss of an audience, alone, in the period."""
         return self.ledger.readers.get(audience, Cost.ZERO)
 
 
-class Publisher:
+class RecordBuilder:
     """Makes the records of windows and the entries of their accounts, ready to be sent."""
 
     def __init__(self, topic: Callable[[str, str], str], accounts: str) -> None:
-        """Set up the publisher.
+        """Set up the builder.
 
         Args:
             topic: the public topic of a view and an audience.
@@ -76,7 +78,7 @@ class Publisher:
         view: ViewPlan,
         start_ms: int,
         parts: Sequence[tuple[SealedTable, WindowNoise]],
-        given: Mapping[str, Given],
+        states: Mapping[str, AudienceState],
         levels: Mapping[str, int],
         booking: Booking,
     ) -> list[Addressed]:
@@ -84,9 +86,9 @@ class Publisher:
 
         Args:
             view: the view.
-            start_ms: start of the window, or of the pane at whose end a total is told.
+            start_ms: start of the window, or of the pane that a running total ends with.
             parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
-            given: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
+            states: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
             levels: the level to be published to each audience.
             booking: what was charged.
         """
@@ -97,21 +99,21 @@ class Publisher:
             readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
         else:
             readings = [_total(view, parts, levels[audience]) for audience in audiences]
-        face, records = account(booking.balance.plan, start_ms), list[Addressed]()
+        summary, records = account(booking.balance.plan, start_ms), list[Addressed]()
         for audience, fields in zip(audiences, readings, strict=True):
             record = release_record(
                 view,
                 audience=audience,
                 level=levels[audience],
                 start_ms=start_ms,
-                revision=given[audience].revision,
+                revision=states[audience].revision,
                 fields=fields,
-                held=view.spent(table, levels[audience]),
-                told=booking.told(audience),
-                ledger=face,
+                window_loss=view.spent(table, levels[audience]),
+                period_loss=booking.period_loss(audience),
+                ledger=summary,
             )
             published = self.addressed(record)
-            given[audience].parts = max(given[audience].parts, len(published))
+            states[audience].parts = max(states[audience].parts, len(published))
             records += published
         return records
 
@@ -120,7 +122,7 @@ class Publisher:
         view: ViewPlan,
         start_ms: int,
         table: SealedTable,
-        given: Mapping[str, Given],
+        states: Mapping[str, AudienceState],
         levels: Mapping[str, int],
         finest: int,
         booking: Booking,
@@ -131,18 +133,18 @@ class Publisher:
             view: the view.
             start_ms: start of the window.
             table: its sealed table.
-            given: what every audience has of it now, its revision among it.
+            states: what every audience has of it now, its revision among it.
             levels: the level that is published to each audience.
             finest: the finest level that anyone had before, -1 for none.
             booking: the charge.
         """
-        readers = []
+        charges = []
         for audience in coarse_to_fine(levels):
-            level, revision = levels[audience], given[audience].revision
+            level, revision = levels[audience], states[audience].revision
             charged = difference(view, table, finest, max(finest, level))
-            readers.append(reader(view, audience, level, revision, charged, booking.shares[audience]))
+            charges.append(audience_charge(view, audience, level, revision, charged, booking.shares[audience]))
             finest = max(finest, level)
-        return self._entry(view, start_ms, "charge", readers, booking)
+        return self._entry(view, start_ms, "charge", charges, booking)
 
     def refusals(
         self,
@@ -150,7 +152,7 @@ class Publisher:
         start_ms: int,
         levels: Mapping[str, int],
         revision: int,
-        asked: Cost,
+        requested: Cost,
         booking: Booking,
         reason: Reason = "budget",
     ) -> list[Addressed]:
@@ -161,11 +163,11 @@ class Publisher:
             start_ms: start of the window.
             levels: the level that was asked for, for each audience.
             revision: the number their releases would have had.
-            asked: what the records say was asked for, at least what `booking` says.
+            requested: cost that the records name, at least that of `booking`.
             booking: the refusal.
             reason: why.
         """
-        face, records = account(booking.balance.plan, start_ms), list[Addressed]()
+        summary, records = account(booking.balance.plan, start_ms), list[Addressed]()
         for audience in coarse_to_fine(levels):
             record = refusal_record(
                 view,
@@ -173,9 +175,9 @@ class Publisher:
                 level=levels[audience],
                 start_ms=start_ms,
                 revision=revision,
-                asked=asked,
-                told=booking.told(audience),
-                ledger=face,
+                requested=requested,
+                period_loss=booking.period_loss(audience),
+                ledger=summary,
                 reason=reason,
             )
             records += self.addressed(record)
@@ -186,8 +188,8 @@ class Publisher:
     ) -> Addressed:
         """The entry of what was refused; arguments as for `refusals`."""
         audiences = coarse_to_fine(levels)
-        readers = [reader(view, name, levels[name], revision, Cost.ZERO, Cost.ZERO) for name in audiences]
-        return self._entry(view, start_ms, "refusal", readers, booking)
+        charges = [audience_charge(view, name, levels[name], revision, Cost.ZERO, Cost.ZERO) for name in audiences]
+        return self._entry(view, start_ms, "refusal", charges, booking)
 
     def addressed(self, record: AnyRecord) -> list[Addressed]:
         """A record as it is published, in parts if it is large."""
@@ -195,9 +197,9 @@ class Publisher:
         return [(topic, key, value) for key, value in encode_parts(record, RECORD_BYTES)]
 
     def _entry(
-        self, view: ViewPlan, start_ms: int, outcome: Outcome, readers: Sequence[Reader], booking: Booking
+        self, view: ViewPlan, start_ms: int, outcome: Outcome, audiences: Sequence[AudienceCharge], booking: Booking
     ) -> Addressed:
-        entry = entry_record(view, start_ms, outcome, readers, booking)
+        entry = entry_record(view, start_ms, outcome, audiences, booking)
         return self._accounts, entry_key(entry), encode(entry)
 
 
@@ -212,7 +214,7 @@ def coarse_to_fine(levels: Mapping[str, int]) -> list[str]:
 
 
 def account(ledger: LedgerPlan, start_ms: int) -> Account:
-    """The face of a ledger in the period that pays for the window that starts at `start_ms`.
+    """Return the public summary of a ledger in the period that pays for the window that starts at `start_ms`.
 
     Args:
         ledger: its plan, with what the period promises.
@@ -222,7 +224,7 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
         name=ledger.name,
         population=ledger.population,
         period=_interval(ledger.periods.stretch(start_ms)),
-        budget=Price.spent(ledger.total),
+        budget=PrivacyCost.spent(ledger.total),
         parts=_parts(ledger),
     )
 
@@ -236,7 +238,7 @@ def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any
 
     Args:
         view: the view.
-        start_ms: start of the window; of a total, of the pane at whose end it is told.
+        start_ms: start of the window; of a running total, of the pane that it ends with.
         panes: of how many panes the window is made; None: of none.
     """
     running = view.window.running
@@ -257,28 +259,32 @@ def _parts(ledger: LedgerPlan) -> AccountParts | None:
     return AccountParts(**found) if found else None
 
 
-def reader(view: ViewPlan, audience: str, level: int, revision: int, charged: Cost, told: Cost) -> Reader:
-    """What an entry says of one audience."""
-    return Reader(
+def audience_charge(
+    view: ViewPlan, audience: str, level: int, revision: int, charged: Cost, loss: Cost
+) -> AudienceCharge:
+    """Return the part of an entry that is about one audience."""
+    return AudienceCharge(
         audience=audience,
         revision=revision,
         level=view.levels[level].name,
-        charged=Price.spent(charged),
-        told=Price.spent(told),
+        charged=PrivacyCost.spent(charged),
+        loss=PrivacyCost.spent(loss),
     )
 
 
-def entry_record(view: ViewPlan, start_ms: int, outcome: Outcome, readers: Sequence[Reader], booking: Booking) -> Entry:
+def entry_record(
+    view: ViewPlan, start_ms: int, outcome: Outcome, audiences: Sequence[AudienceCharge], booking: Booking
+) -> LedgerEntry:
     """The entry of a call.
 
     Args:
         view: the view's plan.
         start_ms: start of the window.
         outcome: "charge" or "refusal".
-        readers: whom it is for.
-        booking: what it asked of its ledger.
+        audiences: the audiences that it is for.
+        booking: outcome of the call.
     """
-    return Entry(
+    return LedgerEntry(
         schema_version=SCHEMA_VERSION,
         code_version=__version__,
         type=outcome,
@@ -286,13 +292,14 @@ def entry_record(view: ViewPlan, start_ms: int, outcome: Outcome, readers: Seque
         view=view.view,
         edition=view.edition(start_ms).number,
         window=_interval(view.window.charged(start_ms)),
-        asked=Price.spent(booking.asked),
-        left=Price.left(booking.balance.left),
-        left_for_view=Price.left(booking.balance.room),
-        kept=tuple(
-            Kept(view=name, price=Price.left(cost)) for name, cost in sorted(booking.balance.shares.kept.items())
+        requested=PrivacyCost.spent(booking.requested),
+        remaining=PrivacyCost.left(booking.balance.left),
+        remaining_for_view=PrivacyCost.left(booking.balance.room),
+        shares=tuple(
+            ViewShare(view=name, budget=PrivacyCost.left(cost))
+            for name, cost in sorted(booking.balance.shares.kept.items())
         ),
-        readers=tuple(readers),
+        audiences=tuple(audiences),
     )
 
 
@@ -304,8 +311,8 @@ def release_record(
     start_ms: int,
     revision: int,
     fields: Mapping[str, Any],
-    held: Cost,
-    told: Cost,
+    window_loss: Cost,
+    period_loss: Cost,
     ledger: Account,
     panes: int | None = None,
 ) -> Release:
@@ -318,8 +325,8 @@ def release_record(
         start_ms: start of the window.
         revision: 1 for the first release of the window to this audience.
         fields: what the view's kind read of the sealed table (`KindPlan.read`).
-        held: what the audience alone has been told about the window.
-        told: what it has been told in the period.
+        window_loss: cumulative privacy loss of the audience, alone, in the window.
+        period_loss: the same in the period.
         ledger: the account, from `account`.
         panes: of how many panes the window is made; None: of none.
     """
@@ -335,8 +342,7 @@ def release_record(
         "revision": revision,
         "level": Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
         "noise_interval_95": at.interval_of(extent["blocks"] or panes or 1),
-        "held": Price.spent(held),
-        "told": Price.spent(told),
+        "privacy": PrivacyLoss(window=PrivacyCost.spent(window_loss), period=PrivacyCost.spent(period_loss)),
         "ledger": ledger,
         "neighbours": NEIGHBOURS,
     }
@@ -350,8 +356,8 @@ def refusal_record(
     level: int,
     start_ms: int,
     revision: int,
-    asked: Cost,
-    told: Cost,
+    requested: Cost,
+    period_loss: Cost,
     ledger: Account,
     reason: Reason = "budget",
     panes: int | None = None,
@@ -364,8 +370,8 @@ def refusal_record(
         level: index of the level that was asked for.
         start_ms: start of the window.
         revision: the number the release would have had.
-        asked: what it would have cost at worst.
-        told: what the audience alone has been told in the period.
+        requested: its worst-case cost.
+        period_loss: cumulative privacy loss of the audience, alone, in the period.
         ledger: the account, from `account`.
         reason: why.
         panes: of how many panes the window is made; None: of none.
@@ -382,8 +388,8 @@ def refusal_record(
         revision=revision,
         level=Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
         reason=reason,
-        asked=Price.spent(asked),
-        told=Price.spent(told),
+        requested=PrivacyCost.spent(requested),
+        privacy=PeriodPrivacyLoss(period=PrivacyCost.spent(period_loss)),
         ledger=ledger,
         neighbours=NEIGHBOURS,
     )

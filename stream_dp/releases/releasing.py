@@ -18,10 +18,10 @@ from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.panes import Begun, Pane, Sums, begun, block_rows, inner_counts, is_passed_over, used_blocks
 from stream_dp.releases.pieces import Addressed, Change, leave, stored_buckets, table_rows
-from stream_dp.releases.publication import Booking, Publisher
-from stream_dp.releases.rows import BUCKET, WINDOW, Call, Given, WindowRow, charged_rows
-from stream_dp.releases.totals import Counted, counted
-from stream_dp.releases.view_editions import Questions
+from stream_dp.releases.publication import Booking, RecordBuilder
+from stream_dp.releases.rows import BUCKET, WINDOW, AudienceState, Call, WindowRow, charged_rows
+from stream_dp.releases.totals import TotalChange, counted
+from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Commit, Effect, Leave, Rows
 from stream_dp.windows.encoding import after, encode, window_key
@@ -29,7 +29,7 @@ from stream_dp.windows.merging import Come, MergedBucket, outside, summed
 
 
 class Arrivals:
-    """Which parts have come. Memory holds numbers; the counts are in the table.
+    """Progress of arriving parts. Memory holds numbers; the counts are in the table.
 
     That a bucket is lost counts where it is not whole, and no more when all its parts come after all.
     """
@@ -56,11 +56,11 @@ class Arrivals:
         return void
 
     def complete(self, view: str, start_ms: int) -> int:
-        """How many buckets of a window have all their parts, or are lost."""
+        """Return the number of buckets of a window that have all their parts, or are lost."""
         return sum(come.settled for come in self._windows.get((view, start_ms), {}).values())
 
     def is_lost(self, view: str, start_ms: int) -> bool:
-        """Whether a bucket of a complete window is lost."""
+        """Return True if a bucket of a complete window is lost."""
         return not all(come.whole for come in self._windows.get((view, start_ms), {}).values())
 
     def forget(self, view: str, start_ms: int) -> None:
@@ -69,7 +69,7 @@ class Arrivals:
 
 
 class _Arrived(NamedTuple):
-    """What has come of a window, when it leaves, and who may see what of it."""
+    """Inputs of a release: the counts that arrived, the slot, and the levels of the audiences."""
 
     counts: Sequence[Mapping[str, int]]
     closed_ms: int
@@ -87,7 +87,7 @@ class _Sealed(NamedTuple):
     key_id: str
     secret: bytes
     unknown: int | None
-    """How many of them have a key that is not on a list that stands in a topic."""
+    """Number of them whose key is not on the list, where that is in a topic."""
 
 
 class Releasing:
@@ -95,11 +95,11 @@ class Releasing:
 
     def __init__(
         self,
-        questions: Questions,
+        definitions: ViewDefinitions,
         accounts: Accounts,
         clearances: Clearances,
         arrivals: Arrivals,
-        publisher: Publisher,
+        record_builder: RecordBuilder,
         sums: Sums,
         *,
         slots: Slots,
@@ -111,11 +111,11 @@ class Releasing:
         """Set up the releasing.
 
         Args:
-            questions: what the views ask, and how far their releases have come; it goes on with that.
+            definitions: the views' definitions, and how far their releases have come; it goes on with that.
             accounts: which ledger pays.
             clearances: who may see what.
             arrivals: what has come of the windows that wait.
-            publisher: makes the records.
+            record_builder: makes the records.
             sums: makes those of windows that are made of panes.
             slots: when they leave.
             keys: the secrets that coarser levels are derived from.
@@ -123,11 +123,11 @@ class Releasing:
             lists: as `ReleaseEngine` has them.
             unknown_before: by view, the start of the first window whose counts were not lost with their counters.
         """
-        self._questions = questions
+        self._definitions = definitions
         self._accounts = accounts
         self._clearances = clearances
         self._arrivals = arrivals
-        self._publisher = publisher
+        self._record_builder = record_builder
         self._sums = sums
         self._slots = slots
         self._keys = keys
@@ -146,7 +146,7 @@ class Releasing:
         return self._last_slots[view.view]
 
     def is_unknown(self, view: ViewPlan, start: int) -> bool:
-        """Whether counts of a window were lost with their counters."""
+        """Return True if counts of a window were lost with their counters."""
         return start < self._unknown_before.get(view.name, start)
 
     def release(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
@@ -157,7 +157,7 @@ class Releasing:
             start: start of the window, ms.
             rows: the partition's table.
         """
-        kept_ms = self._questions.marks[view.name].kept_ms
+        kept_ms = self._definitions.marks[view.name].kept_ms
         if not view.windows.has(start) or is_passed_over(view.at(start), start, kept_ms, rows):
             yield from self._pass_over(view, start, rows)
             return
@@ -194,28 +194,28 @@ class Releasing:
             row = WindowRow(refused=True, slot_ms=slot, lost=arrived.is_lost)
             refused = Booking(ledger, balance, asked)
             if view.window.made_of_panes is None:
-                row.turned_down = dict.fromkeys(levels, 0)
-                leaving = self._publisher.refusals(view, start, levels, 1, asked, refused, reason)
+                row.refused_grants = dict.fromkeys(levels, 0)
+                leaving = self._record_builder.refusals(view, start, levels, 1, asked, refused, reason)
             else:
                 leaving = self._sums.first(view, Pane(start, row), levels, balance.plan, ledger, rows)
-            leaving.append(self._publisher.refusal(view, start, levels, 1, refused))
+            leaving.append(self._record_builder.refusal(view, start, levels, 1, refused))
             yield from self._refuse(view, start, row, leaving, rows)
             return
         yield Commit(self._accounts.reserved_rows(view, key, reserved, str(call)))
         self._accounts.keep(view, key, reserved)
         sealed = self._sealed(view, start, arrived, rows)
-        given = {name: Given(1, level) for name, level in levels.items()}
-        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=sealed.key_id, secret=sealed.secret)
+        states = {name: AudienceState(1, level) for name, level in levels.items()}
+        row = WindowRow(refused=False, slot_ms=slot, states=states, key_id=sealed.key_id, secret=sealed.secret)
         cost, shares = price(view, call, sealed.table, row)
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         self._accounts.keep(view, key, paid)
         booking = Booking(paid, self._accounts.balance(view, start), view.cost(finest), shares)
         if view.window.made_of_panes is None:
             parts = [(sealed.table, sealed.noise)]
-            leaving = self._publisher.releases(view, start, parts, row.given, levels, booking)
+            leaving = self._record_builder.releases(view, start, parts, row.states, levels, booking)
         else:
             leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.balance.plan, paid, rows)
-        leaving.append(self._publisher.charge(view, start, sealed.table, row.given, levels, -1, booking))
+        leaving.append(self._record_builder.charge(view, start, sealed.table, row.states, levels, -1, booking))
         yield from self._store_sealed(view, start, row, sealed, leaving, charged_rows(key, paid), rows)
 
     def _go_on(self, view: ViewPlan, start: int, arrived: _Arrived, window: Begun, rows: Rows) -> Iterator[Effect]:
@@ -225,17 +225,17 @@ class Releasing:
         reason: Reason | None = "lost" if arrived.is_lost else window.reason
         if reason is not None:
             asked = Cost.ZERO if reason == "lost" else view.cost(max(arrived.levels.values(), default=0))
-            told = dict.fromkeys(arrived.levels, 0)
-            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", turned_down=told)
-            leaving = self._publisher.refusals(view, start, arrived.levels, 1, asked, booking, reason)
+            refused = dict.fromkeys(arrived.levels, 0)
+            row = WindowRow(refused=True, slot_ms=arrived.slot_ms, lost=reason == "lost", refused_grants=refused)
+            leaving = self._record_builder.refusals(view, start, arrived.levels, 1, asked, booking, reason)
             yield from self._refuse(view, start, row, leaving, rows)
             return
         sealed = self._sealed(view, start, arrived, rows)
-        given = {name: Given(1, level) for name, level in window.levels.items()}
+        states = {name: AudienceState(1, level) for name, level in window.levels.items()}
         slot, key_id, secret = arrived.slot_ms, sealed.key_id, sealed.secret
-        row = WindowRow(refused=False, slot_ms=slot, given=given, key_id=key_id, secret=secret)
+        row = WindowRow(refused=False, slot_ms=slot, states=states, key_id=key_id, secret=secret)
         parts = [*window.blocks, (sealed.table, sealed.noise)]
-        leaving = self._publisher.releases(view, start, parts, row.given, window.levels, booking)
+        leaving = self._record_builder.releases(view, start, parts, row.states, window.levels, booking)
         yield from self._store_sealed(view, start, row, sealed, leaving, [], rows)
 
     def _sealed(self, view: ViewPlan, start: int, arrived: _Arrived, rows: Rows) -> _Sealed:
@@ -271,15 +271,15 @@ class Releasing:
         ]
         unknown = {} if sealed.unknown is None else {"events_unknown": sealed.unknown}
         yield from self._store(view, start, row, before, behind, rows, windows_released=1, **unknown)
-        self._clearances.follow(self._questions.views[view.name], start, row)
+        self._clearances.queue_released(self._definitions.views[view.name], start, row)
 
     def _pass_over(self, view: ViewPlan, start: int, rows: Rows) -> Iterator[Effect]:
         """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""
         self._arrivals.forget(view.name, start)
         counts = window_key(BUCKET, view.name, start)
-        self._questions.marks[view.name].next_ms = view.window.shape.next(start)
+        self._definitions.marks[view.name].next_ms = view.window.shape.next(start)
         forgotten = [(key, None) for key, _ in rows.scan(counts, after(counts))]
-        yield Commit([self._questions.row(view), *forgotten])
+        yield Commit([self._definitions.row(view), *forgotten])
 
     def _store(
         self,
@@ -295,14 +295,14 @@ class Releasing:
         self._last_slots[view.view] = row.slot_ms
         self._arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
-        those = [Counted(name, view.name, amount, start, 1) for name, amount in amounts.items()]
+        those = [TotalChange(name, view.name, amount, start, 1) for name, amount in amounts.items()]
         yield Commit(
             [
                 counted(those, rows),
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
-                *self._questions.advance(view, start, is_told=row.is_told),
+                *self._definitions.advance(view, start, publishes_window=row.publishes_window),
                 *((key, None) for prefix in forgotten for key, _ in rows.scan(prefix, after(prefix))),
             ]
         )

@@ -63,19 +63,19 @@ _LEDGER_BYTES = _END_AT + len(moment(0))
 
 
 class ViewRow(msgspec.Struct, array_like=True):
-    """How far the releases of a view have come, and which question they answer."""
+    """Progress of the releases of a view, and the fingerprint of its definition."""
 
     fingerprint: bytes
     next_ms: int
     """Start of the next window to release; windows leave in order, empty or not."""
     kept_ms: int
     """Start of the first window whose row is kept if it was released: before it stand those past their retention."""
-    told_ms: int
-    """Start of the newest window that readers were told of, or of the pane that it was released with. Of a question
-    that is over, the end of its windows once readers were told of one of the question that took its place."""
+    published_ms: int
+    """Start of the newest published window, or of the pane that it was released with. Of a definition that is over, the
+    end of its windows once a window of the definition that took its place was published."""
 
     def check(self, view: str, stored: Self) -> None:
-        """Refuse to go on with releases that answer another question.
+        """Refuse to go on with releases of another definition.
 
         Raises:
             ConfigError: the view was changed.
@@ -87,8 +87,8 @@ class ViewRow(msgspec.Struct, array_like=True):
             )
 
 
-class Given(msgspec.Struct, array_like=True):
-    """What an audience has of a window: the number of its last revision and the index of its level."""
+class AudienceState(msgspec.Struct, array_like=True):
+    """State of a window for one audience: the number of its last revision and the index of its level."""
 
     revision: int
     level: int
@@ -96,7 +96,7 @@ class Given(msgspec.Struct, array_like=True):
     """In how many parts the largest revision was published, so under how many keys some revision stands."""
 
 
-NOTHING = Given(0, -1)
+NOTHING = AudienceState(0, -1)
 
 
 class Departure(msgspec.Struct, array_like=True):
@@ -107,7 +107,7 @@ class Departure(msgspec.Struct, array_like=True):
     slot_ms: int
     """When they leave; later, if they miss it."""
     records: int
-    """How many; each stands in a row of its own."""
+    """Number of them; each is in a row of its own."""
     had: dict[str, int] = msgspec.field(default_factory=dict)
     """By audience of a sharper revision: the index of the level that it had before. Who is not here had nothing."""
 
@@ -116,12 +116,12 @@ class PaneSum(msgspec.Struct, array_like=True):
     """The window that ends with a pane and is the sum of panes, as it was released."""
 
     panes: int
-    """How many; 0: no window ends there."""
+    """Number of them; 0: no window ends there."""
     refused: bool = False
-    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    states: dict[str, AudienceState] = msgspec.field(default_factory=dict)
     """Who has what of it."""
     refused_to: list[str] = msgspec.field(default_factory=list)
-    """Who was told of a refusal."""
+    """Audiences that got a refusal."""
 
 
 class WindowRow(msgspec.Struct, array_like=True):
@@ -133,13 +133,13 @@ class WindowRow(msgspec.Struct, array_like=True):
     refused: bool
     slot_ms: int
     """When its first records leave; those of later windows of the view leave no earlier."""
-    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    states: dict[str, AudienceState] = msgspec.field(default_factory=dict)
     departures: int = 0
-    """How many there have been, published or not."""
+    """Number of departures so far, published or not."""
     outbox: list[Departure] = msgspec.field(default_factory=list)
     """Those that still have to be published, in order."""
-    turned_down: dict[str, int] = msgspec.field(default_factory=dict)
-    """By audience that was told of a refusal: the last grant that the ledger could not pay for, which is not refused
+    refused_grants: dict[str, int] = msgspec.field(default_factory=dict)
+    """By audience that got a refusal: the last grant that the ledger could not pay for, which is not refused
     anew when it is carried on; 0 where the window itself is refused."""
     key_id: str = ""
     """The key that its table was sealed with (`keyring`); the table counts only with this row, so it is of the same
@@ -147,53 +147,53 @@ class WindowRow(msgspec.Struct, array_like=True):
     secret: bytes = b""
     """Of the window alone (`sealing.own_secret`); empty where there is no table."""
     expires: bool = False
-    """Whether its retention is over (`releases.expiry`): behind its last departure, nothing of it stays."""
+    """True if its retention is over (`releases.expiry`): behind its last departure, nothing of it stays."""
     lost: bool = False
-    """Whether it was refused because counts of it were lost."""
+    """True if it was refused because counts of it were lost."""
     sum: PaneSum | None = None
     """Of a pane: the window that ends with it."""
     declined: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """The levels that the window's age would have given an audience and the ledger could not pay for."""
     drawn: int = -1
     """Index of the finest level that was charged and taken back before it left (`releases.revoking`): it stays paid."""
-    taken_back: dict[str, int] = msgspec.field(default_factory=dict)
-    """By audience from which something was so taken back: index of the finest level that counts as told to it."""
+    withdrawn_levels: dict[str, int] = msgspec.field(default_factory=dict)
+    """By audience from which something was so withdrawn: index of the finest level in its accounted privacy loss."""
 
     @property
-    def is_told(self) -> bool:
-        """Whether readers were told of a window with it: with every one but panes that no window ends with."""
+    def publishes_window(self) -> bool:
+        """True if it publishes a window: a window itself, or a pane that a window ends with."""
         return self.sum is None or self.sum.panes > 0
 
     @property
     def has_left(self) -> bool:
-        """Whether records of a window left with it that nothing took back: a release, or that it was refused."""
-        given = self.given if self.sum is None else self.sum.given
-        left = self.is_told and not self.expires and self.departures > len(self.outbox)
-        return left and (not given or any(one.level >= 0 for one in given.values()))
+        """True if records of a window left with it that nothing took back: a release, or that it was refused."""
+        states = self.states if self.sum is None else self.sum.states
+        left = self.publishes_window and not self.expires and self.departures > len(self.outbox)
+        return left and (not states or any(one.level >= 0 for one in states.values()))
 
-    def takes_back(self, departure: Departure) -> bool:
-        """Whether a departure is that of the tombstones, and there are some."""
+    def withdraws(self, departure: Departure) -> bool:
+        """Return True if a departure has tombstones."""
         return self.expires and departure.number == self.departures and departure.records > 0
 
     @property
     def finest(self) -> int:
         """Index of the finest level that is paid for, which an audience has as a rule; -1 if none is."""
-        return max([self.drawn, *(given.level for given in self.given.values())])
+        return max([self.drawn, *(one.level for one in self.states.values())])
 
     def level(self, audience: str) -> int:
         """Index of the level that an audience has of all that is released of it; -1 if of some it has nothing."""
-        level = self.given.get(audience, NOTHING).level
+        level = self.states.get(audience, NOTHING).level
         if self.sum is None or not self.sum.panes or self.sum.refused:
             return level
-        return min(level, self.sum.given.get(audience, NOTHING).level)
+        return min(level, self.sum.states.get(audience, NOTHING).level)
 
-    def told(self, audience: str) -> int:
-        """Index of the finest level that is counted among what an audience was told, -1 if none is."""
-        return max(self.given.get(audience, NOTHING).level, self.taken_back.get(audience, NOTHING.level))
+    def accounted_level(self, audience: str) -> int:
+        """Return the index of the finest level in an audience's accounted privacy loss, -1 if none is."""
+        return max(self.states.get(audience, NOTHING).level, self.withdrawn_levels.get(audience, NOTHING.level))
 
     def has(self, audience: str) -> int:
         """Index of the level of what is published to an audience with it, -1 if it has nothing."""
-        return (self.given if self.sum is None else self.sum.given).get(audience, NOTHING).level
+        return (self.states if self.sum is None else self.sum.states).get(audience, NOTHING).level
 
     def add(self, slot_ms: int, records: int, had: Mapping[str, int] = MappingProxyType({})) -> Departure:
         """Let so many records leave behind those that wait already, at a slot or later."""
@@ -204,7 +204,7 @@ class WindowRow(msgspec.Struct, array_like=True):
 
 
 class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What a ledger promises in a period. It holds until the period ends, whatever is configured since.
+    """Promise of a ledger in a period. It is in effect until the period ends, whatever is configured since.
 
     Caps have to be fixed before the first draw (`accounting.ledger`), so this row is written before the first
     reservation, and all records of the period print it.
@@ -217,7 +217,7 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, ledger: LedgerPlan) -> Self:
-        """What a ledger that is planned like this promises."""
+        """Return the promise of a ledger that is planned like this."""
         total = ledger.total
         parts = {
             name: (str(part.epsilon), str(part.slack), str(part.cap)) for name, part in sorted(ledger.parts.items())
@@ -232,7 +232,7 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What was kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
+    """Budget kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
 
     kept: dict[str, bytes]
     """By view, the encoded cost."""
@@ -245,7 +245,7 @@ class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a reservation is for: the first release of a window, or a sharper revision for one audience."""
+    """Purpose of a reservation: the first release of a window, or a sharper revision for one audience."""
 
     view: str
     start_ms: int
@@ -263,10 +263,10 @@ class Call:
         return cls(view, int(start), audience, int(before), int(level))
 
     def stored(self, row: WindowRow | None) -> bool:
-        """Whether what was reserved for has been stored with the window."""
+        """Return True if what was reserved for has been stored with the window."""
         if row is None or row.refused:
             return False
-        return not self.audience or row.given.get(self.audience, NOTHING).level >= self.level
+        return not self.audience or row.states.get(self.audience, NOTHING).level >= self.level
 
 
 def merged_key(bucket: MergedBucket) -> bytes:
@@ -281,7 +281,7 @@ def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
 
 
 def population_of(ledger: bytes) -> bytes:
-    """What the keys of all ledgers of a population begin with, by one of them."""
+    """Return the prefix of the keys of all ledgers of a population, by one of them."""
     return ledger[:_PERIOD_AT]
 
 
@@ -312,7 +312,7 @@ def reservation_key(ledger: bytes, call: str) -> bytes:
 
 
 def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
-    """What a reservation changes: the ledger comes first, so that no reservation stands without one.
+    """Return the rows of a reservation: the ledger comes first, so that no reservation is stored without one.
 
     Before the first of a period stand `promise_rows`.
     """
@@ -320,17 +320,17 @@ def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, by
 
 
 def promise_rows(key: bytes, ledger: LedgerPlan, shares: Shares) -> list[tuple[bytes, bytes | None]]:
-    """What a period begins with: stored before its ledger, so that no ledger stands without."""
+    """Return the rows that a period begins with: stored before its ledger, so that no ledger is without."""
     return [(promise_key(key), encode(PromiseRow.of(ledger))), shares_row(key, shares)]
 
 
 def shares_row(key: bytes, shares: Shares) -> tuple[bytes, bytes]:
-    """What a period keeps for each view, as it is stored."""
+    """Return the row of what a period keeps for each view."""
     return shares_key(key), encode(SharesRow.of(shares))
 
 
 def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
-    """What the period of a stored ledger began with.
+    """Return the promise of a stored ledger's period.
 
     Raises:
         StateError: it is not stored, or is damaged.
@@ -342,7 +342,7 @@ def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
 
 
 def stored_shares(key: bytes, rows: Rows) -> dict[str, Cost]:
-    """What was kept for each view when the period of a stored ledger began.
+    """Return the budget kept for each view when the period of a stored ledger began.
 
     Raises:
         StateError: it is not stored, or is damaged.
@@ -354,7 +354,7 @@ def stored_shares(key: bytes, rows: Rows) -> dict[str, Cost]:
 
 
 def charged_rows(key: bytes, ledger: Ledger) -> list[tuple[bytes, bytes | None]]:
-    """What the call that was finished last changes: its charge comes first, so that it is in one of both rows."""
+    """Return the rows of the last finished call: its charge comes first, so that it is in one of both rows."""
     return [(key, encode_ledger(ledger)), (reservation_key(key, ledger.last), None)]
 
 
@@ -378,7 +378,7 @@ def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
 
 
 def repairs(key: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes | None]]:
-    """What a crash between the two rows of `charged_rows` left out: the end of the reservation that was charged."""
+    """Return the deletion that a crash between the rows of `charged_rows` left out: the charged reservation."""
     ended = reservation_key(key, ledger.last)
     return [] if rows.get(ended) is None else [(ended, None)]
 

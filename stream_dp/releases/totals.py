@@ -1,8 +1,8 @@
-"""How many windows were released, refused, lost, sharpened and late: totals that are stored with what they count.
+"""Totals of windows released, refused, lost, sharpened and late, stored with what they count.
 
 One row holds those of all views of a partition, and what was added to them last. It stands first in the commit of what
-it counts, so a crash in that commit may leave the row alone: then `taken_back` finds that what was added last is not
-stored. So everything is counted once, as often as it is tried.
+it counts, so a crash in that commit may leave the row alone: then `rolled_back` finds that what was added last is
+not stored. So everything is counted once, as often as it is tried.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stream_dp.windows.views import view_of
 LATE = "releases_late"
 
 
-class Counted(msgspec.Struct, array_like=True):
-    """What is added to the total of a view, and how to know that it has come to pass."""
+class TotalChange(msgspec.Struct, array_like=True):
+    """Addition to the total of a view, and how to know that it was carried out."""
 
     counter: str
     view: str
@@ -29,7 +29,7 @@ class Counted(msgspec.Struct, array_like=True):
     start_ms: int
     """The window that it is about, or the last one."""
     departure: int
-    """Which of its departures; 0: none, the view has stepped over it."""
+    """Number of its departure; 0: none, the view has stepped over it."""
 
     @property
     def increment(self) -> Increment:
@@ -37,7 +37,7 @@ class Counted(msgspec.Struct, array_like=True):
         return Increment(self.counter, self.amount, (("view", view_of(self.view)),))
 
     def is_stored(self, rows: Rows) -> bool:
-        """Whether that which was counted stands in the table, or has left it."""
+        """Return True if that which was counted stands in the table, or has left it."""
         if not self.departure:
             stored = stored_view(self.view, rows)
             return stored is not None and stored.next_ms > self.start_ms
@@ -52,16 +52,16 @@ class TotalsRow(msgspec.Struct, array_like=True):
 
     views: dict[str, dict[str, int]] = {}
     """By view and counter."""
-    last: list[Counted] = []
-    """What was added last, as long as a crash may have left it out."""
+    last: list[TotalChange] = []
+    """Additions of the last commit, as long as a crash may have left them out."""
 
-    def add(self, one: Counted, sign: int = 1) -> None:
+    def add(self, one: TotalChange, sign: int = 1) -> None:
         """Add something, or take it back."""
         found = self.views.setdefault(one.view, {})
         found[one.counter] = found.get(one.counter, 0) + sign * one.amount
 
 
-def counted(those: Iterable[Counted], rows: Rows) -> Change:
+def counted(those: Iterable[TotalChange], rows: Rows) -> Change:
     """The row that goes first in the commit of what it counts."""
     row = _stored(rows)
     row.last = list(those)
@@ -70,8 +70,8 @@ def counted(those: Iterable[Counted], rows: Rows) -> Change:
     return TOTALS, encode(row)
 
 
-def taken_back(rows: Rows) -> list[Change]:
-    """What a crash asks for, before anything else is changed: the row without what it counts and is not stored."""
+def rolled_back(rows: Rows) -> list[Change]:
+    """Return the row without additions that are counted and not stored; to be applied first after a crash."""
     row = _stored(rows)
     undone = [one for one in row.last if not one.is_stored(rows)]
     if not undone:

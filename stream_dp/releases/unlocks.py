@@ -5,8 +5,8 @@ it adds to the finest that anyone has of it; what a ledger keeps for the view co
 
 Windows of a view age in order, so one mark tells how far an unlock has come: all windows before it have been unlocked,
 or were not to be. After a downtime all that is overdue is carried out, the finest unlock of a view first: what an
-audience has at that level is no errand of a coarser one. An unlock that the ledger cannot pay for gives one refusal;
-the window's row notes that, and every other unlock asks anew.
+audience has at that level is no sharpening request for a coarser one. An unlock that the ledger cannot pay for gives
+one refusal; the window's row notes that, and every other unlock asks anew.
 
 A grant that gives an audience less than it starts with holds the schedule back for its windows: what an operator
 lowered does not come back by itself. One that gives more leaves the schedule as it is.
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, Errand, UnlockRow
+from stream_dp.releases.clearances import LOOKED_AT_ONCE, Clearances, SharpeningRequest, UnlockRow
 from stream_dp.releases.pieces import Change
 from stream_dp.releases.rows import UNLOCK, WINDOW, WindowRow
-from stream_dp.releases.view_editions import Questions
+from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import decode, encode, text, window_key, window_start
@@ -33,18 +33,18 @@ class Ages:
 
     def __init__(
         self,
-        questions: Questions,
+        definitions: ViewDefinitions,
         slots: Slots,
         last_slot: Callable[[ViewPlan], int],
     ) -> None:
         """Set up.
 
         Args:
-            questions: how far the releases of the views have come.
+            definitions: how far the releases of the views have come.
             slots: when records leave.
             last_slot: the slot of the last window of a view that has one.
         """
-        self._questions = questions
+        self._definitions = definitions
         self._slots = slots
         self._last_slot = last_slot
         self._wall_ms = 0
@@ -55,12 +55,12 @@ class Ages:
 
     @staticmethod
     def goes_by_the_wall(view: ViewPlan) -> bool:
-        """Whether the time of a view goes on though no window is released."""
+        """Return True if the time of a view goes on though no window is released."""
         return view.window.clock == "wall"
 
     def now_ms(self, view: ViewPlan) -> int:
         """The time of a view."""
-        return self._wall_ms if self.goes_by_the_wall(view) else self._questions.stream_ms(view)
+        return self._wall_ms if self.goes_by_the_wall(view) else self._definitions.stream_ms(view)
 
     def without_view_ms(self, view: ViewPlan) -> int:
         """The time by which windows of a view get older that was taken out.
@@ -70,7 +70,7 @@ class Ages:
         """
         if self.goes_by_the_wall(view):
             return self._wall_ms
-        alike = (one for one in self._questions.views.values() if one.source.name == view.source.name)
+        alike = (one for one in self._definitions.views.values() if one.source.name == view.source.name)
         return max(
             (self.now_ms(one) for one in alike if not (one.is_removed or self.goes_by_the_wall(one))),
             default=self._wall_ms,
@@ -96,7 +96,7 @@ class _Step:
 
     @property
     def name(self) -> str:
-        """What its mark stands under: another unlock looks at all retained windows again."""
+        """Key of its mark: another unlock looks at all retained windows again."""
         return f"{self.audience} {self.after_ms} {self.view.levels[self.level].name}"
 
     def due_ms(self, start_ms: int) -> int:
@@ -105,18 +105,18 @@ class _Step:
 
 
 class Unlocks:
-    """The unlocks of the views of one partition; they are `errands.Errands`."""
+    """The unlocks of the views of one partition; implements `SharpeningRequests`."""
 
-    def __init__(self, questions: Questions, clearances: Clearances, ages: Ages) -> None:
+    def __init__(self, definitions: ViewDefinitions, clearances: Clearances, ages: Ages) -> None:
         """Set up the unlocks; `load` makes them ready.
 
         Args:
-            questions: what the views ask, and how far their releases have come.
+            definitions: the views' definitions, and how far their releases have come.
             clearances: what grants say.
             ages: how old windows are.
         """
-        self._views = questions.views
-        self._marks = questions.marks
+        self._views = definitions.views
+        self._marks = definitions.marks
         self._clearances = clearances
         self._ages = ages
         self._steps: list[_Step] = []
@@ -149,14 +149,14 @@ class Unlocks:
 
     @property
     def waits(self) -> bool:
-        """Whether a window is to be unlocked by now."""
+        """True if a window is to be unlocked by now."""
         return any(map(self._is_due, self._steps))
 
     def holds(self, view: ViewPlan) -> bool:
-        """Whether a window of a view is to be unlocked by now."""
+        """Return True if a window of a view is to be unlocked by now."""
         return any(step.view.view == view.view and self._is_due(step) for step in self._steps)
 
-    def errands(self, rows: Rows) -> Iterator[tuple[Errand, WindowRow]]:
+    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
         """Windows of one unlock that are old enough, the oldest first: no window is there twice."""
         step = next(filter(self._is_due, self._steps))
         view, until = step.view, self._marks[step.view.name].next_ms
@@ -170,12 +170,12 @@ class Unlocks:
             step.mark_ms = view.window.shape.next(start)
             if self._is_to_be_unlocked(step, start, row):
                 slot = self._ages.slot(view, step.due_ms(start))
-                yield Errand(view, start, step.audience, step.level, slot), row
+                yield SharpeningRequest(view, start, step.audience, step.level, slot), row
         if next(windows, None) is None:
             step.mark_ms = until
 
     def _is_due(self, step: _Step) -> bool:
-        """Whether the next window of an unlock was released and is old enough."""
+        """Return True if the next window of an unlock was released and is old enough."""
         released = step.mark_ms < self._marks[step.view.name].next_ms
         return released and step.due_ms(step.mark_ms) <= self._ages.now_ms(step.view)
 
@@ -186,7 +186,7 @@ class Unlocks:
         return lacks and self._clearances.may_rise(step.view, step.audience, start, row)
 
     def progress(self) -> list[Change]:
-        """The marks to store behind errands that were run."""
+        """The marks to store behind requests that were run."""
         changed = self._rows(self._changed)
         self._changed.clear()
         return changed

@@ -1,4 +1,4 @@
-"""What has to be there before a worker starts: topics, public lists, and the settings that hold."""
+"""Preparation of a worker's start: topics, public lists, and the settings in effect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("stream_dp.worker")
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a worker has to know, settled before it starts.
+    """Results of the preparation, which a worker needs.
 
     Attributes:
         plan: the plan that holds.

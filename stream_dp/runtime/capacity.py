@@ -50,7 +50,7 @@ RARE, COMMON = 1, 1_000_000
 
 
 class Computing(BaseModel):
-    """What the windows of a view take, from the exact counts of the partitions to the stored records."""
+    """Time that the windows of a view take, from the exact counts of the partitions to the stored records."""
 
     view: str
     milliseconds_a_window: float = Field(description="However many keys it has.")
@@ -70,7 +70,7 @@ class Computing(BaseModel):
 
     @property
     def advised(self) -> bool:
-        """Whether the offset covers what windows usually have."""
+        """True if the offset covers what windows usually have."""
         return self.keys_in_time >= ADVISED_KEYS
 
 

@@ -23,7 +23,7 @@ _NONE: Mapping[int, int] = MappingProxyType({})
 
 
 def wall_clock_ms() -> int:
-    """What the machine's clock shows, in ms since the epoch."""
+    """Return the time of the machine's clock, in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -33,7 +33,7 @@ def steady_clock_ms() -> int:
 
 
 class Difference(NamedTuple):
-    """How far a wall clock is from that of a broker."""
+    """Offset of a wall clock from that of a broker."""
 
     ahead_ms: int
     """Below 0: it is behind."""
@@ -82,7 +82,7 @@ class Clock:
         return self._own_ms() if log_ms is None else log_ms
 
     def log_ms(self) -> int | None:
-        """What the broker's clock shows, of several the earliest; None if that is not known."""
+        """Time of the broker's clock, of several the earliest; None if it is not known."""
         return min(self._starts.values()) + self._steady_ms() if self._starts else None
 
     def earliest_ms(self) -> int:
@@ -90,7 +90,7 @@ class Clock:
         return min(self(), self._own_ms())
 
     def steady_ms(self) -> int:
-        """What `learn` wants to know: the steady clock, before records are sent."""
+        """Return the time of the steady clock for `learn`, before records are sent."""
         return self._steady_ms()
 
     def learn(self, appended: Mapping[int, int], sent_ms: int) -> None:
@@ -114,7 +114,7 @@ class Clock:
         }
 
     def difference(self) -> Difference:
-        """How far the wall clock of this machine is from the broker's, the furthest of several."""
+        """Offset of this machine's wall clock from the brokers', the largest of several."""
         own_ms = self._own_ms() - self._steady_ms()
         found = (Difference(own_ms - start, partition) for partition, start in self._starts.items())
         return max(found, key=lambda one: abs(one.ahead_ms), default=Difference(0, 0))

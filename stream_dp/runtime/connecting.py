@@ -1,4 +1,4 @@
-"""How a command or a worker gets a client of the broker that a plan names."""
+"""Connection of a command or a worker to the broker of a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stream_dp.runtime.kafka.transactions import PatientProducer
 from stream_dp.windows.encoding import BATCH_BYTES
 
 CONNECT_SECONDS = 10.0
-"""How long an impatient client waits for a broker that takes its connection and says nothing."""
+"""Time that an impatient client waits for a broker that takes its connection and says nothing."""
 
 
 @asynccontextmanager

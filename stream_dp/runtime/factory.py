@@ -21,14 +21,14 @@ from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.kafka.control_topic import read_order
 from stream_dp.runtime.kafka.ordering import Tick
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, counted_in, sources_of
-from stream_dp.runtime.storage import SHELVES, Shelves
+from stream_dp.runtime.storage import SPILL_FOLDER, DiskSpillStores
 from stream_dp.windows.avro import AvroEventDecoder, AvroValues
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 from stream_dp.windows.events import EventDecoder, EventFormat, JsonValues, KeyReader, Partitioner
 from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial, PartialHead
-from stream_dp.windows.rekeying import MOST_BYTES, Parcel, RekeyedCounter, Rekeyer
+from stream_dp.windows.rekeying import MOST_BYTES, RekeyedBatch, RekeyedCounter, Rekeyer
 from stream_dp.windows.views import CountedView
 
 
@@ -43,9 +43,9 @@ class Routes:
         """A partition's counts of a bucket, to the merge agent."""
         return self._partial(partial, encode(partial))
 
-    def parcel(self, source: str, to: int, parcel: Parcel) -> Message:
+    def batch(self, source: str, to: int, batch: RekeyedBatch) -> Message:
         """Events of a source that is not keyed by user, and what their partition says of the time, to their users."""
-        return Message(self._topics.rekeyed(source), None, encode(parcel), to)
+        return Message(self._topics.rekeyed(source), None, encode(batch), to)
 
     def withdraw_partial(self, partial: PartialHead) -> Message:
         """The tombstone of a partial."""
@@ -60,7 +60,7 @@ class Routes:
         """The tombstone of a merged bucket that was read from `partition`."""
         return self._merged(bucket, partition, None)
 
-    def recall(self, view: str, from_ms: int) -> list[Message]:
+    def declare_lost(self, view: str, from_ms: int) -> list[Message]:
         """Ask every counter of a view to stand in for what it handed on, from a window on."""
         value = encode(Tick(0, {}, (view, from_ms)))
         return [Message(self._topics.ticks, None, value, partition) for partition in range(self._plan.partitions)]
@@ -110,7 +110,7 @@ class Factory:
         }
 
     def _origin(self, view: ViewPlan) -> int:
-        """Where the first question of a view begins."""
+        """Where the first definition of a view begins."""
         first = next(one for one in self.plan.views.values() if one.view == view.view)
         return max(first.begins_ms, self._unknown[first.name])
 
@@ -120,7 +120,7 @@ class Factory:
         views = self._views(source)
         make: Callable[..., PartitionCounter] = PartitionCounter
         if source.key_field is not None:
-            make = partial(RekeyedCounter, lanes=source.partitions, life=self.life(topic))
+            make = partial(RekeyedCounter, source_partitions=source.partitions, life=self.life(topic))
         return make(
             source.name,
             partition,
@@ -131,11 +131,11 @@ class Factory:
             partitioner=partitioner(source) if source.key_field is None else None,
             configured=self.plan.views.keys(),
             window_memory_bytes=self.plan.window_memory_bytes,
-            shelves=self._shelves,
+            spill_stores=self._spill_stores,
         )
 
     def life(self, topic: str) -> int:
-        """How often a topic of the application was made."""
+        """Return how often a topic of the application was made."""
         return self._settled.topics[topic].number
 
     def rekeyer(self, topic: str, partition: int) -> Rekeyer:
@@ -148,7 +148,7 @@ class Factory:
             key_reader(source),
             partitions=self.plan.partitions,
             place=partial(placed_by_user, partitions=self.plan.partitions),
-            outlet=partial(self._routes.parcel, source.name),
+            outlet=partial(self._routes.batch, source.name),
             dead_letters=partial(dead_letter, source),
         )
 
@@ -156,9 +156,9 @@ class Factory:
         return [view for view in self.plan.views.values() if view.source.name == source.name]
 
     @cached_property
-    def _shelves(self) -> Shelves:
+    def _spill_stores(self) -> DiskSpillStores:
         """Made with the first counter: tables are open by then, so no other process uses the data folder."""
-        return Shelves(self.plan.data_dir / SHELVES, self._cache)
+        return DiskSpillStores(self.plan.data_dir / SPILL_FOLDER, self._cache)
 
     def order(self, record: Any) -> Order | None:
         """The order that a record of the control topic gives, None if it gives none.
@@ -190,7 +190,7 @@ class Factory:
             topic=self._topics.release,
             accounts=self._topics.accounts,
             withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
-            recall=self._routes.recall,
+            declare_lost=self._routes.declare_lost,
             gaps=any(
                 life.number > 1 for name, life in self._settled.topics.items() if name in on_the_way(self._topics)
             ),
@@ -213,14 +213,14 @@ def on_the_way(topics: Topics) -> list[str]:
 
 
 def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
-    """How a source's events are read for the views on it, in their order."""
+    """Return the format of a source's events for the views on it, in their order."""
     items = tuple(view.item_field for view in views)
     lists = frozenset(view.item_field for view in views if view.has_lists)
     return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists, source.key_field)
 
 
 def key_reader(source: SourcePlan) -> KeyReader:
-    """How the users of a source that is not keyed by user are read."""
+    """Return the reader of the users of a source that is not keyed by user."""
     assert source.key_field is not None  # noqa: S101
     return KeyReader(source.key_field, MOST_BYTES, AvroValues if source.format == "avro" else JsonValues)
 
@@ -231,13 +231,13 @@ def placed_by_user(user: bytes, partitions: int) -> int:
 
 
 def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder:
-    """What reads a source's events for the views on it."""
+    """Return the decoder of a source's events for the views on it."""
     kind = AvroEventDecoder if source.format == "avro" else EventDecoder
     return kind(event_format(source, views))
 
 
 def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) -> CountedView:
-    """The counting side of a view's plan, from a window on; its first question began at `origin_ms`."""
+    """The counting side of a view's plan, from a window on; its first definition began at `origin_ms`."""
     window = view.window
     return CountedView(
         name=view.name,

@@ -65,7 +65,7 @@ def write(descriptor: int, text: str) -> None:
 
 
 def has_keys(path: Path) -> bool:
-    """Whether there is a key file.
+    """Return True if there is a key file.
 
     Raises:
         ConfigError: there is one, and something is wrong with it, as for `load_keys`.

@@ -34,12 +34,12 @@ MANIFEST_BYTES = 1 << 20
 OPEN_FILES = 64
 """Of a database; without a bound each takes nine tenths of what the process may open."""
 _BLOOM_BITS = 10
-"""Of a key: most of what a shelf is asked for is not there."""
+"""Of a key: most of what a spill store is asked for is not there."""
 
 T = TypeVar("T")
 
 _LOCKED = ("While lock file", "lock hold by current process")
-"""What RocksDB says of a folder that is still open elsewhere, which passes."""
+"""Message of RocksDB about a folder that is still open elsewhere, which passes."""
 
 
 class Database:
@@ -182,7 +182,7 @@ def make_folder(folder: Path) -> None:
 
 
 def unusable(place: Path, error: Exception) -> StorageError:
-    """What to tell of a place that cannot be read or written.
+    """Return the error for a place that cannot be read or written.
 
     Of RocksDB's own words only the system's reason is repeated: what stands in its files is nobody's to read.
     """
@@ -224,7 +224,7 @@ def _reason(text: str) -> str:
 log = logging.getLogger("stream_dp.worker")
 
 LOCK = "lock"
-SHELVES = "shelves"
+SPILL_FOLDER = "spill"
 OTHERS = 0o077
 """Of a file's mode: what accounts but the owner may do."""
 _FILES = ("changelogs.json", "changelogs.new", "counters.json", "counters.json.new")
@@ -278,11 +278,11 @@ def _check(folder: Path) -> None:
     Raises:
         StorageError: one cannot.
     """
-    version, shelves = folder / "v1", folder / SHELVES
+    version, spill_stores = folder / "v1", folder / SPILL_FOLDER
     tables = version / "tables"
     files = {file for name in _FILES if (file := folder / name).exists()}
-    for place in sorted({*files, *_below(version), *_below(shelves)}):
-        is_folder = place in (version, tables, shelves) or place.parent in (tables, shelves)
+    for place in sorted({*files, *_below(version), *_below(spill_stores)}):
+        is_folder = place in (version, tables, spill_stores) or place.parent in (tables, spill_stores)
         if is_folder and not place.is_dir():
             raise unusable(place, _of_system(errno.ENOTDIR))
         if not is_folder and place.is_dir():
@@ -299,8 +299,8 @@ def _of_system(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-class Shelves:
-    """Makes shelves in a folder; what stands there already is deleted."""
+class DiskSpillStores:
+    """Makes spill stores in a folder; what stands there already is deleted."""
 
     def __init__(self, folder: Path, cache: rocksdict.Cache) -> None:
         """Clear the folder.
@@ -313,16 +313,16 @@ class Shelves:
         self._folder = folder
         self._cache = cache
 
-    def __call__(self) -> DiskShelf:
-        """A new shelf."""
+    def __call__(self) -> DiskSpillStore:
+        """A new spill store."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return DiskShelf(Path(mkdtemp(dir=self._folder)), self._cache)
+            return DiskSpillStore(Path(mkdtemp(dir=self._folder)), self._cache)
         except Exception as error:  # rocksdict has no class of its own
             raise unusable(self._folder, error) from None
 
 
-class DiskShelf:
+class DiskSpillStore:
     """A database in a folder of its own, without a log; both vanish with the object at the latest."""
 
     def __init__(self, folder: Path, cache: rocksdict.Cache) -> None:
@@ -335,11 +335,11 @@ class DiskShelf:
         self._vanish = weakref.finalize(self, _vanish, rocks, folder)
 
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """See `Shelf`."""
+        """See `SpillStore`."""
         return self._database.get_all(keys)
 
     def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """See `Shelf`."""
+        """See `SpillStore`."""
         for some in cut(entries, row_size, CHUNK_BYTES):
             batch = rocksdict.WriteBatch(raw_mode=True)
             for key, value in some:
@@ -347,7 +347,7 @@ class DiskShelf:
             self._database.write(batch)
 
     def drop(self) -> None:
-        """See `Shelf`."""
+        """See `SpillStore`."""
         try:
             self._vanish()
         except OSError as error:

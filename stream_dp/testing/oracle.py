@@ -191,8 +191,8 @@ def _released(
                 level=level,
                 start_ms=named,
                 revision=1,
-                asked=asked,
-                told=told,
+                requested=asked,
+                period_loss=told,
                 ledger=ledger,
                 panes=panes,
             )
@@ -211,8 +211,8 @@ def _released(
             start_ms=named,
             revision=1,
             fields=fields,
-            held=sum((view.spent(table, level) for table, _ in found[: panes or 1]), Cost.ZERO),
-            told=told,
+            window_loss=sum((view.spent(table, level) for table, _ in found[: panes or 1]), Cost.ZERO),
+            period_loss=told,
             ledger=ledger,
             panes=panes,
         )

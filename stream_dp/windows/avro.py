@@ -45,7 +45,7 @@ _INSTANTS = {f"{kind}-{unit}": per_ms for kind in ("timestamp", "local-timestamp
 _ALIKE = ({"int", "long", "float", "double"}, {"string", "bytes"})
 """Types that Avro lets one be read as another."""
 _FAULTY = (ArithmeticError, EOFError, LookupError, TypeError, ValueError)
-"""What fastavro raises on bytes that are no value of a schema."""
+"""Exceptions that fastavro raises on bytes that are no value of a schema."""
 
 
 class UnusableSchemaError(ValueError):
@@ -53,17 +53,17 @@ class UnusableSchemaError(ValueError):
 
 
 def unknown_schema(_value: bytes) -> Mapping[str, Any]:
-    """How values are read whose schema the registry does not have."""
+    """Reader of values whose schema the registry does not have."""
     raise RefusedError("unknown_schema")
 
 
 def unusable_schema(_value: bytes) -> Mapping[str, Any]:
-    """How values are read whose schema is not one of events."""
+    """Reader of values whose schema is not one of events."""
     raise RefusedError("unusable_schema")
 
 
-class Reading:
-    """How the values of one schema are read; called with a value it gives the fields that a source needs, or more."""
+class ValueReader:
+    """Reader of the values of one schema; called with a value it returns the fields that a source needs, or more."""
 
     def __init__(self, text: str, references: Sequence[str], form: EventFormat) -> None:
         """Work it out.
@@ -167,11 +167,11 @@ class _Types:
                     yield from self._find(field["type"], names[1:], passed)
 
     def repeats(self, kept: Kept) -> int:
-        """How many lists and maps stand in the schema with some of its fields."""
+        """Return the number of lists and maps in the schema, with some of its fields."""
         return sum(_is(kind, "array", "map") for kind in self._walk(self._top, kept))
 
     def are_mixed(self, kept: Kept) -> bool:
-        """Whether a union is among them that fastavro, with a schema to read into, takes one type of for another."""
+        """Return True if a union is among them of which fastavro, with a reader's schema, confuses two types."""
         unions = (kind for kind in self._walk(self._top, kept) if isinstance(kind, list))
         return any(sum(_is(self._resolved(one), *group) for one in union) > 1 for union in unions for group in _ALIKE)
 
@@ -211,7 +211,7 @@ class _Types:
         return kind
 
     def _check(self, kind: Any, inside: tuple[str, ...], *, repeated: bool) -> int:  # noqa: ANN401
-        """How few bytes a value of a type takes.
+        """Return the least number of bytes of a value of a type.
 
         Args:
             kind: the type.
@@ -274,7 +274,7 @@ def _logical(kinds: Iterable[Any]) -> str:
 
 
 def _in_ms(unit: TimeUnit, logical: str) -> Callable[[Any], int | None]:
-    """How a time is read: as its schema says, else in the unit of the source; None is of the wrong type."""
+    """Return the reader of a time: as its schema says, else in the source's unit; None if the type is wrong."""
     per_ms = _INSTANTS.get(logical)
 
     def read(value: Any) -> int | None:  # noqa: ANN401
@@ -339,11 +339,11 @@ def whole(schemas: Schemas, value: bytes) -> Mapping[str, Any]:
     if not has_header(value):
         raise RefusedError("malformed_avro")
     read = schemas.get(value[:HEADER_BYTES], unknown_schema)
-    return read.whole(value) if isinstance(read, Reading) else read(value)
+    return read.whole(value) if isinstance(read, ValueReader) else read(value)
 
 
 def has_header(value: bytes) -> bool:
-    """Whether a value begins like one whose schema stands in a registry."""
+    """Return True if a value begins like one whose schema stands in a registry."""
     return len(value) >= HEADER_BYTES and value[0] == 0
 
 

@@ -32,7 +32,7 @@ _WEIGHT = {reason: at for at, reason in enumerate(("before_start", "late", "dupl
 
 @dataclass(slots=True)
 class Bounded:
-    """What a chunk did to a view: its clock afterwards, the journal rows to store, the refused (offset, reason)."""
+    """Effect of a chunk on a view: its clock afterwards, the journal rows to store, the refused (offset, reason)."""
 
     clock_ms: int
     added: dict[int, JournalRow]
@@ -67,8 +67,8 @@ def bound_chunk(
             log alone decides what is late, not what one fetch happens to bring together.
         open_from_ms: start of the first window that was not handed on; everything before it is late.
         misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
-        is_oldest: no earlier question of the view is open: what is from before this one began is too late for all. Else
-            it is the earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here.
+        is_oldest: no earlier definition of the view is open: what is from before this one began is too late for all.
+            Else it is the earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here.
 
     Returns:
         The clock, the accepted contributions and the refusals, one for each contribution that no window takes, reasons:
@@ -76,13 +76,13 @@ def bound_chunk(
     """
     tilings, contributions = view.windows.tilings, decoded.columns[column]
     names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
-    place = _Place(view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest)
+    place = _BoundArguments(view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest)
     found = [_bound_tiling(one, windows, contributions, names, place) for one in tilings]
     return found[0] if len(found) == 1 else _together(found, contributions.offsets)
 
 
 def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
-    """What a chunk did to windows that overlap, from what it did to each of their tilings, which name places."""
+    """Combine the effects of a chunk on each tiling of overlapping windows, whose refusals name places."""
     reasons: dict[int, list[str]] = {}
     for one in found:
         for place, reason in one.refused:
@@ -95,8 +95,8 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
     )
 
 
-class _Place(NamedTuple):
-    """What is known of a view where a chunk stands in its partition: the arguments of `bound_chunk`."""
+class _BoundArguments(NamedTuple):
+    """Arguments of `bound_chunk`: the state of a view at a chunk of its partition."""
 
     view: CountedView
     clock_ms: int
@@ -108,7 +108,7 @@ class _Place(NamedTuple):
 
 
 def _bound_tiling(
-    shape: Tiling, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _Place
+    shape: Tiling, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _BoundArguments
 ) -> Bounded:
     """As `bound_chunk`, for those of the view's windows that are of one tiling: an event is in one of them.
 

@@ -23,7 +23,7 @@ REPEATS = ("duplicate", "clipped")
 """Why an event is refused for what its user has in its window: their number tells of that window."""
 
 MOST_MISSING = 8
-"""How many gaps of a partition are remembered one by one."""
+"""Number of gaps of a partition that are stored one by one."""
 
 _SEQUENCE = struct.Struct(">I")
 
@@ -44,16 +44,16 @@ class Missing(msgspec.Struct, array_like=True):
     """The time of the first tick behind them."""
 
 
-class LaneClock(msgspec.Struct, array_like=True):
+class SourcePartitionClock(msgspec.Struct, array_like=True):
     """The time of a view in one partition of a source that is re-keyed; as in `ViewMark`."""
 
     clock_ms: int
-    heard_ms: int | None
+    idle_since_ms: int | None
     gap: tuple[int, int] | None = None
 
 
-class Lane(msgspec.Struct, array_like=True):
-    """How far one partition of a source that is re-keyed has come, as it was heard of in a partition of users."""
+class SourcePartition(msgspec.Struct, array_like=True):
+    """Progress of one partition of a re-keyed source, as known in a partition of users."""
 
     offset: int = -1
     """Of the last record of the source that was taken."""
@@ -66,12 +66,12 @@ class Lane(msgspec.Struct, array_like=True):
 
 
 class ViewMark(msgspec.Struct, array_like=True):
-    """How far one view has come in one partition of its source."""
+    """Progress of one view in one partition of its source."""
 
     fingerprint: bytes
     clock_ms: int
     """Everything before this time has been seen: the last watermark or, by the wall clock, the last tick."""
-    heard_ms: int | None
+    idle_since_ms: int | None
     """With an event clock, the time of the tick from which idle time counts; None until there was one."""
     open_from_ms: int
     """Start of the first window whose counts have not been handed on."""
@@ -83,19 +83,19 @@ class ViewMark(msgspec.Struct, array_like=True):
     purging: list[tuple[int, int]]
     """Windows handed on whose journal rows may still stand in the changelog: (start, number of rows)."""
     closed: int = 0
-    """How many windows were handed on."""
+    """Number of windows that were handed on."""
     counted: int = 0
-    """How many contributions they had."""
+    """Number of their contributions."""
     unknown: int = 0
-    """How many of these are about keys outside the view's list."""
+    """Number of these whose keys are outside the view's list."""
     refused: dict[str, int] = {}
-    """How many events were refused, by reason."""
+    """Number of events that were refused, by reason."""
     repeats: dict[str, int] = {}
     """Those of them that were `REPEATS`, when windows were handed on last."""
-    lanes: dict[int, LaneClock] = {}
+    source_partitions: dict[int, SourcePartitionClock] = {}
     """Where the source is re-keyed: the times that make up that of the view, by partition of the source."""
     cut_ms: int | None = None
-    """What was counted in windows from this one on was left to a later question of the view, or given up."""
+    """Start of the windows whose counts were left to a later definition of the view, or given up."""
     lost: list[tuple[int, int]] = []
     """Windows that start in one of these intervals may lack records that were deleted before they were counted: they
     are refused as lost. From the first start to, and without, a time."""
@@ -117,7 +117,7 @@ class ViewMark(msgspec.Struct, array_like=True):
 
     @property
     def shown(self) -> dict[str, int]:
-        """How many events were refused, by reason, without what tells of a window that is open."""
+        """Number of refused events by reason, without what tells of an open window."""
         return {reason: amount for reason, amount in self.refused.items() if reason not in REPEATS} | self.repeats
 
 
@@ -129,12 +129,12 @@ class Marker(msgspec.Struct, array_like=True):
     """The latest time of a tick; -1 before the first, as `offset` is before the first record."""
     views: dict[str, ViewMark]
     consumed: int = 0
-    """How many records were read up to `offset`."""
+    """Number of records that were read up to `offset`."""
     watermarks: int = 0
-    """How many of them were watermarks."""
+    """Number of them that were watermarks."""
     refused: dict[str, int] = {}
-    """How many were refused for every view, by reason."""
-    lanes: dict[int, Lane] = {}
+    """Number of records that were refused for every view, by reason."""
+    source_partitions: dict[int, SourcePartition] = {}
     """Where the source is re-keyed: by its partition, how far that has come."""
     read_ms: int = -1
     """The time of the tick behind the last record that was read, if it is later than `tick_ms`."""
@@ -143,17 +143,17 @@ class Marker(msgspec.Struct, array_like=True):
     gap_ms: int | None = None
     """The time of the tick behind records that are missing, as long as no later watermark was read."""
     missing: list[Missing] = []
-    """Which records were deleted before they were counted; the newest last, and no more than `MOST_MISSING`."""
+    """Records deleted before they were counted; the newest last, and no more than `MOST_MISSING`."""
     records_missing: int = 0
-    """How many offsets these records had, of all that were ever missing."""
+    """Number of offsets of all records that were ever missing."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether the partition was counted, or heard of a time, before."""
+        """True if the partition was counted, or heard of a time, before."""
         return self.offset >= 0 or self.tick_ms >= 0
 
     def totals(self) -> Iterator[Increment]:
-        """What was counted since the first record; no count among them is about a window that is open."""
+        """Yield the counters since the first record; none of them is about an open window."""
         yield Increment("events_consumed", self.consumed)
         yield Increment("watermarks_read", self.watermarks)
         yield Increment("records_missing", self.records_missing)
@@ -169,7 +169,7 @@ class Marker(msgspec.Struct, array_like=True):
                 yield Increment(counter, amount, (("view", view),))
 
 
-def hear(of: Marker | Lane, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
+def take_watermarks(of: Marker | SourcePartition, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
     """Take watermarks into what is known of a partition.
 
     Args:
@@ -203,7 +203,7 @@ def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
 
 
 class RekeyMarker(msgspec.Struct, array_like=True):
-    """How far a partition of a source is re-keyed, and what was counted on the way."""
+    """Progress of re-keying a partition of a source, and its counters."""
 
     offset: int = -1
     tick_ms: int = -1
@@ -216,11 +216,11 @@ class RekeyMarker(msgspec.Struct, array_like=True):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the partition was read, or heard of a time, before."""
+        """True if the partition was read, or heard of a time, before."""
         return self.offset >= 0 or self.tick_ms >= 0
 
     def totals(self) -> Iterator[Increment]:
-        """What was read since the first record."""
+        """Yield the counters since the first record."""
         yield Increment("events_consumed", self.consumed)
         yield Increment("watermarks_read", self.watermarks)
         yield Increment("records_missing", self.records_missing)
@@ -233,7 +233,7 @@ def rekey_key(source: str) -> bytes:
 
 
 class JournalRow(msgspec.Struct, array_like=True):
-    """What one chunk added to one window: accepted contributions, user and item at the same place of two lists."""
+    """Contributions of one chunk to one window: user and item at the same place of two lists."""
 
     last_offset: int
     """That of the chunk: as long as it is behind the marker's, no row of the chunk counts."""

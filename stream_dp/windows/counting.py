@@ -21,13 +21,13 @@ from stream_dp.windows.count_rows import (
     MARKER,
     REPEATS,
     JournalRow,
-    LaneClock,
     Marker,
     Missing,
+    SourcePartitionClock,
     ViewMark,
-    hear,
     journal_key,
     noted,
+    take_watermarks,
 )
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step, Warn
 from stream_dp.windows.encoding import (
@@ -45,9 +45,9 @@ from stream_dp.windows.encoding import (
 )
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
-from stream_dp.windows.handover import Handover, stand_ins
+from stream_dp.windows.handover import Handover, lost_partials
 from stream_dp.windows.merging import Partial, drop_except, outside, parts_of
-from stream_dp.windows.open_windows import OpenWindow, Shelves, ViewState, pass_time, tables_of
+from stream_dp.windows.open_windows import OpenWindow, SpillStoreFactory, ViewState, pass_time, tables_of
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
 
 Outlet = Callable[[Partial], Message]
@@ -58,7 +58,7 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 Row = tuple[bytes, bytes | None]
 
 _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
-"""What is missing: the first offset, the one behind the last, and by view the windows that may lack it."""
+"""Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 
 
 class PartitionCounter:
@@ -80,14 +80,14 @@ class PartitionCounter:
         partitioner: Partitioner | None,
         configured: Collection[str] = (),
         window_memory_bytes: int,
-        shelves: Shelves,
+        spill_stores: SpillStoreFactory,
     ) -> None:
         """Set up the counter; `load` makes it ready.
 
         Args:
             source: the source's name.
             partition: its partition.
-            views: the views on it; of a view whose question changed each question, in the order of their windows.
+            views: the views on it; of a view whose definition changed each definition, in the order of their windows.
             decoder: makes what reads its records, for those of `views` that still count: its item columns are theirs.
             outlet: where partials go.
             dead_letters: where refused records are noted.
@@ -95,10 +95,10 @@ class PartitionCounter:
             configured: names of all views of the application; empty if every source looks after its own.
             window_memory_bytes: what the users and items of a window may take in memory, by estimate; with more, it
                 goes on on disk.
-            shelves: makes the place where it does.
+            spill_stores: makes the place where it does.
         """
         self._most = window_memory_bytes
-        self._shelves = shelves
+        self._spill_stores = spill_stores
         self._source = source
         self._configured = {view.name for view in views}.union(configured)
         self._alone = not configured
@@ -122,7 +122,7 @@ class PartitionCounter:
         self._choose()
 
     def _choose(self) -> None:
-        """Choose the questions that count: those that are over do not, and their fields need not be in records."""
+        """Choose the definitions that count: those that are over do not, and their fields need not be in records."""
         self._counting = [state for state in self._views if not state.is_over]
         self._decoder = self._decoder_of([state.view.name for state in self._counting])
         oldest: dict[str, str] = {}
@@ -137,9 +137,9 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """Whether counting the next chunk may have to read or write a window on disk."""
+        """True if counting the next chunk may have to read or write a window on disk."""
         windows = (window for state in self._views for window in state.windows.values())
-        return any(window.shelf is not None or window.memory_bytes > self._most // 2 for window in windows)
+        return any(window.spill_store is not None or window.memory_bytes > self._most // 2 for window in windows)
 
     def load(self, rows: Rows) -> Step:
         """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
@@ -175,7 +175,7 @@ class PartitionCounter:
                         state.rows[start] += 1
                         window = state.windows.setdefault(state.view.bounded_in(start), OpenWindow())
                         window.add(row)
-                        window.settle([row], self._most, self._shelves)
+                        window.settle([row], self._most, self._spill_stores)
                 yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
             yield Commit(rolled_back)
@@ -224,7 +224,7 @@ class PartitionCounter:
         self._marker.consumed += len(fresh)
         self._marker.watermarks += len(decoded.watermarks)
         self._marker.read_ms = now_ms
-        self._close_gaps(hear(self._marker, decoded.watermarks, now_ms), self._partition)
+        self._close_gaps(take_watermarks(self._marker, decoded.watermarks, now_ms), self._partition)
         if decoded.watermarks:
             yield Increment("watermarks_read", len(decoded.watermarks))
         changed = yield from self._count(decoded, last, now_ms, self._partition)
@@ -263,7 +263,7 @@ class PartitionCounter:
             )
             clock.clock_ms = bound.clock_ms
             if decoded.watermarks:
-                clock.heard_ms = now_ms
+                clock.idle_since_ms = now_ms
             self._move(state, now_ms)
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             counted = sum(len(row.users) for row in bound.added.values())
@@ -276,7 +276,7 @@ class PartitionCounter:
                     state.rows[start] += 1
                 settled.setdefault(state.view.bounded_in(start), []).append(row)
             for start, rows in settled.items():
-                state.windows[start].settle(rows, self._most, self._shelves)
+                state.windows[start].settle(rows, self._most, self._spill_stores)
         yield from self._refuse(refused, partition)
         return changed
 
@@ -357,12 +357,12 @@ class PartitionCounter:
         """Before a chunk is counted, make windows on disk ready for what it holds of each."""
         view = state.view
         for start, window in state.windows.items():
-            if window.shelf is not None:
+            if window.spill_store is not None:
                 end = (view.bounds or view.windows).end(start)
                 events = zip(*decoded.columns[column], strict=True)
                 window.take_out((user, item) for _, user, time, item in events if start <= time < end)
 
-    def recall(self, view: str, from_ms: int) -> Step:
+    def declare_lost(self, view: str, from_ms: int) -> Step:
         """Stand in for what was handed on of a view, since some of it was lost on its way.
 
         What was not lost comes before it, in the same partition, and outranks it. What was not handed on yet will be.
@@ -376,7 +376,9 @@ class PartitionCounter:
             shape, at = state.view.windows, from_ms
             while state.view.name == view and at < state.mark.open_from_ms:
                 stop = min(state.mark.open_from_ms, shape.next(at, HANDED_ON_AT_ONCE))
-                lost = [stand_ins(state.view, start, self._partition, state.mark) for start in shape.starts(at, stop)]
+                lost = [
+                    lost_partials(state.view, start, self._partition, state.mark) for start in shape.starts(at, stop)
+                ]
                 yield Send([self._outlet(one) for some in lost for one in some])
                 at = stop
 
@@ -396,7 +398,7 @@ class PartitionCounter:
         if letters:
             yield Send([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
 
-    def _clock(self, state: ViewState, _partition: int) -> ViewMark | LaneClock:
+    def _clock(self, state: ViewState, _partition: int) -> ViewMark | SourcePartitionClock:
         """The time of a view by which the events of a partition of the source are judged."""
         return state.mark
 
@@ -436,7 +438,7 @@ class PartitionCounter:
     def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
         view, mark = state.view, state.mark
         if is_lost(mark, start):
-            yield from map(self._outlet, stand_ins(view, start, self._partition, mark))
+            yield from map(self._outlet, lost_partials(view, start, self._partition, mark))
             return
         for bucket, table in enumerate(self._tables(state, start)):
             mark.counted += sum(table.values())
@@ -449,7 +451,7 @@ class PartitionCounter:
     def _tables(self, state: ViewState, start: int) -> Iterable[dict[str, int]]:
         """The counts of every bucket of a window; in each, items stand in the order of the journal."""
         view, window = state.view, state.windows.get(start, OpenWindow())
-        if window.shelf is not None or view.bounds is not None:
+        if window.spill_store is not None or view.bounds is not None:
             return tables_of(lambda: self._journal(view.name, start), view.buckets, self._most)
         tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
         for item, count in window.counts():

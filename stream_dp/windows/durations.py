@@ -94,5 +94,5 @@ class Slots:
         return self.first(closed_ms + self.offset_ms)
 
     def missed(self, slot_ms: int, now_ms: int) -> bool:
-        """Whether it is too late for a slot: by more than a quarter of the length, which is left for waking up."""
+        """Return True if it is too late for a slot: by more than a quarter of its length, the time to wake up."""
         return now_ms > slot_ms + self.every_ms // 4

@@ -1,4 +1,4 @@
-"""What a pure step asks the runtime to do, in order: every step of the engine is a generator of these.
+"""Effects that a pure step asks of the runtime, in order: every step of the engine is a generator of these.
 
 A step may be cut short between any two effects (a crash) and is then run again from its message. Whoever writes a
 step proves that this changes nothing; the tests cut every step at every place.

@@ -1,4 +1,4 @@
-"""What the rows of every table have in common: how names and times stand in keys, and how values are encoded.
+"""Encoding of the rows of every table: names and times in keys, and values.
 
 Keys are big-endian so that RocksDB's order is the order of time. A view's name is length-prefixed, so no key is a
 prefix of another view's. Values are msgpack. The rows themselves stand in one file per table: `windows.count_rows`,

@@ -53,7 +53,7 @@ def _unquoted(text: str) -> str:
 
 
 def path_of(names: Names) -> str:
-    """How the configuration names a field, so that `names_of` reads it back; plain where it can be."""
+    """Return the text of a field path, which `names_of` reads back; plain where possible."""
     if len(names) == 1 and not names[0].startswith("$"):
         return names[0]
     return "$" + "".join(
@@ -62,7 +62,7 @@ def path_of(names: Names) -> str:
 
 
 def find(event: object, names: Sequence[str]) -> object:
-    """What stands at a place of nested mappings, `ABSENT` if nothing does."""
+    """Return the value at a path of nested mappings, `ABSENT` if there is none."""
     for name in names:
         if not isinstance(event, Mapping) or name not in event:
             return ABSENT
@@ -131,7 +131,7 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EventFormat:
-    """How a source writes its events: objects, keyed by user, with these fields (`windows.paths`)."""
+    """Format of a source's events: objects, keyed by user, with these fields."""
 
     items: tuple[str, ...]
     """The item field of every view on this source."""

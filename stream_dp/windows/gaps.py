@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stream_dp.windows.count_rows import LaneClock, ViewMark
+from stream_dp.windows.count_rows import SourcePartitionClock, ViewMark
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.views import CountedView
 
 Interval = tuple[int, int]
 
 
-def open_gap(view: CountedView, mark: ViewMark, clock: ViewMark | LaneClock, now_ms: int) -> Interval | None:
+def open_gap(view: CountedView, mark: ViewMark, clock: ViewMark | SourcePartitionClock, now_ms: int) -> Interval | None:
     """Note that records are missing at the present place of a partition.
 
     Args:
@@ -51,7 +51,7 @@ def open_gap(view: CountedView, mark: ViewMark, clock: ViewMark | LaneClock, now
     return first, until
 
 
-def close_gap(view: CountedView, mark: ViewMark, clock: ViewMark | LaneClock, shown_ms: int) -> None:
+def close_gap(view: CountedView, mark: ViewMark, clock: ViewMark | SourcePartitionClock, shown_ms: int) -> None:
     """Bound an open gap by the first watermark behind it that is news; to be called before it moves the clock.
 
     Args:
@@ -69,7 +69,7 @@ def close_gap(view: CountedView, mark: ViewMark, clock: ViewMark | LaneClock, sh
     clock.gap = None
 
 
-def begin_in_gap(view: CountedView, clock: ViewMark | LaneClock, opens_ms: int, gap_ms: int | None) -> None:
+def begin_in_gap(view: CountedView, clock: ViewMark | SourcePartitionClock, opens_ms: int, gap_ms: int | None) -> None:
     """Let a view that is new to a partition begin in an open gap.
 
     Args:
@@ -83,13 +83,13 @@ def begin_in_gap(view: CountedView, clock: ViewMark | LaneClock, opens_ms: int, 
 
 
 def is_lost(mark: ViewMark, start_ms: int) -> bool:
-    """Whether a window may lack records that were deleted."""
+    """Return True if a window may lack records that were deleted."""
     return any(first <= start_ms < until for first, until in [*mark.lost, *open_gaps(mark)])
 
 
 def open_gaps(mark: ViewMark) -> list[Interval]:
     """The intervals of a view that the next watermark makes shorter."""
-    gaps = [mark.gap, *(lane.gap for lane in mark.lanes.values())]
+    gaps = [mark.gap, *(source_partition.gap for source_partition in mark.source_partitions.values())]
     return [gap for gap in gaps if gap is not None]
 
 

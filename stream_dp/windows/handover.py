@@ -1,16 +1,16 @@
-"""What the questions of a view leave to one another in one partition of its source, when settings change.
+"""Handover between the definitions of a view in one partition of its source, when settings change.
 
-A question ends where the next one begins. What it had counted by then in later windows (events ahead of time) is the
+A definition ends where the next one begins. What it had counted by then in later windows (events ahead of time) is the
 next one's, as it was accepted, where that accepts the same; else it is given up, and refused as `changed`. So every
-accepted contribution counts for one question.
+accepted contribution counts for one definition.
 
-A question that is new to a partition counts a window only if no event of it can have been read before. The windows in
+A definition that is new to a partition counts a window only if no event of it can have been read before. The windows in
 front of the first such one are stood in for: they are refused as lost, and nothing is charged for them. They are
 
-* those that an earlier question has handed on counts of already;
-* where no earlier question accepted the same up to now, those that start at or before the clock here, in the log;
-* with a clock of watermarks, where no earlier question counted at all (a new view, or one that is put back), those that
-  start within `max_ahead` of it.
+* those that an earlier definition has handed on counts of already;
+* where no earlier definition accepted the same up to now, those that start at or before the clock here, in the log;
+* with a clock of watermarks, where no earlier definition counted at all (a new view, or one that is put back), those
+  that start within `max_ahead` of it.
 
 The clock at a place in the log is public: it follows from ticks and watermarks. How far the events were that were read
 says nothing here, since one user's event would decide what is refused for all.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from stream_dp.windows.count_rows import JOURNAL, REPEATS, JournalRow, LaneClock, Marker, ViewMark
+from stream_dp.windows.count_rows import JOURNAL, REPEATS, JournalRow, Marker, SourcePartitionClock, ViewMark
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send
 from stream_dp.windows.encoding import CHUNK_BYTES, after, cut, decode, encode, row_size, text, window_key, window_start
 from stream_dp.windows.gaps import begin_in_gap, joined, open_gaps
@@ -31,17 +31,17 @@ from stream_dp.windows.merging import LOST, Partial
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
 CHANGED = "changed"
-"""Why a contribution is refused that no later question accepts as the former one did."""
+"""Why a contribution is refused that no later definition accepts as the former one did."""
 
 
 class Handover:
-    """The handing over between the questions of one partition, from what is stored of them."""
+    """The handing over between the definitions of one partition, from what is stored of them."""
 
     def __init__(self, views: Sequence[CountedView], marker: Marker, rows: Rows) -> None:
         """Look what has to be handed over.
 
         Args:
-            views: the questions of all views of the source, those of a view in the order in which they were decided.
+            views: the definitions of all views of the source, those of a view in the order in which they were decided.
             marker: the stored one; changed in place.
             rows: the partition's table.
         """
@@ -63,7 +63,7 @@ class Handover:
         fresh = [view for view in self._views if view.name not in marks and self._marker.has_begun]
         for view in fresh:
             mark = self._begun(view)
-            yield from self._stand_in(view, mark, outlet, partition)
+            yield from self._send_lost_partials(view, mark, outlet, partition)
             marks[view.name] = mark
         for view in ending:
             yield from self._move(view)
@@ -80,13 +80,13 @@ class Handover:
         return mark is not None and view.until_ms is not None and (mark.cut_ms is None or mark.cut_ms > view.until_ms)
 
     def _earlier(self, view: CountedView) -> list[tuple[CountedView, ViewMark]]:
-        """The earlier questions of a view that were counted here."""
+        """The earlier definitions of a view that were counted here."""
         marks = self._marker.views
         before = self._views[: self._views.index(view)]
         return [(one, marks[one.name]) for one in before if one.view == view.view and one.name in marks]
 
     def _begun(self, view: CountedView) -> ViewMark:
-        """The mark of a question that was never counted here."""
+        """The mark of a definition that was never counted here."""
         earlier, first = self._earlier(view), view.first_ms
         # One that has closed no window, since it was to begin later than this one, stands in nobody's way.
         come_to = [mark.open_from_ms for one, mark in earlier if mark.open_from_ms > one.first_ms]
@@ -96,8 +96,11 @@ class Handover:
         # One that was over has heard of no watermark since: its clock would take all that time for idle.
         heard = (mark for one, mark in reversed(earlier) if one.clock == view.clock and not _was_over(mark))
         told = next(heard, begun)
-        begun.clock_ms, begun.heard_ms = told.clock_ms, told.heard_ms
-        begun.lanes = {lane: LaneClock(clock.clock_ms, clock.heard_ms) for lane, clock in told.lanes.items()}
+        begun.clock_ms, begun.idle_since_ms = told.clock_ms, told.idle_since_ms
+        begun.source_partitions = {
+            source_partition: SourcePartitionClock(clock.clock_ms, clock.idle_since_ms)
+            for source_partition, clock in told.source_partitions.items()
+        }
         self._begin_in_gaps(view, begun, earlier)
         return begun
 
@@ -106,7 +109,7 @@ class Handover:
     ) -> None:
         """Refuse the windows that may lack records which were deleted before they were counted (`gaps`).
 
-        A gap that is still open reaches as far as the question that counted then took events, whatever this one does.
+        A gap that is still open reaches as far as the definition that counted then took events, whatever this one does.
         """
         opens = begun.open_from_ms
         lost = [interval for _, mark in earlier for interval in mark.lost]
@@ -115,13 +118,13 @@ class Handover:
                 lost += open_gaps(mark)
         begun.lost = joined((max(opens, first), until) for first, until in lost)
         begin_in_gap(view, begun, opens, self._marker.gap_ms)
-        for number, lane in self._marker.lanes.items():
-            if lane.gap_ms is not None:
-                clock = begun.lanes.setdefault(number, LaneClock(view.first_ms, None))
-                begin_in_gap(view, clock, opens, lane.gap_ms)
+        for number, source_partition in self._marker.source_partitions.items():
+            if source_partition.gap_ms is not None:
+                clock = begun.source_partitions.setdefault(number, SourcePartitionClock(view.first_ms, None))
+                begin_in_gap(view, clock, opens, source_partition.gap_ms)
 
     def _unread_from(self, view: CountedView) -> int:
-        """No window of a question that starts at this time or later can lack an event that was read before."""
+        """No window of a definition that starts at this time or later can lack an event that was read before."""
         former = self._counted_until_now(view)
         if former and all(one.accepts_like(view) for one in former):
             return view.first_ms
@@ -130,7 +133,7 @@ class Handover:
         return self._stream_ms + 1 + (0 if former else view.max_ahead_ms)
 
     def _counted_until_now(self, view: CountedView) -> list[CountedView]:
-        """The earlier questions that have counted what is from the start of one on; none if a time was nobody's."""
+        """The earlier definitions that have counted what is from the start of one on; none if a time was nobody's."""
         found: list[CountedView] = []
         at_ms = view.first_ms
         for one, mark in sorted(self._earlier(view), key=lambda pair: pair[0].first_ms):
@@ -143,31 +146,38 @@ class Handover:
 
     @property
     def _wall_ms(self) -> int:
-        """What the latest tick showed that was acted on, or stands behind what was read."""
-        lanes = self._marker.lanes.values()
-        heard = [time_ms for lane in lanes for time_ms in (lane.tick_ms, lane.read_ms)]
+        """Time of the latest tick that was acted on, or is behind what was read."""
+        source_partitions = self._marker.source_partitions.values()
+        heard = [
+            time_ms
+            for source_partition in source_partitions
+            for time_ms in (source_partition.tick_ms, source_partition.read_ms)
+        ]
         return max([self._marker.tick_ms, self._marker.read_ms, *heard])
 
     @property
     def _stream_ms(self) -> int:
-        """What the clocks that watermarks move have come to at most; the wall clock, where there is none of them."""
-        marked = [self._marker.watermark_ms, *(lane.watermark_ms for lane in self._marker.lanes.values())]
+        """Latest time of the clocks that watermarks move; the wall clock, where there is none of them."""
+        marked = [
+            self._marker.watermark_ms,
+            *(source_partition.watermark_ms for source_partition in self._marker.source_partitions.values()),
+        ]
         shown = [time_ms for time_ms in marked if time_ms is not None]
         for view in self._views:
             if view.clock == "event" and (mark := self._marker.views.get(view.name)) is not None:
-                shown += [mark.clock_ms, *(clock.clock_ms for clock in mark.lanes.values())]
+                shown += [mark.clock_ms, *(clock.clock_ms for clock in mark.source_partitions.values())]
         return max(shown, default=self._wall_ms)
 
-    def _stand_in(
+    def _send_lost_partials(
         self, view: CountedView, mark: ViewMark, outlet: Callable[[Partial], Message], partition: int
     ) -> Iterator[Effect]:
         """Stand in for the windows in front of the first that is counted."""
         stop = mark.open_from_ms if view.until_ms is None else min(mark.open_from_ms, view.until_ms)
         for starts in cut(view.windows.starts(view.first_ms, stop), lambda _: 1, HANDED_ON_AT_ONCE):
-            yield Send([outlet(one) for start in starts for one in stand_ins(view, start, partition, mark)])
+            yield Send([outlet(one) for start in starts for one in lost_partials(view, start, partition, mark)])
 
     def _move(self, view: CountedView) -> Iterator[Effect]:
-        """Store what was counted behind the end of a question under the one that it is left to."""
+        """Store what was counted behind the end of a definition under the one that it is left to."""
         assert view.until_ms is not None  # noqa: S101 - `_is_cut` has looked
         mark, given_up = self._marker.views[view.name], 0
         for some in cut(self._behind(view, view.until_ms), row_size, CHUNK_BYTES):
@@ -176,11 +186,11 @@ class Handover:
                 row, start = decode(JournalRow, value), window_start(JOURNAL, view.name, key)
                 if row.last_offset > self._marker.offset or start < mark.open_from_ms:
                     continue
-                heir = self._heir(view, start)
-                if heir is None:
+                successor = self._successor(view, start)
+                if successor is None:
                     given_up += len(row.users)
                 else:
-                    moved.append((JOURNAL + text(heir.name) + key[len(JOURNAL + text(view.name)) :], value))
+                    moved.append((JOURNAL + text(successor.name) + key[len(JOURNAL + text(view.name)) :], value))
             if moved:
                 yield Commit(moved)
         mark.cut_ms = view.until_ms
@@ -191,7 +201,7 @@ class Handover:
             yield Increment("events_refused", given_up, (("reason", CHANGED), ("view", view.view)))
 
     def _leave_repeats(self, view: CountedView, mark: ViewMark) -> None:
-        """Leave it to the newest question to show what is not shown yet, since its windows may be open for long."""
+        """Leave it to the newest definition to show what is not shown yet, since its windows may be open for long."""
         newest = [one for one in self._views if one.view == view.view][-1]
         to = self._marker.views[newest.name]
         for reason in REPEATS:
@@ -202,24 +212,24 @@ class Handover:
         if newest.until_ms is not None and to.open_from_ms >= newest.until_ms:  # it closes no window any more
             to.repeats = {reason: to.refused[reason] for reason in REPEATS if reason in to.refused}
 
-    def _heir(self, view: CountedView, start_ms: int) -> CountedView | None:
-        """The question that what was counted in a window is left to, if it accepts the same."""
+    def _successor(self, view: CountedView, start_ms: int) -> CountedView | None:
+        """The definition that what was counted in a window is left to, if it accepts the same."""
         for one in self._views:
             if one.view == view.view and one.asks_for(start_ms) and one.accepts_like(view):
                 return one if start_ms >= self._marker.views[one.name].open_from_ms else None
         return None
 
     def _behind(self, view: CountedView, until_ms: int) -> Iterator[tuple[bytes, bytes]]:
-        """The stored rows of a question behind its end."""
+        """The stored rows of a definition behind its end."""
         return self._rows.scan(window_key(JOURNAL, view.name, until_ms), after(JOURNAL + text(view.name)))
 
 
 def _was_over(mark: ViewMark) -> bool:
-    """Whether a question had handed on all its windows before the settings were learned that are learned now."""
+    """Return True if a definition had handed on all its windows before the settings of now were learned."""
     return mark.cut_ms is not None and mark.open_from_ms >= mark.cut_ms
 
 
-def stand_ins(view: CountedView, start_ms: int, partition: int, mark: ViewMark) -> Iterator[Partial]:
-    """What stands in for the counts of a window that was handed on, or that nobody has counted."""
+def lost_partials(view: CountedView, start_ms: int, partition: int, mark: ViewMark) -> Iterator[Partial]:
+    """Yield partials that declare the counts of a window lost: it was handed on, or nobody has counted it."""
     for bucket in range(view.buckets):
         yield Partial(view.name, start_ms, bucket, partition, mark.closed_ms, LOST, 0, {})

@@ -5,7 +5,8 @@ partition counted may come in parts; a bucket is summed when every partition's h
 marker in place of its counts: a partial that comes again is dropped, not counted anew.
 
 Where something was lost between the counters and the release agent, the counters are asked to stand in for what they
-handed on (`PartitionCounter.recall`). A partial that stands in comes behind those it stands in for, if these were not
+handed on (`PartitionCounter.declare_lost`). A partial that stands in comes behind those it stands in for, if these were
+not
 lost: it says nothing then. Otherwise its bucket is lost. For a bucket that is finished one is handed on nevertheless,
 since the merged counts may be what was lost.
 """
@@ -41,13 +42,13 @@ LOST = 0xFFFF
 
 
 class Named(msgspec.Struct, array_like=True):
-    """What partials and merged buckets begin with: the name of what they were counted for."""
+    """Head of partials and merged buckets: the name of the view state that they were counted for."""
 
     view: str
 
 
 class PartialHead(msgspec.Struct, array_like=True):
-    """What a partial says beside its counts; read alone, these are passed over."""
+    """Head of a partial, read without its counts."""
 
     view: str
     start_ms: int
@@ -57,7 +58,7 @@ class PartialHead(msgspec.Struct, array_like=True):
     """The wall time at which the partition closed the window."""
     part: int
     parts: int
-    """What the partition counted in the bucket stands in so many partials; this is number `part`, from 0.
+    """Number of partials with the partition's counts of the bucket; this is number `part`, from 0.
 
     One that stands in for those that were handed on before, and may have been lost since, is number `LOST` of none;
     what it stands in for outranks it.
@@ -65,7 +66,7 @@ class PartialHead(msgspec.Struct, array_like=True):
 
     @property
     def lost(self) -> bool:
-        """Whether it only stands in for others."""
+        """True if it only stands in for others."""
         return self.part == LOST
 
     @property
@@ -76,7 +77,7 @@ class PartialHead(msgspec.Struct, array_like=True):
 
 
 class Partial(PartialHead, array_like=True):
-    """What one source partition counted in one bucket of a window; it replaces any earlier one under its key."""
+    """Counts of one source partition in one bucket of a window; replaces any earlier one under its key."""
 
     counts: dict[str, int]
 
@@ -96,29 +97,29 @@ class MergedBucket(msgspec.Struct, array_like=True):
 
     @property
     def lost(self) -> bool:
-        """Whether counts of it were lost on their way, so that it says nothing; one that says something outranks it."""
+        """True if counts of it were lost on their way, so that it says nothing; one that says something outranks it."""
         return self.part == LOST
 
 
 @dataclass(slots=True)
 class Come:
-    """What has come of something that is cut into parts."""
+    """Parts that have arrived of something that is cut into parts."""
 
     parts: int = 0
-    """How many there are; 0 before one has come."""
+    """Number of parts; 0 before one has come."""
     numbers: set[int] = field(default_factory=set)
     """Those that have come."""
     lost: bool = False
-    """Whether one came that stands in for them."""
+    """True if one was declared lost."""
 
     @property
     def whole(self) -> bool:
-        """Whether all of them are there."""
+        """True if all of them are there."""
         return bool(self.parts) and len(self.numbers) == self.parts
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more has to be waited for."""
+        """True if nothing more has to be waited for."""
         return self.whole or self.lost
 
 
@@ -224,7 +225,7 @@ class BucketMerger:
         return not self._counts(head) or rows.get(key) is not None
 
     def _counts(self, head: PartialHead) -> bool:
-        """Whether anybody waits for what a partial is about; not for windows of which counts were lost."""
+        """Return True if anybody waits for what a partial is about; not for windows of which counts were lost."""
         return head.view in self._views and self._views[head.view].asks_for(head.start_ms)
 
     def _note(self, head: PartialHead) -> _Bucket:
@@ -297,7 +298,7 @@ class BucketMerger:
 
 
 def _lost(bucket: _Bucket, closed_ms: int) -> MergedBucket:
-    """What is handed on of a bucket of which counts were lost."""
+    """Return the merged bucket that declares the counts of a bucket lost."""
     return MergedBucket(*bucket, closed_ms, LOST, 0, {})
 
 
@@ -330,5 +331,5 @@ def add(part: Mapping[str, int], total: dict[str, int]) -> None:
 
 
 def outside(domain: Container[str], counts: Mapping[str, int]) -> int:
-    """How much of a count table is about keys that are not in a domain."""
+    """Return the sum of a table's counts of keys that are not in a domain."""
     return sum(count for item, count in counts.items() if item not in domain)

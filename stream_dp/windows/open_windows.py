@@ -1,10 +1,10 @@
-"""What a window that still takes events is in memory, and how it goes on on disk when it grows too large for that.
+"""Open windows in memory, which spill to disk when they grow too large.
 
-A window's journal in the table is the truth. In memory stands its sum; of a window that has outgrown the bound, a shelf
-on disk knows who has which items, and its counts are worked out from the journal when it closes. Either way the same
-contributions are accepted: nothing is ever refused for want of memory. Whether one is kept depends on what the same
-user added before and on nobody else, however many there are. So one user still adds at most `items_per_user` items to
-a window and changes nobody else's contributions, and the sensitivity is the same as without a bound
+A window's journal in the table is the truth. In memory stands its sum; of a window that has outgrown the bound, a spill
+store on disk knows who has which items, and its counts are worked out from the journal when it closes. Either way the
+same contributions are accepted: nothing is ever refused for want of memory. Whether one is kept depends on what the
+same user added before and on nobody else, however many there are. So one user still adds at most `items_per_user` items
+to a window and changes nobody else's contributions, and the sensitivity is the same as without a bound
 (specs/lossless 1.2).
 """
 
@@ -17,19 +17,19 @@ from itertools import islice
 from sys import getsizeof
 from typing import Protocol
 
-from stream_dp.windows.count_rows import JournalRow, LaneClock, ViewMark
+from stream_dp.windows.count_rows import JournalRow, SourcePartitionClock, ViewMark
 from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.views import CountedView
 
 USER_BYTES, CONTRIBUTION_BYTES, ITEM_BYTES = 176, 8, 320
-"""What a user, each of its contributions and a distinct item take in memory, from above, beside their text."""
+"""Bytes in memory of a user, of a contribution and of a distinct item, from above, beside their text."""
 
 _USER, _PAIR = b"u", b"p"
 _ANOTHER = -1
 """Stands for an item that a user has and that is not asked for: it has no number."""
 
 
-class Shelf(Protocol):
+class SpillStore(Protocol):
     """A map on disk, empty when it is made. It need not survive anything: the journal does."""
 
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
@@ -42,8 +42,8 @@ class Shelf(Protocol):
         """Leave nothing of it on the disk; it is not used any more."""
 
 
-Shelves = Callable[[], Shelf]
-"""Makes a shelf."""
+SpillStoreFactory = Callable[[], SpillStore]
+"""Makes a spill store."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class OpenWindow:
     user with a single item belongs to the item: all such users share it. The journal's order is the order of
     acceptance, so a window that is read back from it is the same in every respect.
 
-    A window on a shelf holds nothing between two chunks. Before one it takes out what the chunk asks about.
+    A window in a spill store holds nothing between two chunks. Before one it takes out what the chunk asks about.
     """
 
     accepted: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
@@ -63,13 +63,13 @@ class OpenWindow:
     tallies: list[int] = field(default_factory=list)
     """By number, how many users have the item."""
     memory_bytes: int = 0
-    """What the users and items take in memory, estimated from above; 0 on a shelf."""
-    shelf: Shelf | None = None
+    """Bytes in memory of users and items, estimated from above; 0 in a spill store."""
+    spill_store: SpillStore | None = None
     _weighed: tuple[int, int] = (0, 0)
 
     @property
     def tables(self) -> tuple[dict[bytes, tuple[int, ...]], dict[str, tuple[int]], list[int]]:
-        """What changes with every contribution, for a loop over many: `accepted`, `alone` and `tallies`."""
+        """Mappings that change with every contribution, for a loop over many: `accepted`, `alone` and `tallies`."""
         return self.accepted, self.alone, self.tallies
 
     def add(self, row: JournalRow) -> None:
@@ -86,21 +86,21 @@ class OpenWindow:
             tallies[own[0]] += 1
 
     def counts(self) -> Iterator[tuple[str, int]]:
-        """Items and how many users have them, in the order in which they were first accepted; not on a shelf."""
+        """Items and how many users have them, in the order in which they were first accepted; not in a spill store."""
         return zip(self.alone, self.tallies, strict=True)
 
     # -- the bound ------------------------------------------------------------------------------------------
 
-    def settle(self, rows: Sequence[JournalRow], most: int, shelves: Shelves) -> None:
-        """Behind rows that were just counted, go on where there is room: in memory, or on a shelf.
+    def settle(self, rows: Sequence[JournalRow], most: int, spill_stores: SpillStoreFactory) -> None:
+        """Behind rows that were just counted, go on where there is room: in memory, or in a spill store.
 
         Args:
             rows: what was accepted since.
             most: bytes that the users and items may take in memory.
-            shelves: makes the shelf.
+            spill_stores: makes the spill store.
         """
-        if self.shelf is not None:
-            self._put_away(self.shelf, (pair for row in rows for pair in zip(row.users, row.items, strict=True)))
+        if self.spill_store is not None:
+            self._put_away(self.spill_store, (pair for row in rows for pair in zip(row.users, row.items, strict=True)))
             return
         users, items = self._weighed
         self._weighed = len(self.accepted), len(self.alone)
@@ -111,31 +111,31 @@ class OpenWindow:
             self.memory_bytes += ITEM_BYTES + getsizeof(item)
         if self.memory_bytes > most:
             names = list(self.alone)
-            self.shelf = shelves()
+            self.spill_store = spill_stores()
             everything = ((user, names[n]) for user, numbers in self.accepted.items() for n in numbers)
-            self._put_away(self.shelf, everything)
+            self._put_away(self.spill_store, everything)
 
     def take_out(self, contributions: Iterable[tuple[bytes, str]]) -> None:
-        """Before a chunk: know again who of its users has how many items, and which of its items; if on a shelf."""
-        if self.shelf is None:
+        """Before a chunk: load how many items its users have, and which of its items; if in a spill store."""
+        if self.spill_store is None:
             return
         pairs = list(dict.fromkeys(contributions))
         users = list(dict.fromkeys(user for user, _ in pairs))
         held: dict[bytes, list[int]] = {}
-        for (user, item), found in zip(pairs, self.shelf.get([_pair(*pair) for pair in pairs]), strict=True):
+        for (user, item), found in zip(pairs, self.spill_store.get([_pair(*pair) for pair in pairs]), strict=True):
             if found is not None:
                 own = self.alone.get(item)
                 if own is None:
                     own = self.alone[item] = (len(self.tallies),)
                     self.tallies.append(0)
                 held.setdefault(user, []).append(own[0])
-        for user, count in zip(users, self.shelf.get([_USER + user for user in users]), strict=True):
+        for user, count in zip(users, self.spill_store.get([_USER + user for user in users]), strict=True):
             if count is not None:
                 known = held.get(user, [])
                 self.accepted[user] = (*known, *[_ANOTHER] * (int.from_bytes(count) - len(known)))
 
-    def _put_away(self, shelf: Shelf, contributions: Iterable[tuple[bytes, str]]) -> None:
-        """Put contributions that were accepted on the shelf, and what their users have now; hold nothing."""
+    def _put_away(self, spill_store: SpillStore, contributions: Iterable[tuple[bytes, str]]) -> None:
+        """Put contributions that were accepted into the spill store, and what their users have now; hold nothing."""
         changed: set[bytes] = set()
 
         def entries() -> Iterator[tuple[bytes, bytes]]:
@@ -145,14 +145,14 @@ class OpenWindow:
             for user in changed:
                 yield _USER + user, len(self.accepted[user]).to_bytes(2)
 
-        shelf.put(entries())
+        spill_store.put(entries())
         self.accepted, self.alone, self.tallies = {}, {}, []
         self.memory_bytes = 0
 
     def drop(self) -> None:
         """Leave nothing on the disk."""
-        if self.shelf is not None:
-            self.shelf.drop()
+        if self.spill_store is not None:
+            self.spill_store.drop()
 
 
 def _pair(user: bytes, item: str) -> bytes:
@@ -208,7 +208,7 @@ class ViewState:
     windows: dict[int, OpenWindow] = field(default_factory=dict)
     """By start of where contributions are bounded: a window, or a longer stretch of them."""
     rows: Counter[int] = field(default_factory=Counter)
-    """How many journal rows there are of each window."""
+    """Return the number of journal rows of each window."""
 
     def forget(self, stop_ms: int) -> list[tuple[int, int]]:
         """Forget what bounds only windows that were handed on: all before the one that starts at `stop_ms`.
@@ -223,16 +223,16 @@ class ViewState:
 
     @property
     def is_over(self) -> bool:
-        """Whether all its windows were handed on, and no more will follow."""
+        """True if all its windows were handed on, and no more will follow."""
         return self.view.until_ms is not None and self.mark.open_from_ms >= self.view.until_ms
 
 
-def pass_time(view: CountedView, clock: ViewMark | LaneClock, now_ms: int, before_ms: int) -> None:
+def pass_time(view: CountedView, clock: ViewMark | SourcePartitionClock, now_ms: int, before_ms: int) -> None:
     """Set a clock by a tick, `before_ms` being the one before it."""
     if view.clock == "wall":
         clock.clock_ms = max(clock.clock_ms, now_ms)
-    elif clock.heard_ms is None or now_ms - before_ms > _NOBODY_THERE_MS:
-        clock.heard_ms = now_ms
-    elif now_ms - clock.heard_ms >= view.idle_ms:
-        clock.clock_ms = max(clock.clock_ms, min(clock.clock_ms + now_ms - clock.heard_ms, now_ms))
-        clock.heard_ms = now_ms
+    elif clock.idle_since_ms is None or now_ms - before_ms > _NOBODY_THERE_MS:
+        clock.idle_since_ms = now_ms
+    elif now_ms - clock.idle_since_ms >= view.idle_ms:
+        clock.clock_ms = max(clock.clock_ms, min(clock.clock_ms + now_ms - clock.idle_since_ms, now_ms))
+        clock.idle_since_ms = now_ms

@@ -1,9 +1,9 @@
-"""From a source that is not keyed by user to parcels for the partitions in which its users are counted.
+"""From a source that is not keyed by user to re-keyed batches for the partitions in which its users are counted.
 
 A partition of the source is read in the order of its records and ticks (`runtime.ordering`), and everything is passed
 on in that order: an event to the partition of its user, a watermark and a tick to every partition. So whoever counts
 hears of a tick of a source partition behind all events that stood there when it was made, however late it hears of it
-(`windows.rekeyed`). A parcel is sent before it is marked as sent: after a crash some are sent again.
+(`windows.rekeyed`). A re-keyed batch is sent before it is marked as sent: after a crash some are sent again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import Any, cast
 
 import msgspec
 
-from stream_dp.windows.count_rows import Lane, LaneClock, Missing, RekeyMarker, hear, noted, rekey_key
+from stream_dp.windows.count_rows import (
+    Missing,
+    RekeyMarker,
+    SourcePartition,
+    SourcePartitionClock,
+    noted,
+    rekey_key,
+    take_watermarks,
+)
 from stream_dp.windows.counting import DeadLetters, PartitionCounter, Row
 from stream_dp.windows.effects import Commit, Effect, Increment, Message, Rows, Send, Step, Warn
 from stream_dp.windows.encoding import ENTRIES_BYTES, cut, decode, encode
@@ -26,10 +34,10 @@ from stream_dp.windows.open_windows import ViewState, pass_time
 MOST_BYTES = 510 << 10
 """Of the value of a record: with its user it fits into a message (`windows.sizes`)."""
 _ENTRY_BYTES = 32
-"""What an entry of a parcel takes beside its key and its value, from above."""
+"""Bytes of an event in a re-keyed batch beside its key and its value, from above."""
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class RekeyedEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An event on its way to the partition of its user: a record of the source, with the user as its key."""
 
     offset: int
@@ -48,14 +56,14 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return len(self.key) + len(self.value) + _ENTRY_BYTES
 
 
-class Parcel(msgspec.Struct, array_like=True, frozen=True):
-    """What a partition of a source says to a partition of users, in the order in which it is to be taken."""
+class RekeyedBatch(msgspec.Struct, array_like=True, frozen=True):
+    """Events and times from a partition of a source to a partition of users, in order."""
 
     partition: int
     """Of the source."""
     now_ms: int
     """The wall time of the tick behind the events."""
-    events: list[Entry]
+    events: list[RekeyedEvent]
     watermarks: list[tuple[int, int]]
     """(offset in the source, time in ms); some may stand between the events."""
     ticks_ms: Sequence[int] = ()
@@ -66,16 +74,16 @@ class Parcel(msgspec.Struct, array_like=True, frozen=True):
 
 
 def events_in(records: Sequence[Record]) -> list[Record]:
-    """The events in parcels.
+    """The events in re-keyed batches.
 
     Args:
-        records: whose values are parcels.
+        records: whose values are re-keyed batches.
     """
-    return [cast("Record", event) for record in records for event in decode(Parcel, record.value or b"").events]
+    return [cast("Record", event) for record in records for event in decode(RekeyedBatch, record.value or b"").events]
 
 
-Outlet = Callable[[int, Parcel], Message]
-"""Addresses a parcel to a partition of users."""
+Outlet = Callable[[int, RekeyedBatch], Message]
+"""Addresses a re-keyed batch to a partition of users."""
 
 
 class Rekeyer:
@@ -102,7 +110,7 @@ class Rekeyer:
             reader: reads the user out of a record.
             partitions: how many partitions of users there are.
             place: the partition of a user.
-            outlet: where parcels go.
+            outlet: where re-keyed batches go.
             dead_letters: where refused records are noted.
         """
         self._source = source
@@ -122,7 +130,7 @@ class Rekeyer:
 
     @property
     def takes_long(self) -> bool:
-        """Whether passing the next chunk on may have to wait for a disk: never."""
+        """True if passing the next chunk on may have to wait for a disk: never."""
         return False
 
     def load(self, rows: Rows) -> Step:
@@ -154,7 +162,7 @@ class Rekeyer:
         keyed = self._reader.read(fresh)
         if keyed.watermarks:
             yield Increment("watermarks_read", len(keyed.watermarks))
-        yield Send([*self._letters(keyed.refused), *self._parcels(keyed.events, keyed.watermarks, now_ms)])
+        yield Send([*self._letters(keyed.refused), *self._batches(keyed.events, keyed.watermarks, now_ms)])
         refused = Counter(reason for _, reason in keyed.refused)
         for reason, amount in sorted(refused.items()):
             yield Increment("events_refused", amount, (("reason", reason), ("view", "")))
@@ -187,12 +195,12 @@ class Rekeyer:
 
     def _pass_ticks(self, news: Sequence[int]) -> Iterator[Effect]:
         if news:
-            yield self._to_all(Parcel(self._partition, news[-1], [], [], news))
+            yield self._to_all(RekeyedBatch(self._partition, news[-1], [], [], news))
             self._marker = msgspec.structs.replace(self._marker, tick_ms=news[-1])
             yield self._commit()
 
     def _lacks(self, end: int, begins: int) -> bool:
-        """Whether some records before an offset are missing."""
+        """Return True if some records before an offset are missing."""
         return self._marker.has_begun and self.next_offset < min(begins, end)
 
     def _pass_to(self, end: int, begins: int, now_ms: int) -> Iterator[Effect]:
@@ -203,7 +211,7 @@ class Rekeyer:
         passed = msgspec.structs.replace(marker, offset=end - 1)
         if self._lacks(end, begins):
             behind, at_ms = min(begins, end), max(now_ms, marker.tick_ms)
-            yield self._to_all(Parcel(self._partition, at_ms, [], [], missing=(first, behind)))
+            yield self._to_all(RekeyedBatch(self._partition, at_ms, [], [], missing=(first, behind)))
             passed.missing = noted(marker.missing, Missing(first, behind, at_ms))
             passed.records_missing += behind - first
             yield Increment("records_missing", behind - first)
@@ -214,23 +222,23 @@ class Rekeyer:
         self._marker = passed
         yield self._commit()
 
-    def _to_all(self, parcel: Parcel) -> Send:
-        return Send([self._outlet(to, parcel) for to in range(self._partitions)])
+    def _to_all(self, batch: RekeyedBatch) -> Send:
+        return Send([self._outlet(to, batch) for to in range(self._partitions)])
 
-    def _parcels(
+    def _batches(
         self, events: Sequence[tuple[bytes, Record]], watermarks: Sequence[tuple[int, int]], now_ms: int
     ) -> Iterator[Message]:
-        found: defaultdict[int, list[Entry | tuple[int, int]]] = defaultdict(list)
+        found: defaultdict[int, list[RekeyedEvent | tuple[int, int]]] = defaultdict(list)
         for key, record in events:
-            entry = Entry(record.offset, record.timestamp, key, record.value or b"")
+            entry = RekeyedEvent(record.offset, record.timestamp, key, record.value or b"")
             found[self._place(key)].append(entry)
         for to in range(self._partitions) if watermarks else ():
             found[to] = sorted([*found[to], *watermarks], key=_offset)
         for to, entries in sorted(found.items()):
             for some in cut(entries, _size, ENTRIES_BYTES):
-                here = [one for one in some if isinstance(one, Entry)]
-                marks = [one for one in some if not isinstance(one, Entry)]
-                yield self._outlet(to, Parcel(self._partition, now_ms, here, marks))
+                here = [one for one in some if isinstance(one, RekeyedEvent)]
+                marks = [one for one in some if not isinstance(one, RekeyedEvent)]
+                yield self._outlet(to, RekeyedBatch(self._partition, now_ms, here, marks))
 
     def _letters(self, refused: Sequence[tuple[int, str]]) -> Iterator[Message]:
         for offset, reason in refused:
@@ -240,12 +248,12 @@ class Rekeyer:
         return Commit([(rekey_key(self._source), encode(self._marker))])
 
 
-def _offset(entry: Entry | tuple[int, int]) -> int:
-    return entry.offset if isinstance(entry, Entry) else entry[0]
+def _offset(entry: RekeyedEvent | tuple[int, int]) -> int:
+    return entry.offset if isinstance(entry, RekeyedEvent) else entry[0]
 
 
-def _size(entry: Entry | tuple[int, int]) -> int:
-    return entry.size if isinstance(entry, Entry) else _ENTRY_BYTES
+def _size(entry: RekeyedEvent | tuple[int, int]) -> int:
+    return entry.size if isinstance(entry, RekeyedEvent) else _ENTRY_BYTES
 
 
 LIFE_BITS = 40
@@ -253,7 +261,7 @@ LIFE_BITS = 40
 
 
 def place_behind(marker_offset: int) -> tuple[int, int]:
-    """The life of the topic of the parcels, and the offset in it, behind what a marker says is counted."""
+    """The life of the topic of the re-keyed batches, and the offset in it, behind what a marker says is counted."""
     if marker_offset < 0:
         return 0, 0
     life, offset = divmod(marker_offset, 1 << LIFE_BITS)
@@ -261,36 +269,36 @@ def place_behind(marker_offset: int) -> tuple[int, int]:
 
 
 class RekeyedCounter(PartitionCounter):
-    """A `PartitionCounter` of parcels. Plain ticks say nothing to it: those of the source come in parcels."""
+    """A `PartitionCounter` of re-keyed batches. It ignores plain ticks: those of the source come in the batches."""
 
-    def __init__(self, *args: Any, lanes: int, life: int, **options: Any) -> None:  # noqa: ANN401  handed through
+    def __init__(self, *args: Any, source_partitions: int, life: int, **options: Any) -> None:  # noqa: ANN401  handed through
         """Set up the counter.
 
         Args:
             args: as of `PartitionCounter`.
-            lanes: how many partitions the source has.
-            life: how often the topic of the parcels was made (`owners.Life`).
+            source_partitions: how many partitions the source has.
+            life: how often the topic of the re-keyed batches was made (`owners.Life`).
             options: as of `PartitionCounter`.
         """
         super().__init__(*args, **options)
-        self._lanes = lanes
+        self._source_partitions = source_partitions
         self._life, self._base = life, life << LIFE_BITS
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last parcel that was counted."""
+        """The offset behind the last re-keyed batch that was counted."""
         life, offset = place_behind(self._marker.offset)
         return offset if life == self._life else 0
 
     def chunk(self, records: Sequence[Record], now_ms: int, begins: int = 0) -> Step:
-        """Count consecutive parcels; hand on every window that they close. None is deleted before it is counted."""
+        """Count consecutive batches; hand on every window that they close. None is deleted before it is counted."""
         fresh = [record for record in records if self._base + record.offset > self._marker.offset]
         if not fresh:
             return
         last = self._base + fresh[-1].offset
         changed: list[Row] = []
         for record in fresh:
-            changed += yield from self._parcel(decode(Parcel, record.value or b""), last)
+            changed += yield from self._batch(decode(RekeyedBatch, record.value or b""), last)
         self._marker.offset = last
         yield Commit([*changed, self._marker_row()])
         yield from self._hand_on()
@@ -299,38 +307,45 @@ class RekeyedCounter(PartitionCounter):
         """Nothing."""
         yield from ()
 
-    def _parcel(self, parcel: Parcel, last: int) -> Generator[Effect, None, list[Row]]:
-        lane = self._marker.lanes.setdefault(parcel.partition, Lane())
-        events = [event for event in parcel.events if event.offset > lane.offset]
-        watermarks = [mark for mark in parcel.watermarks if mark[0] > lane.offset]
-        if len(events) < len(parcel.events):
-            yield Increment("events_replayed", len(parcel.events) - len(events))
-        if parcel.missing is not None and parcel.missing[1] - 1 > lane.offset:
-            lane.offset = parcel.missing[1] - 1
-            lane.gap_ms, lane.read_ms = parcel.now_ms, max(lane.read_ms, parcel.now_ms)
-            self._open_gaps(parcel.now_ms, parcel.partition)
+    def _batch(self, batch: RekeyedBatch, last: int) -> Generator[Effect, None, list[Row]]:
+        source_partition = self._marker.source_partitions.setdefault(batch.partition, SourcePartition())
+        events = [event for event in batch.events if event.offset > source_partition.offset]
+        watermarks = [mark for mark in batch.watermarks if mark[0] > source_partition.offset]
+        if len(events) < len(batch.events):
+            yield Increment("events_replayed", len(batch.events) - len(events))
+        if batch.missing is not None and batch.missing[1] - 1 > source_partition.offset:
+            source_partition.offset = batch.missing[1] - 1
+            source_partition.gap_ms, source_partition.read_ms = (
+                batch.now_ms,
+                max(source_partition.read_ms, batch.now_ms),
+            )
+            self._open_gaps(batch.now_ms, batch.partition)
         changed: list[Row] = []
         if events or watermarks:
             decoded = self._decoder.decode(cast("Sequence[Record]", events))
             decoded.watermarks = watermarks
-            lane.read_ms = parcel.now_ms
-            self._close_gaps(hear(lane, watermarks, parcel.now_ms), parcel.partition)
-            changed = yield from self._count(decoded, last, parcel.now_ms, parcel.partition)
-            lane.offset = max(*(event.offset for event in events[-1:]), *(mark[0] for mark in watermarks[-1:]), -1)
-        for now_ms in parcel.ticks_ms:
-            if now_ms > lane.tick_ms:
+            source_partition.read_ms = batch.now_ms
+            self._close_gaps(take_watermarks(source_partition, watermarks, batch.now_ms), batch.partition)
+            changed = yield from self._count(decoded, last, batch.now_ms, batch.partition)
+            source_partition.offset = max(
+                *(event.offset for event in events[-1:]), *(mark[0] for mark in watermarks[-1:]), -1
+            )
+        for now_ms in batch.ticks_ms:
+            if now_ms > source_partition.tick_ms:
                 for state in self._counting:
-                    pass_time(state.view, self._clock(state, parcel.partition), now_ms, lane.tick_ms)
+                    pass_time(state.view, self._clock(state, batch.partition), now_ms, source_partition.tick_ms)
                     self._move(state, now_ms)
-                lane.tick_ms = now_ms
+                source_partition.tick_ms = now_ms
         return changed
 
-    def _clock(self, state: ViewState, partition: int) -> LaneClock:
-        return state.mark.lanes.setdefault(partition, LaneClock(state.view.first_ms, None))
+    def _clock(self, state: ViewState, partition: int) -> SourcePartitionClock:
+        return state.mark.source_partitions.setdefault(partition, SourcePartitionClock(state.view.first_ms, None))
 
     def _move(self, state: ViewState, wall_ms: int) -> None:
-        """A view's time is that of the lane that is furthest behind; none passes before all were heard of."""
-        lanes = state.mark.lanes
-        if len(lanes) == self._lanes:
-            state.mark.clock_ms = max(state.mark.clock_ms, min(lane.clock_ms for lane in lanes.values()))
+        """The time of a view is that of its slowest source partition; it begins when all were heard of."""
+        source_partitions = state.mark.source_partitions
+        if len(source_partitions) == self._source_partitions:
+            state.mark.clock_ms = max(
+                state.mark.clock_ms, min(source_partition.clock_ms for source_partition in source_partitions.values())
+            )
         super()._move(state, max(wall_ms, state.mark.closed_ms))

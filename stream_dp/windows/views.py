@@ -1,4 +1,4 @@
-"""What counting needs to know of a view: a plain value, made from the view's plan by the runtime."""
+"""Settings of a view that counting needs: a plain value, made from the view's plan by the runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EDITION = "@"
 
 
 def state_name(view: str, edition: int) -> str:
-    """What the state of a view is kept under whose question changed with an edition: its name, for the first."""
+    """Return the name of a definition's state: the view's, with the number of the edition behind the first."""
     return view if edition == 1 else f"{view}{_EDITION}{edition}"
 
 
@@ -29,10 +29,10 @@ def view_of(state: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CountedView:
-    """The counting side of a view, or of one of the questions of a view; times in ms since the epoch, UTC."""
+    """The counting side of a view, or of one of the definitions of a view; times in ms since the epoch, UTC."""
 
     name: str
-    """What its counts are kept under (`state_name`)."""
+    """Name of its state (`state_name`)."""
     fingerprint: bytes
     """Digest of everything that may not change while counts are kept."""
     windows: Shape
@@ -48,7 +48,7 @@ class CountedView:
     """Most distinct items one user can add to a window; each counts once."""
     buckets: int
     needed: Callable[[Mapping[str, int]], Mapping[str, int]]
-    """What of a bucket's exact counts the release needs; the rest is not sent on."""
+    """Filter of a bucket's exact counts: what the release needs; the rest is not sent on."""
     retention_ms: int
     domain: Container[str] | None = None
     """The keys that can be needed, where that is settled before a window is sealed; None: any."""
@@ -57,11 +57,11 @@ class CountedView:
     item: str = ""
     """The field that is counted."""
     has_lists: bool = False
-    """Whether it is a list of items."""
+    """True if it is a list of items."""
     until_ms: int | None = None
-    """Start of the first window that is another question's, or nobody's; None: there is none."""
+    """Start of the first window that is another definition's, or nobody's; None: there is none."""
     origin_ms: int | None = None
-    """Where the first question of the view began, if that is another one."""
+    """Where the first definition of the view began, if that is another one."""
 
     @property
     def view(self) -> str:
@@ -78,12 +78,12 @@ class CountedView:
         return None if self.until_ms is None else tiling.end(tiling.start_of(self.until_ms - 1))
 
     def out_of_time(self, time_ms: int, closed_before_ms: int, *, is_oldest: bool) -> str:
-        """Why an event that is too early or too late is refused; nothing if it is an earlier question's to say.
+        """Why an event that is too early or too late is refused; nothing if it is an earlier definition's to say.
 
         Args:
             time_ms: of the event.
             closed_before_ms: start of the first window that is open.
-            is_oldest: whether no earlier question of the view is open: what is too early for this one is for all.
+            is_oldest: whether no earlier definition of the view is open: what is too early for this one is for all.
         """
         if time_ms >= closed_before_ms:
             return "future"
@@ -92,11 +92,11 @@ class CountedView:
         return "late" if time_ms >= (self.first_ms if self.origin_ms is None else self.origin_ms) else "before_start"
 
     def asks_for(self, start_ms: int) -> bool:
-        """Whether a window that starts at a time is its own."""
+        """Return True if a window that starts at a time is its own."""
         return self.first_ms <= start_ms and (self.until_ms is None or start_ms < self.until_ms)
 
     def accepts_like(self, other: CountedView) -> bool:
-        """Whether the same contributions of the same records are accepted by it as by another one."""
+        """Return True if the same contributions of the same records are accepted by it as by another one."""
         return self._accepts == other._accepts
 
     @property
@@ -108,7 +108,7 @@ class CountedView:
         return start_ms if self.bounds is None else self.bounds.start_of(start_ms)
 
     def is_over(self, start_ms: int, stop_ms: int) -> bool:
-        """Whether no window of a stretch in which contributions are bounded is left, where the next starts at a time.
+        """Return True if no window of an interval in which contributions are bounded is left before a start.
 
         Args:
             start_ms: start of the stretch.

@@ -15,7 +15,7 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, topic_key
-from stream_dp.records.models import Price, Release
+from stream_dp.records.models import PrivacyCost, Release
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import (
     Application,
@@ -118,13 +118,14 @@ class Load:
     def expected_records(self) -> list[Release]:
         """What the exact view has to release; its noise is none, whatever it is drawn from."""
         made: list[Release] = []
-        told = Cost.ZERO
+        period = Cost.ZERO
         for start, (edition, counts) in self.expected().items():
             view = self.plans[(edition - 1) % len(self.plans)].views[self.view.name].begun(start, edition)
             records = expected_records(view, {start: counts}, prf_key=self.app.prf_key, entropy=self.app.entropy)
             (record,) = released(records["public"])
-            told += record.held.cost
-            made.append(record.model_copy(update={"told": Price.spent(told)}))
+            period += record.privacy.window.cost
+            privacy = record.privacy.model_copy(update={"period": PrivacyCost.spent(period)})
+            made.append(record.model_copy(update={"privacy": privacy}))
         return made
 
     async def assert_released(self) -> None:
@@ -144,7 +145,7 @@ class Load:
         shown = {one.window.start_ms: (one.edition, {e.item: e.count for e in one.items if e.count}) for one in made}
         assert shown == expected
         (entries,) = [one for one in (await self.app.ledgers()).values() if self.view.name in one.views]
-        assert entries.spent == sum((record.held.cost for record in made), Cost.ZERO)
+        assert entries.spent == sum((record.privacy.window.cost for record in made), Cost.ZERO)
 
     async def _whole(self, view: str) -> dict[str, list[AnyRecord]] | None:
         found = await self.app.releases(view)

@@ -120,7 +120,7 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
                 for record in records
             )
             newest = {record.window.start_ms: record for record in records if not isinstance(record, Refusal)}
-            held[audience] += epsilon(newest[sorted(newest)[-2]].held)
+            held[audience] += epsilon(newest[sorted(newest)[-2]].privacy.window)
             if view == "destinations":
                 first = [record for record in records if not isinstance(record, Refusal) and record.revision == 1]
                 shown[audience] += [len(record.items) for record in first]

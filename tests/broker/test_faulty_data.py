@@ -33,7 +33,10 @@ async def test_a_first_start_on_users_in_wrong_partitions_ends_with_code_2_befor
         finally:
             worker.end()
         (said,) = [line for line in worker.ending().splitlines() if line.startswith("error: ")]
-        assert f"error: sources.visits: a worker would refuse about 60 % of what topic {app.plan.name}.visits" in said
+        assert (
+            f"error: sources.visits: a worker would refuse about 60 % of the records in topic {app.plan.name}.visits"
+            in said
+        )
         assert reason in said
         assert words in said
         made = await app.client.describe([spec.name for spec in Topics.of(app.plan).all(app.plan)])

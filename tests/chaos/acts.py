@@ -148,7 +148,7 @@ async def withdraw(world: World, act: Act) -> None:
             world.told["grant that waited and was withdrawn"] += 1
 
 
-async def tune_question(world: World, act: Act) -> None:
+async def tune_definition(world: World, act: Act) -> None:
     async with world.up:
         await world.apply(act.chance().randrange(2, 6), single=not world.settings.single)
 
@@ -262,7 +262,7 @@ _TABLE: list[tuple[str, Deed, Kind]] = [
     ("pause the broker", pause_broker, Kind("broker", "broker", 1, (1, 5), (8, 20))),
     ("grant", grant, Kind("operator", "grant", 8, (0, 0))),
     ("withdraw a grant", withdraw, Kind("operator", "grant", 2, (0, 0))),
-    ("tune the question", tune_question, Kind("operator", "tune", 3, (0, 0))),
+    ("tune the definition", tune_definition, Kind("operator", "tune", 3, (0, 0))),
     ("tune the clearances", tune_clearances, Kind("operator", "tune", 2, (0, 0))),
     ("add or take out a view", add_or_take_out_a_view, Kind("operator", "views", 4, (0, 0))),
     ("change the sources", change_sources, Kind("operator", "topics", 1, (0, 0))),

@@ -29,9 +29,9 @@ UNLOCK = (
 )
 """The partner sees every window at its finest by itself, when the stream is so much further."""
 SINGLE = (("items_per_user: 2", "items_per_user: 1"), ('epsilon: "80"', 'epsilon: "40"'))
-"""Another question: a user counts once in a window."""
+"""Another definition: a user counts once in a window."""
 COARSE = (("partner: {level: standard", "partner: {level: overview"),)
-"""The same question: the partner starts at another level."""
+"""The same definition: the partner starts at another level."""
 
 
 @dataclass(frozen=True)

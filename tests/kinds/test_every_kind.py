@@ -70,8 +70,8 @@ def outcomes(kind: str) -> Sequence[Counter[Hashable]]:
                 start_ms=start,
                 revision=1,
                 fields=reading.fields,
-                held=Cost.ZERO,
-                told=Cost.ZERO,
+                window_loss=Cost.ZERO,
+                period_loss=Cost.ZERO,
                 ledger=account(view.ledger, start),
             )
             found[level][outcome(record)] += 1
@@ -183,7 +183,7 @@ def test_nothing_but_the_mechanism_depends_on_the_data(case: Case) -> None:
 def shape(record: Release | Refusal, dependent: frozenset[str]) -> dict[str, Any]:
     """A record without what may depend on the data: what is released, and what that came to cost."""
     fields = json.loads(encode(record))
-    del fields["held"], fields["told"]
+    del fields["privacy"]
     return {name: value for name, value in fields.items() if name not in dependent}
 
 
@@ -257,8 +257,8 @@ def test_a_cut_at_any_row_of_a_release_in_parts_changes_nothing_that_was_shown(c
         finished(desk)
         for start in (0, SECOND):
             table = desk.table(VIEW, start)
-            for audience, given in desk.row(VIEW, start).given.items():
-                (reading,) = read_window(desk.plan.views[VIEW], start, table, [given.level], desk.key(VIEW, start))
+            for audience, state in desk.row(VIEW, start).states.items():
+                (reading,) = read_window(desk.plan.views[VIEW], start, table, [state.level], desk.key(VIEW, start))
                 record = desk.record(VIEW, audience, start)
                 assert all(getattr(record, name) == value for name, value in reading.fields.items())
         assert not [key for key in desk.machine.rows if key.startswith(OUTBOX)]
@@ -311,7 +311,7 @@ def test_a_grant_publishes_the_sealed_window_sharper_for_the_difference(case: Ca
     (reading,) = read_window(view, 0, table, [FINE], window_key_of(view, 0, KEY, keyed))
     assert all(getattr(sharper, name) == value for name, value in reading.fields.items())
     assert desk.charged(VIEW, "public", 0) == view.counts(FINE) - view.counts(MIDDLE)
-    assert sharper.held.cost == sharper.told.cost == view.spent(table, FINE)
+    assert sharper.privacy.window.cost == sharper.privacy.period.cost == view.spent(table, FINE)
     assert desk.ledger(view=VIEW).spent == view.spent(table, FINE)
     desk.grant(2, "partner", "middle")  # what staff have had from the start
     assert desk.charged(VIEW, "partner", 0) == Cost.ZERO
@@ -354,7 +354,7 @@ def test_a_window_that_cannot_be_paid_for_is_refused_and_nothing_is_drawn(case: 
         record = desk.records(VIEW, audience)[-1]
         assert isinstance(record, Refusal)
         assert (record.kind, record.level.name) == (view.kind.name, view.levels[level].name)
-        assert record.asked.cost == desk.plan.views[VIEW].cost(MIDDLE)
+        assert record.requested.cost == desk.plan.views[VIEW].cost(MIDDLE)
     desk.auditor.settled()
 
 

@@ -60,5 +60,5 @@ async def test_a_worker_releases_and_sharpens_what_the_oracle_expects(case: Case
     sharper = released(await app.eventually(sharpened))
     assert [(record.revision, record.level.name) for record in sharper] == [(2, "detailed")] * WINDOWS
     (ledger,) = (await app.ledgers()).values()
-    held = sum((record.held.cost.epsilon for record in sharper), start=0 * ledger.spent.epsilon)
+    held = sum((record.privacy.window.cost.epsilon for record in sharper), start=0 * ledger.spent.epsilon)
     assert ledger.spent.epsilon == held, "the sharpest reader has all that was charged"

@@ -240,8 +240,8 @@ async def test_a_sample_is_judged_by_the_same_decoder_and_says_what_to_mend(laun
     (sample,) = await survey(app.plan, app.client, now)
     (view,) = app.plan.views
     assert sample.refused == {"missing_field": 60}
-    said = f"sources.visits: missing_field (60 of 60 records): field 'pages' (views.{view}.item) is not there"
-    assert sample.words()[0] == f"{said}; there are 'at', 'page', 'user'; did you mean 'page'?"
+    said = f"sources.visits: missing_field (60 of 60 records): field 'pages' (views.{view}.item) is missing"
+    assert sample.words()[0] == f"{said}; the events have 'at', 'page', 'user'; did you mean 'page'?"
     with pytest.raises(ConfigError, match="would refuse nearly all"):
         await check_first_starts(app.plan, app.client, now)
 
@@ -252,8 +252,8 @@ async def test_a_sample_is_judged_by_the_same_decoder_and_says_what_to_mend(laun
         (b'{"user": "u"}', "malformed_avro", "they look like JSON: write format: json"),
         (b"plain", "malformed_avro", "they have no number of a schema in front"),
         (header(1) + b"\xff", "malformed_avro", "hold something else, or are cut off"),
-        (header(9), "unknown_schema", "is it the one that the producers use"),
-        (header(2), "unusable_schema", "has to be a record in Avro"),
+        (header(9), "unknown_schema", "check that the producers use the same one"),
+        (header(2), "unusable_schema", "must be an Avro record"),
         (written(VISIT, {"user": "u", "page": None, "at": 0}), "wrong_type", "field 'page' (views.NAME.item) is null"),
     ],
 )

@@ -161,9 +161,8 @@ async def test_a_sample_of_a_re_keyed_source_in_avro_names_what_is_not_there(
     await app.publish(Raw(n % 3, f"k{n}".encode(), value) for n, value in enumerate(values))
     (sample,) = await survey(app.plan, app.client, now)
     assert sample.refused == {"missing_field": 60}
-    words = (
-        "missing_field (60 of 60 records): field '$.who.name' (sources.visits.key) is not there; there are '$.who.id'"
-    )
+    words = "missing_field (60 of 60 records): field '$.who.name' (sources.visits.key) is missing"
+    words += "; the events have '$.who.id'"
     assert sample.words()[0].startswith(f"sources.visits: {words}")
 
 

@@ -45,7 +45,7 @@ def said(event: Event) -> dict[str, Any]:
 
 
 def seen(asked: ViewPlan, event: Event) -> Event:
-    """What a question reads of a visit."""
+    """What a definition reads of a visit."""
     found = said(event)[asked.item_field]
     return replace(event, item=found[0], more=tuple(found[1:])) if asked.has_lists else replace(event, item=found)
 
@@ -112,9 +112,9 @@ async def test_re_keyed_events_count_under_the_edition_of_their_time_however_far
     given_up = set() if goes_along else {event for event in ahead if place[event] != 1}
 
     def taken(asked: ViewPlan, event: Event) -> Event | None:
-        return seen(asked, event) if asked is made.questions()[0] or event not in given_up else None
+        return seen(asked, event) if asked is made.definitions()[0] or event not in given_up else None
 
-    lost = [] if goes_along else list(made.questions()[-1].window.shape.starts(made.at(2), made.at(5)))
+    lost = [] if goes_along else list(made.definitions()[-1].window.shape.starts(made.at(2), made.at(5)))
     await made.assert_released(list(place), 8, taken, lost)
     too_late = 0 if goes_along else sum(place[event] == 1 and event.time_ms < made.at(5) for event in ahead)
     assert bool(worker.counters.total("events_refused", reason="changed")) == bool(given_up)
@@ -177,7 +177,7 @@ async def test_another_field_of_avro_is_read_from_a_boundary_on_also_where_the_c
     async def overtaken(self: SourceSchemas, records: list[Record]) -> Schemas:
         """Settings come to hold between the answer of the registry and the counting."""
         answer = await of(self, records)
-        if len(made.questions()) == 1:
+        if len(made.definitions()) == 1:
             await made.apply(2, *PLACES)
             await worker.host.catch_up()
         return answer

@@ -86,9 +86,9 @@ async def test_what_retention_deleted_while_no_worker_ran_is_refused_as_lost_and
     health = Health(Start())
     health.worker = app.worker
     status = await reporting.current(app.plan, app.client, health, 0)
-    (gap,) = status.partitions[1].missing["visits"]
+    (gap,) = status.partitions[1].deleted_records["visits"]
     assert (gap.first, gap.last) == (counted_to, gone_to - 1)
-    assert not status.partitions[0].missing
+    assert not status.partitions[0].deleted_records
 
 
 async def test_what_retention_deletes_in_front_of_a_worker_that_runs_is_refused_as_lost(launch: Launch) -> None:

@@ -119,14 +119,14 @@ def test_demo_tells_its_story_on_the_embedded_log(
     unlocks_charged = [
         cost(reader.charged)
         for entry in state.entries.values()
-        for reader in entry.readers
+        for reader in entry.audiences
         if reader.audience == "public" and reader.revision == 2
     ]
     assert unlocks_charged == [Cost.ZERO] * len(UNLOCKED) * VIEWS
     chosen = {
-        moment(entry.window.start_ms): cost(entry.asked).epsilon
+        moment(entry.window.start_ms): cost(entry.requested).epsilon
         for entry in state.entries.values()
-        if entry.view == "carriers" and entry.readers[0].revision == 1
+        if entry.view == "carriers" and entry.audiences[0].revision == 1
     }
     assert len(chosen) == WINDOWS
     at_worst = state.run.view("carriers").cost(2).epsilon

@@ -41,7 +41,7 @@ ADVISED = (
     "its budget lasts until ",
 )
 """What a start and a running worker say of such data."""
-DEPENDENT = {"items", "complete", "held", "told"}
+DEPENDENT = {"items", "complete", "privacy"}
 """Fields of a record that may depend on the data: what is released, and for a top-k how many draws it took."""
 
 
@@ -75,7 +75,7 @@ async def answers(app: Application) -> dict[str, str]:
 async def status_of(app: Application) -> dict[str, list[bytes]]:
     """What the workers say of themselves in their topic, and what `stream-dp status` makes of it."""
     reports = await look(app.plan, app.client)
-    assert any(part.totals for one in reports.said.values() for part in one.partitions.values())
+    assert any(part.counters for one in reports.said.values() for part in one.partitions.values())
     found, text = summary(app.plan, reports), StringIO()
     Console(file=text, width=500).print(page(app.plan, found))
     rows = await app.read(Topics.of(app.plan).status)

@@ -13,12 +13,12 @@ from zlib import crc32
 
 import pytest
 
-from stream_dp.config.remedies import share_words
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.sources import sampling
 from stream_dp.runtime.sources import survey as survey_module
+from stream_dp.runtime.sources.findings import share_words
 from stream_dp.runtime.sources.survey import check_first_starts, survey
 from stream_dp.runtime.worker import worker
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application, plan_from
@@ -188,7 +188,7 @@ async def test_another_partitioner_is_a_fault_though_it_puts_half_of_the_users_r
     even = [record for record in records if writer.place((record.key or b"").decode()) == record.partition][:30]
     odd = [record for record in records if writer.place((record.key or b"").decode()) != record.partition][:30]
     await app.publish([*even, *odd])
-    with pytest.raises(ConfigError, match="write partitioner: crc32"):
+    with pytest.raises(ConfigError, match="set partitioner: crc32"):
         await begin(app)
 
 
@@ -213,7 +213,7 @@ async def test_a_further_view_in_the_file_keeps_nobody_from_going_on_and_a_sampl
     await check_first_starts(plan, app.client, wall_clock_ms())
     (sample,) = await survey(plan, app.client, wall_clock_ms())
     assert {view.view.partition("-")[2]: view.begun for view in sample.views} == {"pages": True, "shops": False}
-    assert any(re.search(r"field 'page' \(views.*-pages.item\) is not there", words) for words in sample.words())
+    assert any(re.search(r"field 'page' \(views.*-pages.item\) is missing", words) for words in sample.words())
 
 
 async def test_missing_watermarks_are_told_of(app: Application) -> None:

@@ -132,12 +132,12 @@ async def test_other_selections_on_one_ledger_equal_the_oracle(launch: Launch) -
         expected = expected_records(view, counts, prf_key=app.prf_key, entropy=app.entropy)
         for audience, records in found.items():
             # What an audience was told so far depends on which of the views was released first.
-            assert [record.model_dump(exclude={"told"}) for record in records] == [
-                record.model_dump(exclude={"told"}) for record in expected[audience]
+            assert [record.model_dump(exclude={"privacy": {"period"}}) for record in records] == [
+                record.model_dump(exclude={"privacy": {"period"}}) for record in expected[audience]
             ]
         releases = [record for records in found.values() for record in released(records)]
         assert all(record.items for record in releases)
-        spent += sum(Fraction(record.held.epsilon.exact) for record in released(found["internal"]))
+        spent += sum(Fraction(record.privacy.window.epsilon.exact) for record in released(found["internal"]))
     choosers = ledger_key(plans[0], start)
     ledgers = [ledger for key, ledger in (await app.ledgers()).items() if key == choosers]
     assert [ledger.spent.epsilon for ledger in ledgers] == [spent]
@@ -171,7 +171,7 @@ async def test_grant_publishes_every_window_sharper_for_the_difference(launch: L
         assert record.type == "release"
         assert (record.window.start_ms, record.revision, record.level.name) == (at, 2, "detailed")
         assert {row.item: row.count for row in record.items} == dict(reading.items)
-        assert record.held.epsilon.exact == "6"
+        assert record.privacy.window.epsilon.exact == "6"
 
     await app.grant("partner", "detailed")  # what it has already
     await app.publish([Watermark(start + 5 * MINUTE)])

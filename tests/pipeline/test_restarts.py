@@ -199,9 +199,9 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
     await app.stop()
     app.log.committed.clear()  # as if it had been killed before its first commit
     shutil.rmtree(app.plan.data_dir)
-    seek, commit = memory.Consumer.seek_to_committed, DurableTable.commit
+    seek, commit = memory.MemoryConsumer.seek_to_committed, DurableTable.commit
 
-    async def slowly_seek(self: memory.Consumer) -> Any:
+    async def slowly_seek(self: memory.MemoryConsumer) -> Any:
         committed = await seek(self)
         await asyncio.sleep(0.3)
         return committed
@@ -210,7 +210,7 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
         await asyncio.sleep(0.2)
         await commit(self, partition, rows, writer)
 
-    monkeypatch.setattr(memory.Consumer, "seek_to_committed", slowly_seek)
+    monkeypatch.setattr(memory.MemoryConsumer, "seek_to_committed", slowly_seek)
     monkeypatch.setattr(DurableTable, "commit", slowly_commit)
     script += [*visits_of_minute(app, 1), mark(app, 3)]
     await app.publish(script[400:])

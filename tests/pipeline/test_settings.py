@@ -116,7 +116,7 @@ async def test_windows_that_were_released_before_anybody_knew_better_stay_and_th
 
 
 async def test_windows_that_some_partitions_closed_before_they_knew_are_refused_as_lost(changing: Make) -> None:
-    """The clock of one partition was ahead: what it had read of these windows was bounded for the former question."""
+    """The clock of one partition was ahead: what it had read of these windows was bounded for the former definition."""
     made = await changing()
     made.clock.now_ms = made.at(60)
     await made.app.start(clock_ms=made.clock)
@@ -314,7 +314,9 @@ async def test_views_come_and_go_while_a_worker_runs(changing: Make) -> None:
     made.app.plan = first
     assert told(found) == told(made.expected([*script, *back], 7))
     (ledger,) = (await made.app.ledgers()).values()
-    assert ledger.views[made.view.name] == sum((one.held.cost for one in released(found["partner"])), Cost.ZERO)
+    assert ledger.views[made.view.name] == sum(
+        (one.privacy.window.cost for one in released(found["partner"])), Cost.ZERO
+    )
 
 
 async def test_a_view_that_is_put_back_or_new_in_a_fast_stream_shows_exact_windows_and_no_others(
@@ -369,7 +371,7 @@ async def test_a_view_that_is_put_back_or_new_in_a_fast_stream_shows_exact_windo
 
 
 @pytest.mark.slow
-async def test_windows_of_a_former_question_are_sharpened_by_its_own_ladder_and_paid_for_by_the_same_ledger(
+async def test_windows_of_a_former_definition_are_sharpened_by_its_own_ladder_and_paid_for_by_the_same_ledger(
     changing: Make,
 ) -> None:
     made = await changing(WALL)
@@ -400,7 +402,7 @@ async def test_windows_of_a_former_question_are_sharpened_by_its_own_ladder_and_
 
 
 @pytest.mark.slow
-async def test_what_changes_no_question_goes_on_with_its_windows(changing: Make) -> None:
+async def test_what_changes_no_definition_goes_on_with_its_windows(changing: Make) -> None:
     """An audience that is added reads from its first window on, and gets what is free of those before."""
     made = await changing(WALL, ("buckets: 4\n", "buckets: 4\n    audiences: [internal, public]\n"))
     await made.app.start(clock_ms=made.clock)
@@ -421,5 +423,5 @@ async def test_what_changes_no_question_goes_on_with_its_windows(changing: Make)
     await made.app.eventually(everything)
     assert [record.edition for record in found["public"]] == [1, 1, 1, 2]
     assert {r.edition for r in found["partner"] if r.window.start_ms == made.at(3)} == {2}
-    (asked,) = made.questions()
+    (asked,) = made.definitions()
     assert asked.name == made.view.name

@@ -144,18 +144,18 @@ class Story:
             self.fuse = self.chance.randrange(1, 12)
 
     def _windows(self, asked: ViewPlan) -> list[int]:
-        """The starts of a question's windows that are over."""
+        """The starts of a definition's windows that are over."""
         shape, end = asked.window.shape, self.made.at(self.fed)
         starts = shape.starts(asked.begins_ms, end if asked.until_ms is None else asked.until_ms)
         return [start for start in starts if shape.end(start) <= end]
 
     async def check(self) -> None:
-        """What is shown in the end, and what it costs, is what every question makes of the events at once."""
+        """What is shown in the end, and what it costs, is what every definition makes of the events at once."""
         made, app = self.made, self.made.app
-        stream_ms = max(one.window.shape.end(start) for one in made.questions() for start in self._windows(one))
+        stream_ms = max(one.window.shape.end(start) for one in made.definitions() for start in self._windows(one))
         due: dict[tuple[str, int, int], tuple[int, str, dict[str, int]]] = {}
         spent = Cost.ZERO
-        for asked in made.questions():
+        for asked in made.definitions():
             shape = asked.window.shape
             own = [one for one in self.script if isinstance(one, Watermark) or one.time_ms >= asked.begins_ms]
             counts = count_script(asked, asked.begins_ms, own).counts

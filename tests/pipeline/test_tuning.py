@@ -74,7 +74,7 @@ def changed(made: Changing, holds: Plan, tune: Tune) -> Plan:
 
 
 def alike(one: ViewPlan, other: ViewPlan) -> bool:
-    """Whether two questions accept the same contributions."""
+    """Whether two definitions accept the same contributions."""
     accepts = [(v.window.shape, v.window.running, v.items_per_user, v.item_field, v.has_lists) for v in (one, other)]
     return accepts[0] == accepts[1]
 
@@ -88,11 +88,11 @@ class Tuned:
         """Minutes."""
         self.script: list[Event | Watermark] = []
         self.known: dict[Event, tuple[int, int]] = {}
-        """Of an event, how many questions there were when it was counted, and what the wall clock showed."""
+        """Of an event, how many definitions there were when it was counted, and what the wall clock showed."""
 
     async def feed(self, until: int) -> None:
         """Publish visits up to a minute, some of them too late, some ahead of time; all are counted."""
-        made, known = self.made, (len(self.made.questions()), self.made.at(until) + 30_000)
+        made, known = self.made, (len(self.made.definitions()), self.made.at(until) + 30_000)
         script: list[Event | Watermark] = []
         for minute in range(self.fed, until):
             at = made.at(minute)
@@ -111,11 +111,11 @@ class Tuned:
         await made.consumed(len(self.script) - marks + marks * made.view.source.partitions)
 
     def seen(self, asked: ViewPlan, event: Event) -> Event | None:
-        """An event, if a question has it: one that came ahead of it is handed on by those that accept the same."""
-        questions = self.made.questions()
-        (number, now_ms), at = self.known[event], questions.index(asked)
-        judge = questions[min(number - 1, at)]
-        way = pairwise(questions[number - 1 : at + 1])
+        """An event, if a definition has it: one that came ahead of it is handed on by those that accept the same."""
+        definitions = self.made.definitions()
+        (number, now_ms), at = self.known[event], definitions.index(asked)
+        judge = definitions[min(number - 1, at)]
+        way = pairwise(definitions[number - 1 : at + 1])
         has = event.time_ms <= now_ms + judge.window.max_ahead_ms and all(alike(*pair) for pair in way)
         return event if has else None
 
@@ -127,12 +127,12 @@ async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_bound
     await tuning.feed(2)
     made_of = {1: (MINUTE, {"internal", "partner", "public"})}
     for number, (what, tune) in enumerate(TUNES.items(), 2):
-        holds, questions = changed(made, holds, tune), len(made.questions())
+        holds, definitions = changed(made, holds, tune), len(made.definitions())
         view = holds.views[made.view.name]
         made_of[number] = view.window.released.length_ms, set(made.view.audiences)  # late ones get it as well
         begins = await made.tune(holds, tuning.fed)
         await made.learned(number)
-        assert (len(made.questions()) == questions) == tune.goes_on, what
+        assert (len(made.definitions()) == definitions) == tune.goes_on, what
         await tuning.feed(begins + tune.minutes)
     last = [Watermark(made.at(tuning.fed) + 30_000)]
     await made.app.publish(last)

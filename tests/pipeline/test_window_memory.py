@@ -18,10 +18,10 @@ async def test_windows_on_disk_are_released_exactly_after_a_restart_and_leave_no
 ) -> None:
     app = await launch()
     app.plan = replace(app.plan, window_memory_bytes=3000)
-    view, shelves = only_view(app), app.plan.data_dir / "shelves"
+    view, spill_stores = only_view(app), app.plan.data_dir / "spill"
     start = start_of(view)
-    (shelves / "of-a-killed-worker").mkdir(parents=True)
-    (shelves / "of-a-killed-worker" / "000012.sst").write_text("counts")
+    (spill_stores / "of-a-killed-worker").mkdir(parents=True)
+    (spill_stores / "of-a-killed-worker" / "000012.sst").write_text("counts")
 
     script: list[Event | Watermark] = []
     for run in range(2):
@@ -34,15 +34,15 @@ async def test_windows_on_disk_are_released_exactly_after_a_restart_and_leave_no
             return worker.counters.total("events_consumed") >= 800  # type: ignore[attr-defined,no-any-return]
 
         await app.eventually(counted)
-        assert len(list(shelves.iterdir())) == 2 * 3, "two windows of three partitions"
-        assert not (shelves / "of-a-killed-worker").exists()
+        assert len(list(spill_stores.iterdir())) == 2 * 3, "two windows of three partitions"
+        assert not (spill_stores / "of-a-killed-worker").exists()
         if run == 0:
             await app.stop()
-            assert list(shelves.iterdir()) == []
+            assert list(spill_stores.iterdir()) == []
 
     script.append(Watermark(start + 3 * MINUTE))
     await app.publish(script[-1:])
     await app.wait_for_releases(view.name, 2)
     counts = count_script(view, start, script).between(view, start, start + 2 * MINUTE)
     assert await app.published(view.name) == oracle_bytes(app, view, counts)
-    assert list(shelves.iterdir()) == []
+    assert list(spill_stores.iterdir()) == []

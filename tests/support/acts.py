@@ -145,7 +145,7 @@ class Author:
             self.story.acts.append(("tell", self.now_ms))
 
     def _give(self, most: int | None = None) -> None:
-        """Windows that are over, of one question in their order, of several in any; some are left for later."""
+        """Windows that are over, of one definition in their order, of several in any; some are left for later."""
         windows = []
         late = [name for name in self.plan.views if most is None and self.chance.random() < 0.4]
         for _ in range(most or self.chance.randrange(1, 6)):
@@ -199,7 +199,7 @@ class Author:
         self.story.acts.append(("learn", len(self.story.plans) - 1))
 
     def _has_windows(self, one: ViewPlan, view: ViewPlan) -> bool:
-        """Whether some of another question of a view were handed on."""
+        """Whether some of another definition of a view were handed on."""
         return one.view == view.view and self.given.get(one.name, one.begins_ms) > one.begins_ms
 
     def _post(self) -> None:
@@ -231,24 +231,24 @@ class Author:
         self._learn()
 
     def _latest(self, view: str) -> ViewPlan:
-        """The newest question of a view."""
+        """The newest definition of a view."""
         return [one for one in self.plan.views.values() if one.view == view][-1]
 
     def _has_released(self, view: str) -> bool:
-        """Whether a window of the newest question of a view was released, so all of those before it."""
+        """Whether a window of the newest definition of a view was released, so all of those before it."""
         newest = self._latest(view)
         before = [one for one in self.plan.views.values() if one.view == view and one is not newest]
         is_over = all(one.until_ms is not None and self.given[one.name] >= one.until_ms for one in before)
         return is_over and self.given[newest.name] > newest.begins_ms
 
     def _changed(self, raw: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
-        """Some settings changed; and the views of which that is surely another question, of windows that tumble."""
+        """Some settings changed; and the views of which that is surely another definition, of windows that tumble."""
         raw, plain = deepcopy(raw), set[str]()
         names = [name for name in self.views if name in raw["views"]]
         for name in self.chance.sample(names, self.chance.randrange(1, 3) if len(names) > 1 else len(names)):
-            change, is_question = self.chance.choice(CHANGES[name] + ANY)
+            change, is_definition = self.chance.choice(CHANGES[name] + ANY)
             change(self.chance, name, raw)
-            if is_question and name in ("tumbling", "streamed"):
+            if is_definition and name in ("tumbling", "streamed"):
                 plain.add(name)
         return raw, plain
 

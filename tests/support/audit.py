@@ -183,7 +183,7 @@ def _told(view: ViewPlan) -> Collection[str]:
 
 
 def _is_of(view: ViewPlan, one: Shown) -> bool:
-    """Whether a record is about a window of a view: where its question changed, by its edition.
+    """Whether a record is about a window of a view: where its definition changed, by its edition.
 
     Workers may have released a window of a view that was taken out before they heard that it ends earlier.
     """

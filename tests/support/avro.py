@@ -9,7 +9,7 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
-from stream_dp.windows.avro import Reading
+from stream_dp.windows.avro import ValueReader
 from stream_dp.windows.events import EventFormat, Read, Schemas
 
 VISIT: Mapping[str, Any] = {
@@ -46,9 +46,9 @@ def written(schema: Any, event: Any, number: int = 1, references: Sequence[Any] 
     return out.getvalue()
 
 
-def reading(schema: Any, form: EventFormat, *references: Any) -> Reading:
+def reading(schema: Any, form: EventFormat, *references: Any) -> ValueReader:
     """How values of a schema are read."""
-    return Reading(json.dumps(schema), [json.dumps(one) for one in references], form)
+    return ValueReader(json.dumps(schema), [json.dumps(one) for one in references], form)
 
 
 def schemas(form: EventFormat, *given: Any) -> Schemas:

@@ -82,23 +82,23 @@ class Changing:
 
         await self.app.eventually(knows)
 
-    def questions(self) -> Sequence[ViewPlan]:
-        """The questions of the view so far, in the order in which they were decided."""
+    def definitions(self) -> Sequence[ViewPlan]:
+        """The definitions of the view so far, in the order in which they were decided."""
         assert self.app.worker is not None
         return [one for one in self.app.worker.plan.views.values() if one.view == self.view.name]
 
     def expected(
         self, script: Script, until: int, seen: Callable[[ViewPlan, Event], Event | None] = lambda _asked, event: event
     ) -> dict[str, list[AnyRecord]]:
-        """What a computation at once makes of a script: every question from its first window to its end.
+        """What a computation at once makes of a script: every definition from its first window to its end.
 
         Args:
             script: what was published.
             until: in minutes; windows that begin there or later are not over.
-            seen: an event as a question is to count it by its time, its bounds and the watermarks; None: not at all.
+            seen: an event as a definition is to count it by its time, its bounds and the watermarks; None: not at all.
         """
         found: dict[str, list[AnyRecord]] = {}
-        for asked in self.questions():
+        for asked in self.definitions():
             end = self.at(until) if asked.until_ms is None else min(self.at(until), asked.until_ms)
             own: list[Event | Watermark] = []
             for one in script:
@@ -124,7 +124,7 @@ class Changing:
         Args:
             script: what was published.
             until: in minutes; windows that begin there or later are not over.
-            seen: an event as a question is to count it.
+            seen: an event as a definition is to count it.
             lost: the starts of the windows that are refused as lost.
         """
         expected = _without(self.expected(script, until, seen), lost)
@@ -147,10 +147,10 @@ class Changing:
         (ledger,) = (await self.app.ledgers()).values()
         due: dict[int, tuple[int, Cost]] = {}
         for start, records in by_window(releases).items():
-            finest = max(records, key=lambda one: (one.held.cost.epsilon, one.held.cost.delta))
-            asked = next(one for one in self.questions() if finest.edition in [made.number for made in one.editions])
+            finest = max(records, key=lambda one: (one.privacy.window.cost.epsilon, one.privacy.window.cost.delta))
+            asked = next(one for one in self.definitions() if finest.edition in [made.number for made in one.editions])
             if asked.window.made_of_panes is None and asked.window.running is None:
-                due[start] = finest.edition, finest.held.cost
+                due[start] = finest.edition, finest.privacy.window.cost
                 continue
             for pane in asked.window.shape.starts(asked.begins_ms, finest.window.end_ms):
                 if asked.window.pays(pane):
@@ -162,14 +162,14 @@ class Changing:
         charged = [
             (entry.window.start_ms, (entry.edition, cost))
             for entry in entries
-            if (cost := sum((one.charged.cost for one in entry.readers), Cost.ZERO)) != Cost.ZERO
+            if (cost := sum((one.charged.cost for one in entry.audiences), Cost.ZERO)) != Cost.ZERO
         ]
         assert len(dict(charged)) == len(charged), "each window is charged once"
         assert dict(charged) == due, "a lost one costs nothing, nor does a late audience"
 
 
 def _for_late_ones(asked: ViewPlan) -> ViewPlan:
-    """A question of which the audiences that it has now get all windows that somebody has as fine."""
+    """A definition of which the audiences that it has now get all windows that somebody has as fine."""
     editions = tuple(
         replace(
             one,
@@ -189,7 +189,9 @@ def _without(releases: Mapping[str, Sequence[AnyRecord]], lost: Collection[int])
 
 def told(releases: Mapping[str, Iterable[AnyRecord]]) -> dict[str, list[dict[str, Any]]]:
     """Records by audience, without what was told before them."""
-    return {name: [one.model_dump(exclude={"told"}) for one in records] for name, records in releases.items()}
+    return {
+        name: [one.model_dump(exclude={"privacy": {"period"}}) for one in records] for name, records in releases.items()
+    }
 
 
 def differing(

@@ -20,7 +20,7 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import decode, encode, text
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.merging import Partial
-from stream_dp.windows.open_windows import Shelf
+from stream_dp.windows.open_windows import SpillStore
 from stream_dp.windows.shape import Hopping, Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
@@ -88,7 +88,7 @@ def counter(
     partitioner: Callable[[bytes], int] | None = None,
     configured: Collection[str] = (),
     memory: int = 1 << 30,
-    shelves: Callable[[], Shelf] | None = None,
+    spill_stores: Callable[[], SpillStore] | None = None,
 ) -> PartitionCounter:
     """A counter of views that all count the field `page`; `configured` are the views of all sources."""
 
@@ -108,13 +108,13 @@ def counter(
         partitioner=partitioner,
         configured=configured,
         window_memory_bytes=memory,
-        shelves=shelves or Cabinet(),
+        spill_stores=spill_stores or Cabinet(),
     )
 
 
 @dataclass(eq=False)
-class MemoryShelf:
-    """A shelf in memory."""
+class MemorySpillStore:
+    """A spill store in memory."""
 
     cabinet: Cabinet
     entries: dict[bytes, bytes] = field(default_factory=dict)
@@ -131,14 +131,14 @@ class MemoryShelf:
 
 @dataclass
 class Cabinet:
-    """Shelves, and which of them have not been dropped."""
+    """Spill stores, and which of them have not been dropped."""
 
     made: int = 0
-    standing: list[MemoryShelf] = field(default_factory=list)
+    standing: list[MemorySpillStore] = field(default_factory=list)
 
-    def __call__(self) -> MemoryShelf:
+    def __call__(self) -> MemorySpillStore:
         self.made += 1
-        self.standing.append(MemoryShelf(self))
+        self.standing.append(MemorySpillStore(self))
         return self.standing[-1]
 
 

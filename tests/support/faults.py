@@ -54,10 +54,10 @@ FAULTS: Mapping[str, tuple[Make, str, str]] = {
     "seconds for milliseconds": (
         lambda app, now: visits(app, now, at=lambda at: at // 1000),
         "wrong_unit",
-        "write sources.visits.time.unit: s",
+        "set sources.visits.time.unit: s",
     ),
-    "missing field": (_missing_field, "missing_field", "field 'page' (views.NAME-pages.item) is not there"),
-    "librdkafka's partitioner": (_librdkafka, "wrong_partition", "write partitioner: crc32"),
+    "missing field": (_missing_field, "missing_field", "field 'page' (views.NAME-pages.item) is missing"),
+    "librdkafka's partitioner": (_librdkafka, "wrong_partition", "set partitioner: crc32"),
     "clocks two days ahead": (
         lambda app, now: visits(app, now, at=lambda at: at + 2 * DAY),
         "future",
@@ -66,7 +66,7 @@ FAULTS: Mapping[str, tuple[Make, str, str]] = {
     "text for milliseconds": (
         lambda app, now: visits(app, now, at="2026-01-31T09:30:00Z"),
         "wrong_type",
-        "write sources.visits.time.unit: iso",
+        "set sources.visits.time.unit: iso",
     ),
 }
 """By name: the records, the reason, and words of the remedy; in them NAME is that of the application."""

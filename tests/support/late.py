@@ -147,7 +147,7 @@ def made(seed: int, clock: str) -> Story:
         alike = chance.random() < 0.6
         former = late if alike else shaped(chance, "pages", clock=clock)
         former = replace(former, first_ms=0, until_ms=until)
-        # Where one question takes the place of another that accepts otherwise, what came ahead of it is given up.
+        # Where one definition takes the place of another that accepts otherwise, what came ahead of it is given up.
         removed = chance.randrange(1, learned + 1) if alike else chance.randrange(1, learned)
         name = state_name("pages", 2)
         late = replace(late, name=name, fingerprint=name.encode().ljust(8)[:8], origin_ms=0)

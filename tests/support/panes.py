@@ -63,12 +63,12 @@ class PaneOracle:
             return {"type": "refusal"}
         level = min(self.levels[start] for start in starts)
         columns = [counts_at(self.view, start, level, self.counts[start]) for start in starts]
-        held = sum((self.view.counts(self.levels[start]) for start in starts), Cost.ZERO)
+        loss = sum((self.view.counts(self.levels[start]) for start in starts), Cost.ZERO)
         return {
             "type": "release",
             "level": self.view.levels[level].name,
             "items": dict(zip(LIST, map(sum, zip(*columns, strict=True)), strict=True)),
-            "held": held,
+            "loss": loss,
         }
 
 
@@ -77,7 +77,7 @@ def said(record: AnyRecord) -> dict[str, object]:
     if isinstance(record, Refusal):
         return {"type": "refusal"}
     items = {entry.item: entry.count for entry in record.items}
-    return {"type": "release", "level": record.level.name, "items": items, "held": record.held.cost}
+    return {"type": "release", "level": record.level.name, "items": items, "loss": record.privacy.window.cost}
 
 
 def newest_windows(records: Iterable[AnyRecord]) -> dict[tuple[int, int], AnyRecord]:

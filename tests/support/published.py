@@ -76,7 +76,7 @@ def release(visits: Plan) -> Callable[..., Release]:
         level: int = 0,
         day: int = 0,
         revision: int = 1,
-        told: Cost | None = None,
+        period_loss: Cost | None = None,
         complete: bool = True,
     ) -> Release:
         planned = visits.views[view]
@@ -87,8 +87,8 @@ def release(visits: Plan) -> Callable[..., Release]:
             start_ms=day * DAY_MS,
             revision=revision,
             fields=fields_of(planned, level, items.items(), complete=complete),
-            held=planned.cost(level),
-            told=planned.cost(level) if told is None else told,
+            window_loss=planned.cost(level),
+            period_loss=planned.cost(level) if period_loss is None else period_loss,
             ledger=account(planned.ledger, 0),
         )
 
@@ -107,8 +107,8 @@ def refusal(visits: Plan) -> Callable[..., Refusal]:
             level=level,
             start_ms=day * DAY_MS,
             revision=revision,
-            asked=view.cost(level),
-            told=Cost.ZERO,
+            requested=view.cost(level),
+            period_loss=Cost.ZERO,
             ledger=account(view.ledger, 0),
         )
 

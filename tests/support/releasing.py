@@ -20,7 +20,7 @@ from stream_dp.kinds.topk import TopKPlan, TopKRelease
 from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline, topic_key
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.history import Joiner
-from stream_dp.records.models import Entry, Refusal, Release
+from stream_dp.records.models import LedgerEntry, Refusal, Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
@@ -47,7 +47,7 @@ from stream_dp.windows.views import view_of
 from tests.support.machine import Machine, newest
 from tests.support.topics import TopicReader
 
-MERGED, ACCOUNTS, RECALLS = "merged", "shop-accounts", "recalls"
+MERGED, ACCOUNTS, DECLARED_LOST = "merged", "shop-accounts", "recalls"
 KEY = bytes(range(32))
 KEYS = KeyRing.of(KEY)
 SECOND = 1000
@@ -229,7 +229,7 @@ class Desk:
     gaps: bool = False
     """Whether counts may have been lost on their way to the engine."""
     unknown_before: Mapping[str, int] = field(default_factory=dict)
-    told_ms: int = 0
+    published_ms: int = 0
     """The time that was told last."""
     machine: Machine = field(default_factory=Machine)
 
@@ -264,20 +264,20 @@ class Desk:
             topic=release_topic,
             accounts=ACCOUNTS,
             withdrawal=_message,
-            recall=self.recall,
+            declare_lost=self.declare_lost,
             gaps=self.gaps,
             unknown_before=self.unknown_before,
         )
         if isinstance(engine, WholeEngine):
             engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
             engine.found, engine.accepts_loss = self.found, self.accepts_loss
-            engine.begun_ms = self.told_ms
+            engine.begun_ms = self.published_ms
         return engine
 
     @staticmethod
-    def recall(view: str, from_ms: int) -> list[Message]:
+    def declare_lost(view: str, from_ms: int) -> list[Message]:
         """What asks for the counts of a view again."""
-        return [Message(RECALLS, view.encode(), str(from_ms).encode())]
+        return [Message(DECLARED_LOST, view.encode(), str(from_ms).encode())]
 
     def found(self) -> dict[str, list[Shown]]:
         """What stands in the public topics, once they are compacted."""
@@ -286,12 +286,12 @@ class Desk:
             if value is None:
                 continue
             (*_, view, audience), what = topic.split("."), outline(value)
-            if (question := self.question(view, what.edition)) is not None:
-                found.setdefault(question.name, []).append(Shown.of(question, audience, what))
+            if (definition := self.definition(view, what.edition)) is not None:
+                found.setdefault(definition.name, []).append(Shown.of(definition, audience, what))
         return found
 
-    def question(self, view: str, edition: int) -> ViewPlan | None:
-        """The question of a view that an edition of it asks; None if there is no such view."""
+    def definition(self, view: str, edition: int) -> ViewPlan | None:
+        """The definition that an edition of a view has; None if there is no such view."""
         asked = [one for one in self.plan.views.values() if one.view == view]
         of = (one for one in asked if edition in [held.number for held in one.editions])
         return next(of, asked[-1] if asked else None)
@@ -316,7 +316,7 @@ class Desk:
     def tell(self, now_ms: int) -> None:
         """Tell the time."""
         self.reader.run(lambda engine: engine.tell(now_ms, self.machine))
-        self.told_ms = now_ms
+        self.published_ms = now_ms
 
     def slot(self, slot_ms: int) -> None:
         """Let a slot come."""
@@ -349,7 +349,7 @@ class Desk:
             if record.window.start_ms == start and not isinstance(record, Refusal)
         ][-1]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         """Every entry of the accounts, in order."""
         return [decode_entry(message.value or b"") for message in self.machine.sent if message.topic == ACCOUNTS]
 
@@ -358,7 +358,7 @@ class Desk:
         return [
             reader.charged.cost
             for entry in self.entries()
-            for reader in entry.readers
+            for reader in entry.audiences
             if (entry.type, entry.view, entry.window.start_ms, reader.audience) == ("charge", view, start, audience)
         ][-1]
 
@@ -438,7 +438,7 @@ class Standing:
         if message.value is not None:
             *_, view, audience = message.topic.split(".")
             what = outline(message.value)
-            asked = self._desk.question(view, what.edition) or self._views[view]
+            asked = self._desk.definition(view, what.edition) or self._views[view]
             self._views[view] = asked
             shown = Shown.of(asked, audience, what)
             assert place not in self._taken, "a record was published behind its tombstone"
@@ -454,7 +454,7 @@ class Standing:
         self._taken[place] = start
 
     def windows(self) -> set[tuple[str, int]]:
-        """Question and start of all of which something stands."""
+        """Definition and start of all of which something stands."""
         return {*self._standing.values()}
 
     def check(self) -> None:
@@ -481,7 +481,7 @@ class Auditor:
     desk: Desk
     seen: int = 0
     asked: dict[tuple[str, int], ViewPlan] = field(default_factory=dict)
-    """By view and start of what is charged: the question that its records answer."""
+    """By view and start of what is charged: the definition that its records were made with."""
     finest: dict[tuple[str, int], int] = field(default_factory=dict)
     """By view and start of what is charged: the finest level that any audience has."""
     draws: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -547,22 +547,20 @@ class Auditor:
         record = decode_record(message.value)
         same: tuple[object, ...] = (message.topic, message.key, record.revision)
         if isinstance(record, Refusal):  # a later grant may be refused as well; it says so anew
-            same += (record.level.name, record.told)
+            same += (record.level.name, record.privacy.period)
         assert message.key == topic_key(record)
         assert len(message.key) + len(message.value) <= MESSAGE_BYTES
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
         place = message.topic, record.type, record.window.start_ms, record.window.end_ms
         assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
         self.revisions[place] = record.revision
-        asked = self.desk.question(record.view, record.edition)
+        asked = self.desk.definition(record.view, record.edition)
         assert asked is not None
         charged = _charged(asked, record)
         for start in charged:
-            assert self.asked.setdefault((record.view, start), asked).name == asked.name, (
-                "a window answers two questions"
-            )
+            assert self.asked.setdefault((record.view, start), asked).name == asked.name, "a window has two definitions"
         reader = ledger_key(asked, charged[-1]), record.audience
-        self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.told.cost)
+        self.told[reader] = self.told.get(reader, Cost.ZERO).most(record.privacy.period.cost)
         if isinstance(record, Refusal):
             return
         level = [level.name for level in asked.levels].index(record.level.name)
@@ -587,14 +585,14 @@ class Auditor:
         if entry.type == "charge":
             same = (message.topic, message.key, 0)
             assert self.bytes_of.setdefault(same, message.value) == message.value, "an entry came with other bytes"
-        asked = self.desk.question(entry.view, entry.edition)
+        asked = self.desk.definition(entry.view, entry.edition)
         assert asked is not None
         key = ledger_key(asked, entry.window.start_ms)
-        charged = sum((reader.charged.cost for reader in entry.readers), Cost.ZERO)
-        assert charged <= entry.asked.cost
+        charged = sum((reader.charged.cost for reader in entry.audiences), Cost.ZERO)
+        assert charged <= entry.requested.cost
         self.charges.setdefault(key, {})[message.key] = charged
         if entry.type == "charge":  # those of one slot come by window; a refusal may stand before the period begins
-            self.left[key] = entry.left.cost.least(self.left.get(key, entry.left.cost))
+            self.left[key] = entry.remaining.cost.least(self.left.get(key, entry.remaining.cost))
 
     def cost(self, view: str, start: int, level: int) -> Cost:
         """What a window costs at a level, by what was published of it."""

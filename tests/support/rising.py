@@ -16,27 +16,27 @@ from stream_dp.control.grants import Scope
 
 @dataclass(frozen=True)
 class Asked:
-    """A grant that was carried out: its rank, its audience and level, and by question which windows it is about."""
+    """A grant that was carried out: its rank, its audience and level, and by definition which windows it is about."""
 
     rank: tuple[int, int]
     audience: str
     level: str
     scope: Scope
     turn: Mapping[str, int]
-    """By question: the first window that was to come."""
+    """By definition: the first window that was to come."""
 
     def has(self, view: ViewPlan, start: int) -> bool:
         if self.scope.views and view.view not in self.scope.views:
             return False
-        if self.scope.windows != "all":  # a question that came later had no window then
+        if self.scope.windows != "all":  # a definition that came later had no window then
             return (start < self.turn.get(view.name, start)) == (self.scope.windows == "retained")
         after_first = self.scope.from_ms is None or start >= self.scope.from_ms
         return after_first and (self.scope.until_ms is None or start < self.scope.until_ms)
 
 
 @dataclass
-class Question:
-    """A question of a view, and what was released of it.
+class Definition:
+    """A definition of a view, and what was released of it.
 
     What is charged by itself, a unit, is a window, a pane, or of totals all panes of one window.
     """
@@ -119,7 +119,7 @@ class Replay:
     plan: Plan
     waiting: list[tuple[int, int, str, str, Scope]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
-    questions: dict[str, Question] = field(default_factory=dict)
+    definitions: dict[str, Definition] = field(default_factory=dict)
     now_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -130,36 +130,36 @@ class Replay:
     def learn(self, plan: Plan) -> None:
         self.plan = plan
         for name, view in plan.views.items():
-            if name in self.questions:
-                self.questions[name].plan = view
+            if name in self.definitions:
+                self.definitions[name].plan = view
                 steps = {
                     f"{audience} {step.after_ms} {step.level}"
                     for audience, unlocks in view.unlocks.items()
                     for step in unlocks
                 }
-                passed = self.questions[name].passed
-                self.questions[name].passed = {one: passed[one] for one in passed if one in steps}
+                passed = self.definitions[name].passed
+                self.definitions[name].passed = {one: passed[one] for one in passed if one in steps}
             else:
                 behind = max([view.begins_ms, *(one.next_ms for one in self._of(view.view) if one.newest is not None)])
-                self.questions[name] = Question(view, view.window.shape.first_from(behind))
+                self.definitions[name] = Definition(view, view.window.shape.first_from(behind))
         self.load()
 
     def load(self) -> None:
         """A process begins: an audience that came later is given what costs nothing."""
         self._expire()
-        for question in self.questions.values():
-            every_ms = None if question.plan.sharpen is None else question.plan.sharpen.every_ms
-            if every_ms is not None and question.spent_ms is None:
-                question.spent_ms = self._now(question) // every_ms * every_ms
-            for audience in question.plan.audiences:
-                for unit in question.retained():
-                    self._welcome(question, unit, audience)
-                question.show_all(audience)
+        for definition in self.definitions.values():
+            every_ms = None if definition.plan.sharpen is None else definition.plan.sharpen.every_ms
+            if every_ms is not None and definition.spent_ms is None:
+                definition.spent_ms = self._now(definition) // every_ms * every_ms
+            for audience in definition.plan.audiences:
+                for unit in definition.retained():
+                    self._welcome(definition, unit, audience)
+                definition.show_all(audience)
         self._settle()
 
     def give(self, windows: Iterable[tuple[str, int]]) -> None:
         for name, start in windows:
-            self.questions[name].waiting.add(start)
+            self.definitions[name].waiting.add(start)
         self._settle()
 
     def grant(
@@ -184,25 +184,27 @@ class Replay:
 
     # -- what comes of it -----------------------------------------------------------------------------------------
 
-    def _of(self, view: str) -> list[Question]:
-        return [one for one in self.questions.values() if one.plan.view == view]
+    def _of(self, view: str) -> list[Definition]:
+        return [one for one in self.definitions.values() if one.plan.view == view]
 
-    def _earlier(self, question: Question) -> list[Question]:
-        return [*takewhile(lambda one: one is not question, self._of(question.plan.view))]
+    def _earlier(self, definition: Definition) -> list[Definition]:
+        return [*takewhile(lambda one: one is not definition, self._of(definition.plan.view))]
 
     def _turns(self) -> dict[str, int]:
-        return {name: one.next_ms for name, one in self.questions.items()}
+        return {name: one.next_ms for name, one in self.definitions.items()}
 
-    def _now(self, question: Question) -> int:
+    def _now(self, definition: Definition) -> int:
         """By the event clock the end of the newest window of the view that had its turn."""
-        if question.plan.window.clock == "wall":
+        if definition.plan.window.clock == "wall":
             return self.now_ms
-        over = [one.plan.window.shape.end(one.newest) for one in self._of(question.plan.view) if one.newest is not None]
+        over = [
+            one.plan.window.shape.end(one.newest) for one in self._of(definition.plan.view) if one.newest is not None
+        ]
         return max(over, default=0)
 
     def _time_without(self, view: ViewPlan) -> int:
         """Of a view that was taken out: by the event clock that of other views on its source, if there are any."""
-        others = [one for one in self.questions.values() if not one.plan.is_removed]
+        others = [one for one in self.definitions.values() if not one.plan.is_removed]
         streams = [self._now(one) for one in others if one.plan.window.clock == "event"]
         return max(streams, default=self.now_ms) if view.window.clock == "event" else self.now_ms
 
@@ -210,54 +212,54 @@ class Replay:
         """Windows are released in their order; what is due by then comes before the next one of an event clock."""
         self._expire()
         self._rise()
-        while ready := [one for one in self.questions.values() if self._is_ready(one)]:
-            for question in ready:
-                self._release(question)
-                if question.plan.window.clock == "event":
+        while ready := [one for one in self.definitions.values() if self._is_ready(one)]:
+            for definition in ready:
+                self._release(definition)
+                if definition.plan.window.clock == "event":
                     self._rise()
         self._rise()
 
-    def _is_ready(self, question: Question) -> bool:
-        is_first = all(one.is_over for one in self._earlier(question))
-        return not question.is_over and is_first and question.next_ms in question.waiting
+    def _is_ready(self, definition: Definition) -> bool:
+        is_first = all(one.is_over for one in self._earlier(definition))
+        return not definition.is_over and is_first and definition.next_ms in definition.waiting
 
-    def _release(self, question: Question) -> None:
-        start, view = question.next_ms, question.plan
-        question.waiting.discard(start)
-        question.newest, question.next_ms = start, view.window.shape.next(start)
+    def _release(self, definition: Definition) -> None:
+        start, view = definition.next_ms, definition.plan
+        definition.waiting.discard(start)
+        definition.newest, definition.next_ms = start, view.window.shape.next(start)
         if not view.windows.has(start):
             return
-        unit = question.unit(start)
+        unit = definition.unit(start)
         if unit == start:
-            levels = question.levels.setdefault(unit, {})
+            levels = definition.levels.setdefault(unit, {})
             for audience, at_start in view.at(start).audiences.items():
                 decided = self._decided(view, unit, audience)
                 levels[audience] = at_start if decided is None else _index(view, decided.level)
-        question.stored.append(start)
-        told = question.told(start)
+        definition.stored.append(start)
+        told = definition.told(start)
         for window in told:
-            question.shown[window], question.last[window] = {}, start
+            definition.shown[window], definition.last[window] = {}, start
         for audience, at_start in view.at(start).audiences.items():
             decided = self._decided(view, unit, audience)
             for window in told if unit != start else ():
-                question.caps[(*window, audience)] = at_start if decided is None else _index(view, decided.level)
+                definition.caps[(*window, audience)] = at_start if decided is None else _index(view, decided.level)
         for audience in view.audiences:
-            self._welcome(question, unit, audience)
+            self._welcome(definition, unit, audience)
         for window in told:
-            for audience in question.levels[unit].keys() & {*view.at(start).audiences, *view.audiences}:
-                question.show(window, audience)
-        question.kept_ms = max(question.kept_ms, start - view.at(start).window.kept_ms)
-        for one in self._earlier(question):
+            for audience in definition.levels[unit].keys() & {*view.at(start).audiences, *view.audiences}:
+                definition.show(window, audience)
+        definition.kept_ms = max(definition.kept_ms, start - view.at(start).window.kept_ms)
+        for one in self._earlier(definition):
             one.kept_ms = max(one.kept_ms, start - one.plan.window.kept_ms)
         self._expire()
 
     def _expire(self) -> None:
-        """What starts more than the retention before a window goes, of the earlier questions of its view as well.
+        """What starts more than the retention before a window goes, of the earlier definitions of its view as well.
 
         Of a view that was taken out no later window comes: it is one that would be over by now. Not before readers were
         told of a window behind it: nobody could tell up to where windows were released.
         """
-        for one in self.questions.values():
+        for one in self.definitions.values():
             if one.plan.is_removed and one.is_over:
                 shape = one.plan.window.shape
                 newest = shape.next(shape.first_open(self._time_without(one.plan)), -1)
@@ -267,83 +269,83 @@ class Replay:
             kept_ms = min(one.kept_ms, (one.newest or 0) - one.plan.window.kept_ms) if goes_on else one.kept_ms
             one.stored = [at for at in one.stored if at >= min([kept_ms, *([max(told)] if told else [])])]
 
-    def _welcome(self, question: Question, unit: int, audience: str) -> None:
+    def _welcome(self, definition: Definition, unit: int, audience: str) -> None:
         """Who has nothing of a unit, or less than they were granted, gets that as soon as somebody else has it."""
-        levels = question.levels[unit]
-        decided = self._decided(question.plan, unit, audience)
-        level = question.plan.audiences[audience] if decided is None else _index(question.plan, decided.level)
+        levels = definition.levels[unit]
+        decided = self._decided(definition.plan, unit, audience)
+        level = definition.plan.audiences[audience] if decided is None else _index(definition.plan, decided.level)
         lacks = audience not in levels or (decided is not None and levels[audience] < level)
-        if lacks and unit in question.stored and level <= max(levels.values()):
+        if lacks and unit in definition.stored and level <= max(levels.values()):
             levels[audience] = level
 
     def _carry_out(self, those: list[Asked]) -> None:
         """Of those that are carried out together the newest decides: what it is about is not given more before."""
         self.asked += those
-        for question in self.questions.values():
-            for audience in question.plan.audiences.keys() & {one.audience for one in those}:
-                for unit in question.retained():
-                    decided = self._decided(question.plan, unit, audience)
+        for definition in self.definitions.values():
+            for audience in definition.plan.audiences.keys() & {one.audience for one in those}:
+                for unit in definition.retained():
+                    decided = self._decided(definition.plan, unit, audience)
                     if decided in those:
-                        self._raise(question, unit, audience, _index(question.plan, decided.level))
-                question.show_all(audience)
+                        self._raise(definition, unit, audience, _index(definition.plan, decided.level))
+                definition.show_all(audience)
 
     def _rise(self) -> None:
-        for question in self.questions.values():
-            self._unlock(question)
-        for question in self.questions.values():
-            self._sharpen(question)
+        for definition in self.definitions.values():
+            self._unlock(definition)
+        for definition in self.definitions.values():
+            self._sharpen(definition)
 
-    def _unlock(self, question: Question) -> None:
+    def _unlock(self, definition: Definition) -> None:
         """Every unlock of every window looks once, when it is due; one that was changed is another one."""
-        view, now_ms = question.plan, self._now(question)
+        view, now_ms = definition.plan, self._now(definition)
         steps = {
             f"{audience} {step.after_ms} {step.level}": (audience, step)
             for audience, unlocks in view.unlocks.items()
             for step in unlocks
         }
         for name, (audience, step) in steps.items():
-            had = question.passed.get(name, set())
-            old = [at for at in question.stored if view.window.charged(at).end_ms + step.after_ms <= now_ms]
+            had = definition.passed.get(name, set())
+            old = [at for at in definition.stored if view.window.charged(at).end_ms + step.after_ms <= now_ms]
             due = [at for at in old if at not in had]
             if due:
-                question.passed = {one: question.passed.get(one, set()) for one in steps}
-                question.passed[name] |= {*due}
+                definition.passed = {one: definition.passed.get(one, set()) for one in steps}
+                definition.passed[name] |= {*due}
             for start in due:
-                unit = question.unit(start)
-                if not self._is_lowered(question, unit, audience):
-                    self._raise(question, unit, audience, step.level)
+                unit = definition.unit(start)
+                if not self._is_lowered(definition, unit, audience):
+                    self._raise(definition, unit, audience, step.level)
 
-    def _sharpen(self, question: Question) -> None:
+    def _sharpen(self, definition: Definition) -> None:
         """With a budget that pays for everything, every window of the periods since the last time is sharpened."""
-        view, wanted = question.plan, question.plan.sharpen
-        if wanted is None or question.spent_ms is None:
+        view, wanted = definition.plan, definition.plan.sharpen
+        if wanted is None or definition.spent_ms is None:
             return
-        at_ms = self._now(question) // wanted.every_ms * wanted.every_ms
-        if at_ms >= question.spent_ms // wanted.every_ms * wanted.every_ms + wanted.every_ms:
-            first = view.ledger.periods.start_of(question.spent_ms)
-            question.spent_ms = at_ms
-            for unit in question.retained():
+        at_ms = self._now(definition) // wanted.every_ms * wanted.every_ms
+        if at_ms >= definition.spent_ms // wanted.every_ms * wanted.every_ms + wanted.every_ms:
+            first = view.ledger.periods.start_of(definition.spent_ms)
+            definition.spent_ms = at_ms
+            for unit in definition.retained():
                 over = first <= unit and view.window.shape.end(unit) <= at_ms
-                if over and not self._is_lowered(question, unit, wanted.audience):
-                    self._raise(question, unit, wanted.audience, wanted.level)
+                if over and not self._is_lowered(definition, unit, wanted.audience):
+                    self._raise(definition, unit, wanted.audience, wanted.level)
 
-    def _is_lowered(self, question: Question, unit: int, audience: str) -> bool:
-        decided = self._decided(question.plan, unit, audience)
-        return decided is not None and _index(question.plan, decided.level) < question.plan.audiences[audience]
+    def _is_lowered(self, definition: Definition, unit: int, audience: str) -> bool:
+        decided = self._decided(definition.plan, unit, audience)
+        return decided is not None and _index(definition.plan, decided.level) < definition.plan.audiences[audience]
 
-    def _raise(self, question: Question, unit: int, audience: str, level: int) -> None:
+    def _raise(self, definition: Definition, unit: int, audience: str, level: int) -> None:
         """Somebody may see a unit as fine as that, and the windows of which they may see all so.
 
         What costs nothing more with it, others get.
         """
-        levels = question.levels[unit]
-        if unit in question.stored:
+        levels = definition.levels[unit]
+        if unit in definition.stored:
             levels[audience] = max(level, levels.get(audience, -1))
-            question.lift(unit, audience, level)
-            question.show_all(audience)
-            for other in question.plan.audiences:
-                self._welcome(question, unit, other)
-                question.show_all(other)
+            definition.lift(unit, audience, level)
+            definition.show_all(audience)
+            for other in definition.plan.audiences:
+                self._welcome(definition, unit, other)
+                definition.show_all(other)
 
     def _decided(self, view: ViewPlan, unit: int, audience: str) -> Asked | None:
         known = [level.name for level in view.levels]
@@ -355,9 +357,9 @@ class Replay:
     def windows(self) -> dict[tuple[str, int, int, str], int]:
         """By view, start and end of a window and audience, the level that was told of it last."""
         return {
-            (question.plan.view, *window, audience): level
-            for question in self.questions.values()
-            for window, levels in question.shown.items()
+            (definition.plan.view, *window, audience): level
+            for definition in self.definitions.values()
+            for window, levels in definition.shown.items()
             for audience, level in levels.items()
         }
 

@@ -27,7 +27,7 @@ from stream_dp.cli.demo.state import DemoState, Tuned
 from stream_dp.cli.demo.walkthrough import PARTNER, Choice, Outcome, chosen_broker, play
 from stream_dp.exact.rationals import exact_text
 from stream_dp.operations.numbers import moment
-from stream_dp.records.models import Price
+from stream_dp.records.models import PrivacyCost
 from stream_dp.runtime.kafka.topics import Topics
 
 INTERRUPTED = 130
@@ -217,7 +217,7 @@ def summary(end: Ending) -> dict[str, Any]:
                 "after": act,
                 "alone": {audience: _price(paid) for audience, paid in spending.alone.items()},
                 "together": _price(spending.together),
-                "left": Price.left(spending.left).model_dump(),
+                "left": PrivacyCost.left(spending.left).model_dump(),
             }
             for act, spending in state.history
         ],
@@ -236,7 +236,7 @@ def _tuned(tuned: Tuned) -> dict[str, Any]:
 
 
 def _price(cost: Cost) -> dict[str, Any]:
-    return Price.spent(cost).model_dump()
+    return PrivacyCost.spent(cost).model_dump()
 
 
 def _row(name: str, words: str) -> str:

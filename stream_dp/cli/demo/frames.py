@@ -315,7 +315,7 @@ def _refused(refusal: Refusal) -> Text:
     """What readers are told instead of a release."""
     return Text.assemble(
         (f"revision {refusal.revision}: refused. ", "red"),
-        f"Level {refusal.level.name} would cost epsilon {spent(refusal.asked.epsilon)} ",
+        f"Level {refusal.level.name} would cost epsilon {spent(refusal.requested.epsilon)} ",
         f"more than {refusal.audience} has, and the ledger has less left.",
     )
 

@@ -16,7 +16,7 @@ from stream_dp.operations.numbers import cents_up, moment
 from stream_dp.operations.tune import tuned
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.history import History, Seen, cost
-from stream_dp.records.models import Entry, Release
+from stream_dp.records.models import LedgerEntry, Release
 from stream_dp.runtime.kafka.client import Client
 
 
@@ -25,7 +25,7 @@ class Spending:
     """What one aircraft has paid in one period, at one moment.
 
     Attributes:
-        alone: by audience, the sum of `held` over the releases that hold: what its readers know by themselves.
+        alone: by audience, sum of `privacy.window` over the releases that hold: known to its readers by themselves.
         together: budget less `left`: what all readers know together. Enforced.
         left: what the ledger has left.
         budget: of the period.
@@ -47,10 +47,10 @@ class Books:
     """
 
     releases: list[Release] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
 
 
-def read_books(published: History, entries: Iterable[Entry]) -> Mapping[int, Books]:
+def read_books(published: History, entries: Iterable[LedgerEntry]) -> Mapping[int, Books]:
     """What was read of the periods of one ledger, by start of the period, in ms."""
     books: defaultdict[int, Books] = defaultdict(Books)
     for release in published.releases():
@@ -65,9 +65,12 @@ def read_spending(books: Books, audiences: Iterable[str]) -> Spending:
 
     In the middle of things it may be a record behind: topics are read side by side.
     """
-    last = min(books.entries, key=lambda entry: cost(entry.left).epsilon)
-    budget, left = cost(last.ledger.budget), cost(last.left)
-    held = {audience: [cost(one.held) for one in books.releases if one.audience == audience] for audience in audiences}
+    last = min(books.entries, key=lambda entry: cost(entry.remaining).epsilon)
+    budget, left = cost(last.ledger.budget), cost(last.remaining)
+    held = {
+        audience: [cost(one.privacy.window) for one in books.releases if one.audience == audience]
+        for audience in audiences
+    }
     alone = {audience: sum(costs, Cost.ZERO) for audience, costs in held.items()}
     return Spending(alone, budget - left, left, budget)
 
@@ -82,11 +85,11 @@ def check_spending(books: Books, spending: Spending) -> None:
     Raises:
         StateError: they differ.
     """
-    charged = sum((cost(reader.charged) for entry in books.entries for reader in entry.readers), Cost.ZERO)
+    charged = sum((cost(reader.charged) for entry in books.entries for reader in entry.audiences), Cost.ZERO)
     if charged != spending.together:
         raise StateError(f"the entries charge {charged} in all, but the ledger has spent {spending.together}")
     for audience, alone in spending.alone.items():
-        told = (cost(release.told) for release in books.releases if release.audience == audience)
+        told = (cost(release.privacy.period) for release in books.releases if release.audience == audience)
         if alone != max(told, key=lambda one: one.epsilon, default=Cost.ZERO):
             raise StateError(f"what the releases to {audience} tell is not what the last of them says of the period")
 
@@ -165,7 +168,7 @@ class DemoState:
     run: DemoRun
     feed: Feed
     published: History = field(default_factory=History)
-    entries: dict[bytes, Entry] = field(default_factory=dict)
+    entries: dict[bytes, LedgerEntry] = field(default_factory=dict)
     records: int = 0
     tuned: Tuned | None = None
     history: list[tuple[str, Spending]] = field(default_factory=list)
@@ -176,10 +179,10 @@ class DemoState:
         """Add a record."""
         self.records += self.published.take(record) is not None
 
-    def take_entry(self, entry: Entry) -> None:
+    def take_entry(self, entry: LedgerEntry) -> None:
         """Add an entry of the accounts."""
         self.entries[entry_key(entry)] = entry
-        for one in entry.readers:
+        for one in entry.audiences:
             self._accounted.add((entry.view, entry.window.start_ms, one.audience, one.revision))
             self._begun.add((entry.view, entry.window.start_ms, one.audience))
 
@@ -268,7 +271,7 @@ class DemoState:
                 cost(one.charged).epsilon
                 for entry in self.entries.values()
                 if entry.window.start_ms == start
-                for one in entry.readers
+                for one in entry.audiences
                 if one.audience == audience and one.revision > 1
             ),
             Fraction(0),

@@ -66,7 +66,7 @@ BUFFERED_CHUNKS = 16
 SESSION_SECONDS = 60.0
 
 TRANSPORTS.aliases[kafka.SCHEME] = "stream_dp.runtime.faust.transport:Transport"
-TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.faust.embedded:Transport"
+TRANSPORTS.aliases[memory.SCHEME] = "stream_dp.runtime.faust.embedded:MemoryTransport"
 STORES.aliases[storage.SCHEME] = "stream_dp.runtime.faust.tables:Store"
 
 H = TypeVar("H")
@@ -189,7 +189,7 @@ def register_agents(app: App, plan: Plan, agents: Mapping[str, Callable[[Any, H]
 
 
 def claims(broker: Broker, log: memory.MemoryLog | None = None) -> Claim:
-    """How a partition of a changelog is claimed.
+    """Return the claim of a partition of a changelog.
 
     Args:
         broker: the cluster.

@@ -28,7 +28,7 @@ MAX_WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChunkMessage:
     """The value of the message that stands for a chunk."""
 
     records: Sequence[Any]
@@ -83,10 +83,10 @@ class CoalescingConsumer:
                 out[tp] = self._batches(tp, records, now_ms, settings)
         return out
 
-    def _batches(self, tp: TP, records: Sequence[Any], now_ms: int, settings: int = 0) -> list[Batch]:
+    def _batches(self, tp: TP, records: Sequence[Any], now_ms: int, settings: int = 0) -> list[ChunkMessage]:
         batches = []
         for some in cut(records, _size, CHUNK_BYTES):
-            batches.append(Batch(some, self._last.get(tp), now_ms, settings))
+            batches.append(ChunkMessage(some, self._last.get(tp), now_ms, settings))
             self._last[tp] = some[-1].offset
         return batches
 

@@ -1,4 +1,4 @@
-"""How what steps ask for is done: rows into the table, messages into Kafka, records into outboxes."""
+"""Execution of effects: rows into the table, messages into Kafka, records into outboxes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from stream_dp.records.codec import decode_entry
-from stream_dp.records.models import Entry
+from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import caps
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.faust.application import App
@@ -46,7 +46,7 @@ class Balances:
         """Forget all: partitions, and the ledgers in them, may have changed hands."""
         self._newest.clear()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         """The entries, those of a view in the order in which they left."""
         return [decode_entry(value) for _, entries in self._newest.values() for value in entries.values()]
 
@@ -61,8 +61,8 @@ class Balances:
         return {name: ratio for name, (_, ratio) in sorted(newest.items())}
 
 
-def _ratio(entry: Entry) -> float:
-    capped = [(left, cap) for left, cap in zip(entry.left.cost, caps(entry.ledger), strict=True) if cap]
+def _ratio(entry: LedgerEntry) -> float:
+    capped = [(left, cap) for left, cap in zip(entry.remaining.cost, caps(entry.ledger), strict=True) if cap]
     return min((float(left / cap) for left, cap in capped), default=0.0)
 
 

@@ -290,7 +290,7 @@ class _LogConsumer(base.Consumer):
         """Nothing is held open."""
 
 
-class Consumer(CoalescingConsumer, _LogConsumer):
+class MemoryConsumer(CoalescingConsumer, _LogConsumer):
     """A consumer of the embedded log that delivers chunks; the only member of its group."""
 
 
@@ -341,10 +341,10 @@ def _no_partitioner(topic: str, key: bytes | None) -> int:
     raise BrokerError(f"a record for topic {topic} names no partition, and the embedded log chooses none")
 
 
-class Transport(base.Transport):
+class MemoryTransport(base.Transport):
     """Registered under the scheme of `SCHEME`."""
 
-    Consumer: ClassVar[type[Any]] = Consumer
+    Consumer: ClassVar[type[Any]] = MemoryConsumer
     Producer: ClassVar[type[Any]] = Producer
     default_port = 0
     driver_version = "embedded log 1"
@@ -385,7 +385,7 @@ class MemoryClient:
             self._log.delete_before(tp, offset)
 
     async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
+        """Return the number of a topic's partitions, None if there is no such topic."""
         return self._log.partitions.get(topic)
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:

@@ -102,7 +102,7 @@ Agent = Callable[[Any, "Host"], Any]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one fetch brought of one partition."""
+    """Records that one fetch brought of one partition."""
 
     topic: str
     partition: int
@@ -117,7 +117,7 @@ class Chunk:
 
 
 class Host(Carrier):
-    """What the agents of one worker share.
+    """Host of the agents of one worker: the state that they share.
 
     Attributes:
         plan: the plan that holds.
@@ -233,14 +233,14 @@ class Host(Carrier):
             await stream.ack(event)
 
     def ticks(self, chunk: Chunk) -> list[Tick]:
-        """What a chunk of the ticks topic says; who asks for ticks is noted."""
+        """Return the ticks of a chunk of the ticks topic; partitions that ask for ticks are noted."""
         ticks = [read_tick(record, self._app.clock_bound_ms) for record in chunk.records]
         for tick in ticks:
             self.asked |= dict.fromkeys(tick.asks, tick.now_ms)
         return ticks
 
     async def reader(self, chunk: Chunk) -> tuple[Rekeyer | PartitionCounter, int]:
-        """What re-keys or counts a chunk of a source, loaded, knowing how its values are read, all by one plan.
+        """Return the loaded rekeyer or counter of a chunk, with the schemas of its values, all by one plan.
 
         Returns:
             It, and where the log of the partition begins, if records in front of the chunk may be missing; else 0.
@@ -259,7 +259,7 @@ class Host(Carrier):
                 return part, begins.get(chunk.topic, 0)
 
     async def schemas(self, chunk: Chunk) -> Schemas:
-        """How the values of a chunk of a source are read: none has to be asked for later, when it is counted.
+        """Return the schemas of a chunk's values: none has to be asked for later, when it is counted.
 
         A registry that does not answer is waited for; what stands behind the chunk waits with it. A stop does not: the
         chunk is left to the next start.
@@ -270,14 +270,14 @@ class Host(Carrier):
         """
         if (schemas := self._schemas.get(chunk.topic)) is None:
             return {}
-        in_parcels = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
+        is_rekeyed = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
         give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
-        return await schemas.asked(events_in(chunk.records) if in_parcels else chunk.records, give_way)
+        return await schemas.asked(events_in(chunk.records) if is_rekeyed else chunk.records, give_way)
 
     def _giving_way(
         self, partition: int, topics: Collection[str], name: str, what: str
     ) -> Callable[[], Awaitable[None]]:
-        """What whoever waits calls meanwhile: a stop, and a rebalance, do not wait for it.
+        """Return the callback for waits: it lets a stop or a rebalance go first.
 
         Args:
             partition: whose chunks wait.
@@ -317,8 +317,8 @@ class Host(Carrier):
             await asyncio.sleep(AGAIN_SECONDS)
 
     @property
-    def waits_for(self) -> str:
-        """What chunks wait for beside the broker, in words; nothing if they do not."""
+    def waiting_for(self) -> str:
+        """Reason why chunks wait, other than the broker, in words; empty if they do not."""
         return next((str(one.registry) for one in self._schemas.values() if one.registry.waits), "")
 
     # -- the parts of a partition -----------------------------------------------------------------------------
@@ -384,7 +384,7 @@ class Host(Carrier):
         return self._rekeyers[key]
 
     def has_loaded(self, partition: int) -> bool:
-        """Whether every part of a partition has read what is stored, and found nothing wrong with it."""
+        """Return True if every part of a partition has read what is stored, and found nothing wrong with it."""
         counters = all((topic, partition) in self._counters for topic in self._sources)
         rekeyers = all((topic, partition) in self._rekeyers for topic in self.rekeyed)
         return counters and rekeyers and partition in self._mergers and partition in self._engines
@@ -430,7 +430,7 @@ class Host(Carrier):
         await self.engage(chunk.partition, ReleaseEngine.buckets, chunk.values)
 
     async def _know(self, chunk: Chunk, table: str) -> None:
-        """Read the settings if something is about a view, or a question of one, that they may have brought."""
+        """Read the settings if something is about a view, or a definition of one, that they may have brought."""
         if any(decode(Named, value).view not in self.plan.views for value in chunk.values if value is not None):
             await self.settled(chunk.partition, table)
 
@@ -511,7 +511,7 @@ class Host(Carrier):
                         raise
 
     def keeps(self, partition: int, owner: Writer) -> bool:
-        """Whether this worker still is that owner of a partition of the releases, and no rebalance has begun."""
+        """Return True if this worker still is that owner of a partition of the releases, and no rebalance has begun."""
         return self.tables[RELEASES].is_owner(partition, owner) and not self._app.rebalancing
 
     def order(self, record: Any) -> Order | None:

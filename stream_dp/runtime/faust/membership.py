@@ -38,7 +38,7 @@ log = logging.getLogger("stream_dp.worker")
 WAIT_SECONDS = 0.5
 """Between two looks at a group that cannot be joined yet."""
 SILENT_SECONDS = 30.0
-"""How long a broker may not tell about the group: the first group of a cluster takes it some seconds."""
+"""Time that a broker may not describe the group: the first group of a cluster takes some seconds."""
 STABLE, EMPTY = "Stable", ("Empty", "Dead")
 
 
@@ -47,7 +47,7 @@ class Assignor(PartitionAssignor):
 
     @property
     def name(self) -> str:
-        """What all members of a group have in common."""
+        """Metadata that all members of a group have in common."""
         name: str = self.app.protocol
         return name
 

@@ -1,4 +1,4 @@
-"""What stands in the public topics of views: the evidence by which a worker notices that its state was lost."""
+"""Contents of the public topics of views: the evidence by which a worker notices that its state was lost."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ async def read_published(
         last *= _FURTHER
     shown: dict[str, set[Shown]] = {one.name: set() for some in asked.values() for one in some}
     for here in found.values():
-        for question, one_shown in here.values():
-            shown[question].add(one_shown)
+        for definition, one_shown in here.values():
+            shown[definition].add(one_shown)
     return shown
 
 
 def _shown(record: Any, asked: Sequence[ViewPlan], audience: str) -> tuple[str, Shown]:
-    """Which question of a view a record answers, and what it shows."""
+    """Definition of a view that a record was made with, and what it shows."""
     try:
         what = outline(record.value)
     except StateError as error:
         raise StateError(f"topic {record.topic}, offset {record.offset}: {error}") from None
-    question = _question(what.edition, asked)
-    return question.name, Shown.of(question, audience, what)
+    definition = _definition(what.edition, asked)
+    return definition.name, Shown.of(definition, audience, what)
 
 
-def _question(edition: int, asked: Sequence[ViewPlan]) -> ViewPlan:
-    """Which question of a view a record answers: the newest, if the edition that it names is not known any more."""
+def _definition(edition: int, asked: Sequence[ViewPlan]) -> ViewPlan:
+    """Definition of the edition that a record names; the newest, if that edition is not known any more."""
     of = (view for view in asked for one in view.editions if one.number == edition)
     return next(of, asked[-1])

@@ -31,7 +31,7 @@ class _Late:
 
 
 class Lateness:
-    """How long the views of a worker have been late."""
+    """Time that the views of a worker have been late."""
 
     def __init__(self) -> None:
         self._late: dict[str, _Late] = {}
@@ -118,7 +118,7 @@ class Publisher:
         return False
 
     def _due(self, slot_ms: int) -> list[tuple[tuple[int, Writer], Step]]:
-        """What leaves at a slot that has come: all that is ready now, and nothing that gets ready meanwhile.
+        """Publish the records of a slot: all that is ready now, and nothing that gets ready meanwhile.
 
         Where the partition has changed hands since windows were loaded, their outboxes are forgotten: they are stored.
         """

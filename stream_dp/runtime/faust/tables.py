@@ -98,7 +98,7 @@ class DurableTable(Table):
 
     @property
     def is_recovered(self) -> bool:
-        """Whether it owns all that was claimed."""
+        """True if it owns all that was claimed."""
         return self._owned.keys() == self._claimed.keys()
 
     @property
@@ -107,7 +107,7 @@ class DurableTable(Table):
         return frozenset(self._owned)
 
     def is_owner(self, partition: int, writer: Writer) -> bool:
-        """Whether this worker still is that owner of a partition."""
+        """Return True if this worker still is that owner of a partition."""
         return self._owned.get(partition) is writer
 
     def check_owner(self, partition: int, writer: Writer) -> None:

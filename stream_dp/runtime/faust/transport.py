@@ -24,7 +24,7 @@ from stream_dp.windows.encoding import BATCH_BYTES
 SCHEME = "stream-dp-kafka"
 CLOSE_SECONDS = 5.0
 FETCH_WAIT_MS = 100
-"""How long a broker holds back an answer while there is nothing new. On the same connection everything else waits
+"""Time that a broker holds back an answer while there is nothing new. On the same connection everything else waits
 behind it: where partitions end and begin, which recovery asks for again and again."""
 _FENCED = (ProducerFenced, InvalidProducerEpoch)
 

@@ -39,7 +39,7 @@ from stream_dp.runtime.kafka.requests import (
     TopicsRequest,
     entries_of,
 )
-from stream_dp.runtime.kafka.rights import Entry, Right
+from stream_dp.runtime.kafka.rights import AclEntry, Right
 from stream_dp.runtime.kafka.topics import AS_THE_CLUSTER_DOES, TopicSpec
 
 _LOG_APPEND_TIME = 1
@@ -48,9 +48,9 @@ _POLL_SECONDS = 0.2
 _WORD = (1 << 64) - 1
 _VISIBLE_SECONDS = 20.0
 ENDS_SECONDS = 8.0
-"""How long it may take to learn where partitions end: who leads one and is frozen is given up by then."""
+"""Time limit of reading where partitions end: a frozen leader of one is given up by then."""
 PUBLISH_SECONDS = 60.0
-"""How long an impatient client waits for what it publishes to be acknowledged."""
+"""Time that an impatient client waits for what it publishes to be acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ NO_OFFSETS: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class Client(Protocol):
-    """What commands and tests need of a broker."""
+    """Operations on a broker that commands, workers and tests need."""
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         """Those of the topics that there are."""
@@ -102,7 +102,7 @@ class Client(Protocol):
         """Delete a group without members, and with it what it has committed; one that there is not stays away."""
 
     async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
+        """Return the number of a topic's partitions, None if there is no such topic."""
 
     async def delete(self, topics: Collection[str]) -> None:
         """Delete topics; those that there are not stay away."""
@@ -146,7 +146,7 @@ class Client(Protocol):
     async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin now: the offset of the first record of each that was not deleted, or its end."""
 
-    async def entries(self) -> Sequence[Entry] | None:
+    async def entries(self) -> Sequence[AclEntry] | None:
         """Who may do what, by the cluster's authorizer; None where there is none.
 
         Raises:
@@ -174,7 +174,7 @@ class KafkaClient:
         self._idle = idle
 
     async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
+        """Return the number of a topic's partitions, None if there is no such topic."""
         with self._answering():
             (found,) = await self._admin.describe_topics([topic])
         self._check_right(found["error_code"], topic)
@@ -324,7 +324,7 @@ class KafkaClient:
                 reason = detail or for_code(code).__name__
                 raise BrokerError(f"the cluster at {self._address} did not give a right: {reason}")
 
-    async def entries(self) -> Sequence[Entry] | None:
+    async def entries(self) -> Sequence[AclEntry] | None:
         """Who may do what, by the cluster's authorizer; None where there is none.
 
         Raises:

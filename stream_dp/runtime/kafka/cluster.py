@@ -1,4 +1,4 @@
-"""What every connection to the cluster of a plan is made with: addresses, TLS, login, and the name it goes by."""
+"""Parameters of every connection to the cluster of a plan: addresses, TLS, login, client id."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _warn(words: str) -> None:
 
 
 def read_secret(secret: Secret, environ: Mapping[str, str] | None = None) -> str:
-    """What a file or a variable holds, without a line break behind it.
+    """Return the text of a file or a variable, without a line break at its end.
 
     Args:
         secret: where it is.
@@ -137,7 +137,7 @@ def read_secret(secret: Secret, environ: Mapping[str, str] | None = None) -> str
 
 
 def missing(server: Broker | Registry) -> list[Fault]:
-    """What of the certificates and secrets of a cluster or a registry cannot be used on this machine."""
+    """Return the faults of certificates and secrets of a cluster or a registry on this machine."""
     if isinstance(server, Broker) and server.is_embedded:
         return []
     faults: list[Fault] = []
@@ -149,7 +149,7 @@ def missing(server: Broker | Registry) -> list[Fault]:
 
 
 def open_secrets(server: Broker | Registry) -> list[str]:
-    """What is to be said of secrets that everybody on this machine can read."""
+    """Return warnings about secrets that everybody on this machine can read."""
     tls, secret = server.tls, _login(server)
     files: dict[str, Path | None] = {}
     if secret is not None:
@@ -177,7 +177,7 @@ def _whose(server: Broker | Registry) -> str:
 
 
 def tls_context(whose: str, tls: Tls | None, faults: list[Fault]) -> ssl.SSLContext | None:
-    """How certificates are shown and checked: a server's has to be signed, and for the name that was asked for.
+    """Return the TLS context: a server's certificate has to be signed, and for the name that was requested.
 
     Args:
         whose: what holds `tls` in the configuration.

@@ -19,25 +19,25 @@ from aiokafka.errors import KafkaError, RequestTimedOutError, SaslAuthentication
 from aiokafka.protocol.metadata import MetadataRequest
 
 CONNECT_SECONDS = 4.0
-"""How long a broker may take to let a connection in, login included."""
+"""Time that a broker may take to let a connection in, login included."""
 AGAIN_SECONDS = 5.0
-"""How long one that did not is left alone."""
+"""Time that one that did not is left alone."""
 RETRY_SECONDS = 1.0, 2.0, 4.0, 8.0
-"""How long it has the next times: others wait behind it, and it may only be slow."""
+"""Time that it has the next times: others wait behind it, and it may only be slow."""
 PATIENCE_SECONDS = 2.0
-"""How long an answer may be away until the broker is looked at: whether it lets another connection in."""
+"""Time until a missing answer makes the client probe the broker with another connection."""
 
 
 @dataclass(slots=True)
 class _Broker:
-    """What the connections of an event loop know of a broker together."""
+    """Shared knowledge of an event loop's connections about a broker."""
 
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     answered: float = -math.inf
     silent: float = -math.inf
     """When it was last found to let nobody in; later than that it did."""
     failures: int = 0
-    """How often in a row it let nobody in."""
+    """Number of times in a row that it let nobody in."""
 
 
 _BROKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], _Broker]] = WeakKeyDictionary()
@@ -55,7 +55,7 @@ class Connection(conn.AIOKafkaConnection):
     """
 
     _is_in = False
-    """Whether the broker has let it in; before, there is only the time that a connection may take."""
+    """True if the broker has let it in; before, there is only the time that a connection may take."""
 
     async def connect(self) -> Any:
         """See `AIOKafkaConnection`.
@@ -165,7 +165,7 @@ class TokenLogin(conn.OAuthAuthenticator):
 
 
 class Metadata(MetadataRequest):
-    """A question about topics that creates none."""
+    """A query about topics that creates none."""
 
     def __init__(self, topics: list[str] | None = None, allow_auto_topic_creation: bool | None = None) -> None:
         """See `MetadataRequest`; topics are never created, whatever is said here."""

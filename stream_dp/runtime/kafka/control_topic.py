@@ -122,7 +122,7 @@ async def post(plan: Plan, client: Client, posted: Posted) -> bool:
 
 
 async def holding(plan: Plan, client: Client) -> Plan:
-    """What holds of an application that was started, with every question of every view; else its file's own plan.
+    """Return the plan in effect, with every definition of every view; of an application that never started, its file's.
 
     Args:
         plan: of the file.

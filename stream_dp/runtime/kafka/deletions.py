@@ -1,4 +1,4 @@
-"""What is lost with a topic that was deleted, and what can be done."""
+"""Consequences of deleted topics, and their remedies."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Deleted:
 
     @property
     def what(self) -> str:
-        """What became of it."""
+        """Outcome, in words."""
         return "was deleted and made again" if self.again else "was deleted"
 
 
 def deleted(ids: Mapping[str, str], present: Mapping[str, TopicState]) -> list[Deleted]:
-    """Which topics are no longer those that they were.
+    """Return the topics that were deleted, or made anew.
 
     Args:
         ids: the topics by name, with the ids that they had.
@@ -71,12 +71,12 @@ def lost_topics(plan: Plan, lost: Iterable[Deleted]) -> ConfigError:
 
 
 def lost_with(plan: Plan, topic: str) -> str:
-    """What is lost with a topic that the application made, in words."""
+    """Return what is lost with a topic that the application made, in words."""
     return _losses(plan)[topic]
 
 
 def _losses(plan: Plan) -> dict[str, str]:
-    """What is lost with each topic that the application made."""
+    """Return what is lost with each topic that the application made."""
     topics = Topics.of(plan)
     lost = {
         topics.ticks: "nothing that lasts: ticks are made every second",

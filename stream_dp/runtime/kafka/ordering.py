@@ -27,9 +27,9 @@ class Tick(msgspec.Struct, array_like=True, frozen=True):
     """The wall clock, read first."""
     ends: Mapping[str, int]
     """By topic, the end of the source's partition of the same number, asked for afterwards."""
-    recall: tuple[str, int] | None = None
+    declare_lost: tuple[str, int] | None = None
     """In place of the time: a view of which counts were lost on their way, and the start of the first window that is
-    waited for (`PartitionCounter.recall`)."""
+    waited for (`PartitionCounter.declare_lost`)."""
     settings: int = 0
     """Number of the settings that whoever made it knew: all that stood in the control topic at its time."""
     asks: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class Tick(msgspec.Struct, array_like=True, frozen=True):
 
 
 def read_tick(record: Any, bound_ms: int | None) -> Tick:
-    """What a record of the ticks topic says, the same for everyone who reads it.
+    """Tick: a record of the ticks topic, the same for everyone who reads it.
 
     No tick is later than its append time, by the broker's clock. One that is further ahead of that than the bound was
     made by a wrong clock: it is about no source.
@@ -75,7 +75,7 @@ class TickOrder:
         """By partition, what the held records of the ticks topic say."""
 
     def orders(self, topic: str) -> bool:
-        """Whether the records of a topic have to be held."""
+        """Return True if the records of a topic have to be held."""
         return topic == self._topic or topic in self._sources
 
     def holds(self, tp: TopicPartition) -> bool:

@@ -27,7 +27,7 @@ _AUTHORIZATION = {
     errors.TransactionalIdAuthorizationFailed: "transactional id",
     errors.ClusterAuthorizationFailedError: "",
 }
-"""What an account was refused, by the error; the cluster refuses a producer that may write to no topic at all."""
+"""Right that an account lacks, by the error; the cluster refuses a producer that may write to no topic at all."""
 
 
 def not_allowed(address: str, error: BaseException) -> AccessError | None:
@@ -97,7 +97,7 @@ async def _explained(cluster: Cluster, host: str, port: int, error: BaseExceptio
 
 
 async def _of_port(cluster: Cluster, host: str, port: int, at: str) -> Fault | None:
-    """What a port speaks, where that is something else than we do; it closes the connection without a word."""
+    """Return the protocol of a port, where it differs from ours; such a port closes the connection in silence."""
     broker = cluster.broker
     if broker.tls is None and await _speaks_tls(host, port):
         return Fault("broker.tls", f"{at} speaks TLS; write `tls: true`, or name the CA that signed its certificate")
@@ -141,7 +141,7 @@ def _of_login(cluster: Cluster, error: BaseException) -> Fault | None:
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
-    """Whether a port answers a TLS handshake. Nothing is sent behind that, so it matters not whose it is."""
+    """Return True if a port answers a TLS handshake. Nothing is sent behind that, so it matters not whose it is."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -170,7 +170,7 @@ async def _mechanisms(host: str, port: int, **options: Any) -> list[str] | None:
 
 
 def _named(error: BaseException) -> str:
-    """What an error of authorization is about: a name or several, or a sentence that ends with it."""
+    """Return the names that an authorization error is about."""
     given = error.args[0] if error.args else ""
     names = sorted(given) if isinstance(given, set | frozenset | list) else [str(given).rpartition(" ")[2]]
     return ", ".join(names)
@@ -211,12 +211,12 @@ def answering(address: str) -> Iterator[None]:
 
 
 def is_silence(error: KafkaError | OSError) -> bool:
-    """Whether an error means that the cluster did not answer, or not in a way that is final."""
+    """Return True if an error means that the cluster did not answer, or not in a way that is final."""
     return isinstance(error, OSError | KafkaTimeoutError) or bool(error.retriable)
 
 
 class Outage:
-    """What the parts of a worker that wait for the broker know together.
+    """Outage of the broker, as the parts of a worker that wait for it know it together.
 
     They never give up: what is waited for arrives, or the worker is told to stop.
     """
@@ -248,7 +248,7 @@ class Outage:
             log.warning("the broker at %s answers again, after %.0f s; the worker goes on", self.address, seconds)
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question that is asked again and again while the broker does not answer.
+        """Return the answer to a query, repeated while the broker does not answer.
 
         Raises:
             BrokerError: it refuses.
@@ -262,11 +262,11 @@ class Outage:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the broker is waited for at present, and has been for longer than is usual."""
+        """True if the broker is waited for at present, and has been for longer than is usual."""
         return self._since is not None
 
     def was_within(self, seconds: float) -> bool:
-        """Whether the broker is silent, or was less than so many seconds ago."""
+        """Return True if the broker is silent, or was less than so many seconds ago."""
         return self._since is not None or time.monotonic() - self._over < seconds
 
     def _fall_silent(self) -> None:

@@ -21,11 +21,11 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from stream_dp.runtime.kafka.rights import Entry, Right
+from stream_dp.runtime.kafka.rights import AclEntry, Right
 
 RESOURCES = {"topic": 2, "group": 3, "transactional-id": 5}
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Describe": 8, "DescribeConfigs": 10}
-"""How the protocol numbers what a right is on, and what it allows."""
+"""Numbers of resource types and operations of rights in the protocol."""
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3
 _SET = 0
@@ -91,7 +91,7 @@ class _TopicsRequest(RequestStruct):
 
 
 class TopicsRequest(Request[_TopicsRequest]):
-    """Which of some topics there are, each with its id and its partitions: Metadata, version 10 (Kafka 2.8)."""
+    """Request for topics with their ids and partitions: Metadata, version 10 (Kafka 2.8)."""
 
     API_KEY: ClassVar[int] = 3
 
@@ -192,12 +192,14 @@ class EntriesRequest(Request[DescribeAclsRequest_v1]):
         return request_struct_class(_ANY, None, _ANY, None, None, _ANY, _ANY)
 
 
-def entries_of(answer: Any) -> list[Entry]:
+def entries_of(answer: Any) -> list[AclEntry]:
     """The entries in the answer to an `EntriesRequest`; what no right here is about is left out."""
     resources = {number: name for name, number in RESOURCES.items()} | {_CLUSTER: "cluster"}
     operations = {number: name for name, number in OPERATIONS.items()} | {_ALL: "All"}
     return [
-        Entry(principal, resources[kind], name, operations[operation], pattern == _PREFIXED, permission == _ALLOW, host)
+        AclEntry(
+            principal, resources[kind], name, operations[operation], pattern == _PREFIXED, permission == _ALLOW, host
+        )
         for kind, name, pattern, entries in answer.resources
         for principal, host, operation, permission in entries
         if kind in resources and operation in operations

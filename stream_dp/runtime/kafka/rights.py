@@ -31,7 +31,7 @@ class Right(NamedTuple):
     prefixed: bool = False
 
 
-class Entry(NamedTuple):
+class AclEntry(NamedTuple):
     """One entry of a cluster's authorizer, in its own words; `resource` may be the cluster, `operation` All."""
 
     principal: str
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     host: str = "*"
 
     def is_about(self, right: Right) -> bool:
-        """Whether it allows, or denies, what a right is to allow."""
+        """Return True if it allows, or denies, what a right is to allow."""
         if self.principal not in (right.principal, "User:*") or self.operation not in (right.operation, "All"):
             return False
         if self.resource == "cluster":
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
         return right.name.startswith(self.name) if self.prefixed else self.name in (right.name, "*")
 
 
-def lacking(needed: Iterable[Right], entries: Sequence[Entry]) -> list[Right]:
+def lacking(needed: Iterable[Right], entries: Sequence[AclEntry]) -> list[Right]:
     """Those of some rights that a cluster does not give.
 
     An entry for one host allows, since nobody knows here where an account connects from, and denies nothing.
@@ -71,7 +71,7 @@ def lacking(needed: Iterable[Right], entries: Sequence[Entry]) -> list[Right]:
     return found
 
 
-def workers_known(plan: Plan, entries: Sequence[Entry]) -> list[str]:
+def workers_known(plan: Plan, entries: Sequence[AclEntry]) -> list[str]:
     """The accounts of an application's workers: those with all rights of a worker, but for `Create`.
 
     Args:
@@ -87,7 +87,7 @@ def workers_known(plan: Plan, entries: Sequence[Entry]) -> list[str]:
 
 
 def worker_rights(plan: Plan, principal: str) -> list[Right]:
-    """What every worker of an application needs.
+    """Return the rights that every worker of an application needs.
 
     `Create` is for the first start alone. Workers write into the control topic when a view first begins.
 
@@ -114,7 +114,7 @@ def worker_rights(plan: Plan, principal: str) -> list[Right]:
 
 
 def reader_rights(plan: Plan, audience: str, principal: str) -> list[Right]:
-    """What readers of an audience need: its topics, and consumer groups whose names begin with `reader_groups`.
+    """Return the rights of an audience's readers: its topics, and consumer groups that begin with `reader_groups`.
 
     Args:
         plan: the application.
@@ -128,12 +128,12 @@ def reader_rights(plan: Plan, audience: str, principal: str) -> list[Right]:
 
 
 def reader_groups(plan: Plan, audience: str) -> str:
-    """What the names of the consumer groups of an audience's readers begin with."""
+    """Return the prefix of the consumer groups of an audience's readers."""
     return f"{plan.id}.{audience}."
 
 
 def operator_rights(plan: Plan, principal: str) -> list[Right]:
-    """What `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail` need, for any audience.
+    """Return the rights for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`, for any audience.
 
     Args:
         plan: the application.
@@ -150,7 +150,7 @@ def operator_rights(plan: Plan, principal: str) -> list[Right]:
 
 
 def producer_rights(plan: Plan, principal: str) -> list[Right]:
-    """What whoever writes the events needs.
+    """Return the rights of producers of events.
 
     Args:
         plan: the application.

@@ -1,4 +1,4 @@
-"""Whether the topics of an application are what they must be, whoever made them and whoever changed them since.
+"""Checks of the topics of an application: they are what they must be, whoever made and changed them.
 
 A topic that deletes what must be kept, or takes less than is written to it, loses counts, grants or the ledger without
 a word. So a worker looks at its topics when it starts, and every few seconds while it runs. Settings that differ are
@@ -29,7 +29,7 @@ AT_MOST = frozenset({"segment.ms", "max.compaction.lag.ms", "min.cleanable.dirty
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found wrong with the topics of an application.
+    """Faults found in the topics of an application.
 
     Attributes:
         righted: what was put right, in words.

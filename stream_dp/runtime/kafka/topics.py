@@ -76,7 +76,7 @@ class Topics:
 
     @property
     def control(self) -> str:
-        """What operators ask for; one partition."""
+        """Topic of grants and settings from operators; one partition."""
         return f"{self.app}-control"
 
     @property
@@ -86,12 +86,12 @@ class Topics:
 
     @property
     def accounts(self) -> str:
-        """What every call of a ledger asked, paid and left, for operators; one partition."""
+        """Topic of the entries of all ledgers, for operators; one partition."""
         return f"{self.app}-accounts"
 
     @property
     def status(self) -> str:
-        """How each worker is and how far its partitions are, for operators; one partition."""
+        """Topic of the status of workers and their partitions, for operators; one partition."""
         return f"{self.app}-status"
 
     @property
@@ -206,7 +206,7 @@ def read_by_workers(plan: Plan) -> frozenset[str]:
 
 
 def sources_of(plan: Plan) -> dict[str, SourcePlan]:
-    """The sources that a plan's views count, by topic; each as the newest question reads it."""
+    """The sources that a plan's views count, by topic; each as the newest definition reads it."""
     views = sorted(plan.views.values(), key=lambda view: view.until_ms is None)
     return {view.source.topic: view.source for view in views}
 

@@ -107,7 +107,7 @@ def _bounded(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Any]
     return decode
 
 
-class Batch:
+class UnpackedBatch:
     """A batch as the client reads it, or its records as refused ones."""
 
     def __init__(self, batch: Any) -> None:
@@ -137,9 +137,9 @@ class Batches:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._records, name)
 
-    def next_batch(self) -> Batch:
+    def next_batch(self) -> UnpackedBatch:
         """The next one."""
-        return Batch(self._records.next_batch())
+        return UnpackedBatch(self._records.next_batch())
 
 
 class PartitionRecords(fetcher.PartitionRecords):
@@ -150,7 +150,7 @@ class PartitionRecords(fetcher.PartitionRecords):
 
 
 class FetchResult(fetcher.FetchResult):
-    """What one answer holds of a partition, handed out `MOST_BYTES` at a time: it may hold many small batches."""
+    """Records of one answer for a partition, handed out `MOST_BYTES` at a time: it may have many small batches."""
 
     _partition_records: Any
 

@@ -21,7 +21,7 @@ from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder, terminate
 
 
 def answers(address: str, within_s: float = 5.0) -> bool:
-    """Whether a client can list the topics of a cluster. Blocks: from an event loop, use `asyncio.to_thread`.
+    """Return True if a client can list the topics of a cluster. Blocks: from an event loop, use `asyncio.to_thread`.
 
     Args:
         address: "host:port", or several with commas between.
@@ -81,7 +81,7 @@ class LocalKafka:
 
     @property
     def running(self) -> bool:
-        """Whether its process lives; `answers(address)` tells whether it also serves."""
+        """True if its process lives; `answers(address)` tells whether it also serves."""
         return self.pid is not None
 
 

@@ -39,7 +39,7 @@ def java_command() -> str:
 
 
 def java_problem() -> str | None:
-    """What keeps Kafka from running on this machine's Java and what to install; None when nothing does."""
+    """Return why Kafka cannot run on this machine's Java and what to install; None if it can."""
     try:
         java = java_command()
     except BrokerError as error:
@@ -72,7 +72,7 @@ def maven_command() -> str:
 
 
 def maven_problem() -> str | None:
-    """What keeps the jars from being fetched and what to install; None when Maven is there."""
+    """Return why the jars cannot be fetched and what to install; None if Maven is there."""
     try:
         maven_command()
     except BrokerError as error:

@@ -49,7 +49,7 @@ def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> Brok
 
 
 def listens(port: int) -> bool:
-    """Whether anything accepts connections on a port of this machine."""
+    """Return True if anything accepts connections on a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
@@ -66,7 +66,7 @@ def _choose_ports(former: BrokerRun | None, wanted: int | None) -> BrokerRun:
 
 
 def _becomes_free(port: int) -> bool:
-    """Whether a port is free, or is so soon: the sockets of a broker that was killed close some time after it."""
+    """Return True if a port is free, or will be soon: the sockets of a killed broker close some time after it."""
     deadline = time.monotonic() + _CLOSING_SECONDS
     while not _is_free(port):
         if time.monotonic() > deadline:

@@ -44,7 +44,7 @@ def spawn_detached(command: Sequence[str], folder: Path, log_file: Path) -> int:
 
 
 def carries(pid: int, marker: str) -> bool:
-    """Whether process `pid` lives and has `marker` among its arguments.
+    """Return True if process `pid` lives and has `marker` among its arguments.
 
     An id alone says nothing: after a reboot or a wrap-around it is someone else's.
     """
@@ -125,7 +125,7 @@ class BrokerRun:
 
     @property
     def alive(self) -> bool:
-        """Whether the process of this run, and not another one with its id, lives."""
+        """True if the process of this run, and not another one with its id, lives."""
         return carries(self.pid, self.marker)
 
     @property
@@ -147,7 +147,7 @@ class StateFolder:
 
     @property
     def log_file(self) -> Path:
-        """What the broker says; the log of the run before is beside it, with `.1` at the end."""
+        """Log file of the broker; that of the run before is beside it, with `.1` at the end."""
         return self.path / "kafka.log"
 
     @property
@@ -204,14 +204,14 @@ class StateFolder:
         return next(ids, None)
 
     def said(self, words: str) -> bool:
-        """Whether some words are in what the broker said since it was started last."""
+        """Return True if some words are in what the broker said since it was started last."""
         try:
             return words in self.log_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return False
 
     def complaint(self) -> str:
-        """What the broker's log says last, for the end of a message: errors before plain news, long lines cut."""
+        """Return the last lines of the broker's log, for the end of a message: errors first, long lines cut."""
         try:
             said = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the records of a sample look like that are no events: a guess at the cause, for whoever can mend it.
+"""Diagnosis of sampled records that are no events: a guess at the cause.
 
 Nothing here decides what is counted. No user and no value is told. The name of a field is told where most users have
 it: then it belongs to the form of the records, and is nobody's own.
@@ -42,7 +42,7 @@ _REGISTRY = 5
 
 
 def form_of(value: bytes) -> str:
-    """What a value looks like that is no JSON."""
+    """Return a guess at the form of a value that is no JSON."""
     if value[:1] == b"\0" and len(value) > _REGISTRY:
         if value[_REGISTRY : _REGISTRY + 1] in (b"{", b"["):
             return "they look like JSON behind the number of a registry's schema: use a plain JSON serializer"
@@ -65,7 +65,7 @@ def form_of(value: bytes) -> str:
 
 
 def form_of_no_avro(value: bytes) -> str:
-    """What a value looks like that is no Avro behind the number of a schema."""
+    """Return a guess at the form of a value that is no Avro behind the number of a schema."""
     if has_header(value):
         return (
             "they bear the number of a schema and hold something else, or are cut off: is it Avro that they were for?"
@@ -76,7 +76,7 @@ def form_of_no_avro(value: bytes) -> str:
 
 
 def most_common_form(values: Iterable[bytes], form: Callable[[bytes], str] = form_of) -> str:
-    """What most of some values look like; nothing if there are none.
+    """Return the form that most of some values have; nothing if there are none.
 
     Args:
         values: none of them is what it should be.
@@ -227,7 +227,7 @@ def _type(value: object) -> str:
 
 
 def is_plausible(time_ms: int, written_ms: int) -> bool:
-    """Whether an event of a time may have been written at another."""
+    """Return True if an event of a time may have been written at another."""
     return abs(time_ms - written_ms) <= PLAUSIBLE_MS
 
 
@@ -296,5 +296,5 @@ def fitting(places: Mapping[bytes, set[int]], partitioners: Mapping[str, Partiti
 
 
 def fits(users: int, all_users: int) -> bool:
-    """Whether a partitioner that puts so many users where they stand is that of the producers."""
+    """Return True if a partitioner that puts so many users where they stand is that of the producers."""
     return all_users >= LEAST_USERS and 100 * users >= FITS_PERCENT * all_users

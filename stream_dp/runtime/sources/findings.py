@@ -1,8 +1,11 @@
-"""What the sample of a source has that somebody should mend, and how the clocks agree: in words, without any value."""
+"""What is wrong with the records of a source, why, and what to do: the words for logs, `check --sample` and errors.
+
+No user, item or value is told. Names of fields are told on the terminal of an operator only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,13 +13,158 @@ from pydantic import BaseModel, Field
 
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import SourcePlan, ViewPlan
-from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy
 from stream_dp.runtime.factory import event_format, partitioner
 from stream_dp.runtime.sources.diagnosis import ITEM_TYPES, Fields, fits, fitting, form_of_no_avro, most_common_form
 from stream_dp.runtime.sources.sampling import Trial
 from stream_dp.windows.avro import whole
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.events import Record
+from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_ITEMS, Record
+from stream_dp.windows.rekeying import MOST_BYTES
+
+NO_FAULTS = frozenset({"duplicate", "clipped"})
+"""Reasons that are none of the data: the bounds of a view at work."""
+OF_RECORDS = frozenset({"wrong_partition"})
+"""Reasons that views give, and that are the same for every view of a source."""
+_NEARLY_ALL, _SOME = 95, 10
+
+Remedy = Callable[[SourcePlan, Sequence[ViewPlan]], str]
+
+
+def share_words(part: int, whole: int) -> str:
+    """A share, so coarse that a few events more or less seldom show."""
+    percent = 100 * part // whole if whole else 0
+    if percent >= _NEARLY_ALL:
+        return "nearly all"
+    if percent >= _SOME:
+        return f"about {(percent + 5) // 10 * 10} %"
+    return "some" if part else "none"
+
+
+def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    """What a reason means, and what to do about it.
+
+    Args:
+        reason: as counters and dead letters have it.
+        source: where the records are.
+        views: those that do not count them.
+    """
+    return _REMEDIES[reason](source, views)
+
+
+def _needed_fields(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    users = {"key": source.key_field, "user": source.user_field}
+    named = [f"{field!r} (sources.{source.name}.{key})" for key, field in users.items() if field is not None]
+    named += [f"{source.time_field!r} (sources.{source.name}.time.field)"] if source.time_field is not None else []
+    return ", ".join([*named, *(f"{view.item_field!r} ({view.item_path})" for view in views)])
+
+
+def _types(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    items = [view.item_field for view in views if not view.has_lists]
+    texts = dict.fromkeys(field for field in [source.key_field, source.user_field, *items] if field is not None)
+    lists = dict.fromkeys(view.item_field for view in views if view.has_lists)
+    said = ", ".join(
+        [f"{', '.join(map(repr, texts))} are texts or whole numbers"] * bool(texts)
+        + [f"{', '.join(map(repr, lists))} are lists of them"] * bool(lists)
+    )
+    if source.time_field is not None and source.time_field not in texts:
+        form = "RFC 3339 text" if source.time_unit == "iso" else f"a whole number of {source.time_unit}"
+        said += f", {source.time_field!r} is {form} (sources.{source.name}.time.unit)"
+    return said
+
+
+def _settings(key: str, views: Sequence[ViewPlan]) -> str:
+    return ", ".join(f"views.{view.name}.{key}" for view in views)
+
+
+def _late(_source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    graces = ", ".join(dict.fromkeys(format_duration(view.window.grace_ms) for view in views))
+    marks = any(view.window.clock == "event" for view in views)
+    return (
+        f"they arrived after their window closed; raise {_settings('window.grace', views)} ({graces})"
+        f"{', or write the watermarks later' if marks else ''}"
+    )
+
+
+def _future(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
+    aheads = ", ".join(dict.fromkeys(format_duration(view.window.max_ahead_ms) for view in views))
+    return (
+        f"their time is ahead of the clock by more than {_settings('window.max_ahead', views)} ({aheads}); set the "
+        f"clocks of the producers{f', or correct sources.{source.name}.time.unit' if source.time_field else ''}"
+    )
+
+
+def _wrong_partition(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
+    other = "crc32" if source.partitioner == "murmur2" else "murmur2"
+    whose = {"crc32": "librdkafka's default", "murmur2": "that of Java's client"}[other]
+    return (
+        f"they are not in the partition that sources.{source.name}.partitioner ({source.partitioner}) gives their "
+        f"user; if the producers use {whose}, set partitioner: {other}"
+    )
+
+
+def _before_start(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
+    unit = (
+        f". If only new events are refused like this, correct sources.{source.name}.time.unit"
+        if source.time_field
+        else ""
+    )
+    return (
+        "their time is before the first window, which began with window.start or the first start, so a backlog is not "
+        f"counted; to release it, set window.start and begin with --backfill{unit}"
+    )
+
+
+_REMEDIES: Mapping[str, Remedy] = {
+    "null_key": lambda *_: "they have no key, but the key must be the user; let the producers write it",
+    "null_value": lambda *_: "they have neither a value nor a watermark; let the producers write events only",
+    "bad_key": lambda source, _: (
+        f"their {'key' if source.key_field is None else f'field {source.key_field!r}'} is empty or longer than "
+        f"{MAX_KEY_BYTES:,} bytes; let the producers write the user"
+    ),
+    "batch_too_large": lambda *_: (
+        "their compressed batch would unpack to more than 32 MiB and was not unpacked; let the producers send smaller "
+        "ones"
+    ),
+    "record_too_large": lambda source, _: (
+        f"their value is larger than {MOST_BYTES:,} bytes, the limit where sources.{source.name}.key is set; let the "
+        "producers write smaller events, or key by user"
+    ),
+    "key_mismatch": lambda source, _: (
+        f"their key differs from field {source.user_field!r}; let the producers key by that field, or correct "
+        f"sources.{source.name}.user"
+    ),
+    "malformed_json": lambda *_: "their value is not JSON; let the producers write one JSON object per record",
+    "malformed_avro": lambda *_: (
+        "their value is not Avro of a schema registry; let the producers use its serializer, which puts a zero byte "
+        "and the id of the schema in front"
+    ),
+    "unknown_schema": lambda *_: (
+        "the schema registry does not have their schema; check that the producers use the same one (registry)"
+    ),
+    "unusable_schema": lambda *_: (
+        "their schema cannot be used; it must be an Avro record that does not refer to itself (the log has the details)"
+    ),
+    "missing_field": lambda source, views: f"a field is missing; every event needs {_needed_fields(source, views)}",
+    "wrong_type": lambda source, views: f"a field has the wrong type; {_types(source, views)}",
+    "item_too_long": lambda *_: f"an item is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",
+    "too_many_items": lambda *_: (
+        f"their list has more than {MOST_ITEMS:,} items; let the producers write several events"
+    ),
+    "bad_watermark": lambda *_: "the watermark header is not a number; it must be a time in ms, as text",
+    "wrong_partition": _wrong_partition,
+    "before_start": _before_start,
+    "late": _late,
+    "future": _future,
+    "changed": lambda *_: (
+        "they arrived before settings were posted that count their windows differently; let new settings begin "
+        "further ahead than events are"
+    ),
+    "clipped": lambda _, views: (
+        f"their users have as many items in the window as {_settings('items_per_user', views)} allows; a higher value "
+        "drops less and adds noise to every count"
+    ),
+}
+
 
 CLIPPED_PERCENT = 20
 """Of what users would add to windows; with more clipped, `items_per_user` is worth a thought."""
@@ -38,7 +186,7 @@ class Finding(BaseModel):
 def findings(
     source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, now_ms: int, *, with_names: bool
 ) -> Iterator[Finding]:
-    """What to mend, or to know; first that of which most records are.
+    """Findings, those of most records first.
 
     Args:
         source: the source.
@@ -75,19 +223,19 @@ def findings(
     if with_names:
         yield from _untimed(source, views, trial)
     if trial.sample and (newest := max(record.timestamp for record in trial.sample)) > now_ms + _AHEAD_MS:
-        message = f"the newest record bears a time {_length(newest - now_ms)} ahead of this machine; set the clocks"
+        message = f"the time of the newest record is {_length(newest - now_ms)} ahead of this machine; set the clocks"
         yield Finding(path=f"sources.{source.name}", reason="", records=0, message=message)
 
 
 def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, *, with_names: bool) -> str:
-    """What the records that are refused for a reason look like, if they look like something."""
+    """Return the form of the records that are refused for a reason, if one is recognised."""
     places = set(trial.refused[reason])
     records = [record for record in trial.sample if (record.partition, record.offset) in places]
     values = [record.value for record in records]
     if reason == "malformed_json":
-        return f"their value is no JSON; {most_common_form(values)}"
+        return f"their value is not JSON; {most_common_form(values)}"
     if reason == "malformed_avro":
-        return f"their value is no Avro of a schema registry; {most_common_form(values, form_of_no_avro)}"
+        return f"their value is not Avro of a schema registry; {most_common_form(values, form_of_no_avro)}"
     fields = _fields(records, source, trial)
     form = event_format(source, views)
     paths = {view.item_field: view.item_path for view in views}
@@ -101,7 +249,7 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
             written_ms = max((record.timestamp for record in records), default=0)
             return _mistyped(fields, paths, form.lists, source, written_ms)
         case "key_mismatch" if with_names and (same := fields.like_keys()):
-            return f"their key is what field {same[0]!r} says; write sources.{source.name}.user: {same[0]}"
+            return f"their key is field {same[0]!r}; set sources.{source.name}.user: {same[0]}"
     return ""
 
 
@@ -113,25 +261,25 @@ def _missing(fields: Fields, paths: Mapping[str, str], *, with_names: bool) -> s
     missing = fields.missing(paths)
     if not missing:
         return ""
-    said = " and ".join(f"field {name!r} ({paths[name]}) is not there" for name in missing)
+    said = " and ".join(f"field {name!r} ({paths[name]}) is missing" for name in missing)
     if not with_names:
         return said
     if inside := {paths[name]: path for name in missing if (path := fields.around(name))}:
-        return f"{said}; write {' and '.join(f'{where}: {path}' for where, path in inside.items())}"
+        return f"{said}; set {' and '.join(f'{where}: {path}' for where, path in inside.items())}"
     beside = {name: fields.beside(name) for name in missing}
     names = list(dict.fromkeys(name for found in beside.values() for name in found))
     if not names:
         return said
     near = [guess for name in missing if (guess := unknown(name, beside[name])).startswith("did you mean")]
-    return f"{said}; there are {', '.join(map(repr, names))}{'; ' + near[0] if near else ''}"
+    return f"{said}; the events have {', '.join(map(repr, names))}{'; ' + near[0] if near else ''}"
 
 
 def _mistyped(
     fields: Fields, paths: Mapping[str, str], lists: Collection[str], source: SourcePlan, written_ms: int
 ) -> str:
-    """What is not of its type: the values themselves, the time, or a text."""
+    """Return the part of the format that has the wrong type: the values themselves, the time, or a text."""
     if what := fields.no_objects():
-        return f"their value is {what}; let the producers write one JSON object a record"
+        return f"their value is {what}; let the producers write one JSON object per record"
     time = source.time_field
     for name, path in paths.items():
         found, wanted = fields.types(name), list(ITEM_TYPES)
@@ -139,7 +287,7 @@ def _mistyped(
             wanted.remove("a whole number" if source.time_unit == "iso" else "a text")
         if name in lists and found == "a list":
             if inside := fields.types_inside(name):
-                return f"field {name!r} ({path}) holds {inside}, and an item is {' or '.join(ITEM_TYPES)}"
+                return f"field {name!r} ({path}) contains {inside}, but an item must be {' or '.join(ITEM_TYPES)}"
             continue
         wanted = ["a list"] if name in lists else wanted
         if not found or found in wanted:
@@ -150,26 +298,24 @@ def _mistyped(
             and (found == "a list" or (name in lists and found in ITEM_TYPES))
         ):
             key = "items" if found == "a list" else "item"
-            return f"field {name!r} ({path}) is {found}; write {path.rpartition('.')[0]}.{key}: {name}"
+            return f"field {name!r} ({path}) is {found}; set {path.rpartition('.')[0]}.{key}: {name}"
         said = f"field {name!r} ({path}) is {found}, not {' or '.join(wanted)}"
         unit = fields.unit(name, written_ms) if name == time else ""
-        return f"{said}; write sources.{source.name}.time.unit: {unit}" if unit else said
+        return f"{said}; set sources.{source.name}.time.unit: {unit}" if unit else said
     return ""
 
 
 def _mistimed(source: SourcePlan, trial: Trial) -> Finding:
     unit = trial.unit
-    mend = f"write sources.{source.name}.time.unit: {unit}"
+    mend = f"set sources.{source.name}.time.unit: {unit}"
     if unit not in ("ms", "s"):
-        mend = f"let the producers write {source.time_unit}; there is no unit for {unit}"
-    said = (
-        f"read in {source.time_unit} their times are many years away from those of their records, and read in {unit} "
-    )
+        mend = f"let the producers write {source.time_unit}; {unit} cannot be read"
+    said = f"read as {source.time_unit}, their times are many years away from those of their records; read as {unit}, "
     return Finding(
         path=f"sources.{source.name}.time.unit",
         reason="wrong_unit",
         records=len(trial.mistimed),
-        message=f"{said}they are not; {mend}",
+        message=f"{said}they agree; {mend}",
     )
 
 
@@ -189,14 +335,14 @@ def other_partitioner(source: SourcePlan, trial: Trial) -> str:
 
 def _placing(source: SourcePlan, trial: Trial) -> str:
     users = len(trial.places)
-    said = f"they do not stand where partitioner {source.partitioner} puts their users"
+    said = f"their users are not in the partitions that partitioner {source.partitioner} gives them"
     if other := other_partitioner(source, trial):
-        return f"{said}, but where {other} does; write partitioner: {other}"
+        return f"{said}, but in those of {other}; set partitioner: {other}"
     if fits(placed(source, trial)[source.partitioner], users):
-        return f"{said}, which fits nearly all users; some producers choose partitions otherwise"
+        return f"{said}, though it fits nearly all users; some producers choose partitions in another way"
     strays = sum(len(found) > 1 for found in trial.places.values())
     if users and 2 * strays > users:
-        return f"{said}, and most users are in several: let the producers choose the partition by the key alone"
+        return f"{said}, and most users are in several: let the producers choose the partition by the key only"
     return f"{said}, and neither {' nor '.join(_HASHES)} fits; let the producers use one of them"
 
 
@@ -221,7 +367,7 @@ def _unmarked(views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
                 records=0,
                 message=f"{where} a watermark among the newest records; without one, windows close "
                 f"{format_duration(view.window.idle_ms)} (window.idle) after the wall clock at the earliest: write "
-                "watermarks to every partition, or clock: wall",
+                "watermarks to every partition, or set clock: wall",
             )
 
 
@@ -235,15 +381,15 @@ def _historic(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> It
         if window.clock != "wall" or lag - window.grace_ms <= window.shape.length_ms:
             continue
         if window.first_ms is None:
-            said = "windows begin with the first start, so they are not counted; to release history, write window.start"
+            said = "windows begin with the first start, so they are not counted; to release history, set window.start"
         else:
-            said = "only those that are in the topic before the first start, with --backfill, are counted"
+            said = "with --backfill, those that are in the topic before the first start are counted, and no others"
         yield Finding(
             path=f"views.{view.name}.window.clock",
             reason="",
             records=0,
-            message=f"most events are older than a window when they are written, and with clock: wall windows close by "
-            f"the time of day: {said}. If such events go on coming, write clock: event",
+            message=f"most events are older than a window when they are written. With clock: wall, windows close by "
+            f"the time of day: {said}. If such events keep coming, set clock: event",
         )
 
 
@@ -259,8 +405,8 @@ def _untimed(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Ite
                 path=f"sources.{source.name}.time",
                 reason="",
                 records=0,
-                message=f"no field is the time of an event, so the time of its record is; field {name!r} looks like a "
-                f"time, mostly {_length(abs(lag_ms))} {side} that. If events happened then, write time: "
+                message=f"no time field is set, so the time of the record is used; field {name!r} looks like a "
+                f"time, mostly {_length(abs(lag_ms))} {side} it. If events happened then, set time: "
                 f"{{field: {name}, unit: {unit}}}",
             )
 
@@ -269,14 +415,14 @@ def _untimed(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Ite
 
 
 def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
-    """How the times of events, records and this machine agree, coarsely."""
+    """Compare the times of events, records and this machine, coarsely."""
     if not trial.sample:
         return
     if source.time_field is not None and trial.lags_ms:
         lag = trial.lags_ms[len(trial.lags_ms) // 2]
         side = "behind" if lag > 0 else "ahead of"
         apart = "mostly agree with" if abs(lag) < _NEAR_MS else f"are mostly {_length(abs(lag))} {side}"
-        yield f"the times of events {apart} those of their records"
+        yield f"event times {apart} record times"
     age = now_ms - max(record.timestamp for record in trial.sample)
     yield (
         f"the newest record was written {_length(age)} ago"
@@ -284,7 +430,7 @@ def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
         else (
             "the newest record was written just now"
             if age > -_AHEAD_MS
-            else f"the newest record bears a time {_length(-age)} ahead of this machine"
+            else f"the time of the newest record is {_length(-age)} ahead of this machine"
         )
     )
 

@@ -31,8 +31,8 @@ from stream_dp.runtime.kafka.outages import RETRY_SECONDS
 from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.windows.avro import (
     MAX_SCHEMA_BYTES,
-    Reading,
     UnusableSchemaError,
+    ValueReader,
     headers,
     number_of,
     unknown_schema,
@@ -139,7 +139,7 @@ class SchemaRegistry:
             into[place] = found["schema"]
 
     async def _ask(self, path: str, *nothing: int) -> Mapping[str, Any] | None:
-        """What stands at a path; None where the registry says with one of some codes that nothing does.
+        """Return the document at a path; None where the registry answers with one of some codes.
 
         Raises:
             OutageError: it does not answer, or something answers in its place.
@@ -169,7 +169,7 @@ class SchemaRegistry:
         return answer
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question that is asked again and again until there is one."""
+        """Return the answer to a query, repeated until there is one."""
         while True:
             try:
                 answer = await ask()
@@ -193,7 +193,7 @@ class SchemaRegistry:
 
 
 class SourceSchemas:
-    """How the values of one source are read, by what stands in front of them."""
+    """Schemas of one source's values, by the number in front of them."""
 
     def __init__(self, source: str, form: EventFormat, registry: SchemaRegistry) -> None:
         """Set up the schemas; none is asked for yet.
@@ -233,7 +233,7 @@ class SourceSchemas:
         return asking.result()
 
     async def of(self, records: Sequence[Record]) -> Schemas:
-        """How the values of some records are read, as soon as the registry has said so.
+        """Return the readers of some records' values, as soon as the registry has answered.
 
         Raises:
             ConfigError: the registry does not let us in.
@@ -265,7 +265,7 @@ class SourceSchemas:
             text = await self.registry.text(number)
             if text is None:
                 return None
-            return await asyncio.to_thread(Reading, text.text, text.references, form)
+            return await asyncio.to_thread(ValueReader, text.text, text.references, form)
         except UnusableSchemaError as error:
             words = "sources.%s: records with schema %d of the registry are refused, since %s"
             log.warning(words, self._source, number, error)
@@ -310,5 +310,5 @@ async def open_registry(plan: Plan, *, patient: bool = True) -> AsyncIterator[Ma
 
 
 def needed(plan: Plan, source: SourcePlan) -> EventFormat:
-    """What is needed of the values of a source."""
+    """Return the fields that are needed of a source's values."""
     return event_format(source, [view for view in plan.views.values() if view.source.topic == source.topic])

@@ -25,7 +25,7 @@ from stream_dp.runtime.sources.diagnosis import other_unit
 from stream_dp.windows.bounding import bound_chunk
 from stream_dp.windows.events import Decoded, Record, Schemas
 from stream_dp.windows.open_windows import OpenWindow
-from stream_dp.windows.rekeying import Entry
+from stream_dp.windows.rekeying import RekeyedEvent
 
 SAMPLE_RECORDS = 2000
 SAMPLE_BYTES = 16 << 20
@@ -89,7 +89,7 @@ async def read_sample(
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a view makes of a sample.
+    """Result of a sample for a view.
 
     Attributes:
         counted: how many contributions of events it counts.
@@ -103,7 +103,7 @@ class Taken:
 
     @property
     def clipped_percent(self) -> int:
-        """How much of what users would add is left out, for they have too many items; rounded up."""
+        """Percentage of contributions that are left out, since their users have too many; rounded up."""
         clipped = len(self.refused.get("clipped", ()))
         return -(-100 * clipped // max(1, self.counted + clipped))
 
@@ -113,13 +113,13 @@ class Taken:
         return max((max(counts, default=0) for counts in self.counts), default=0)
 
     def keys_from(self, least: int) -> int:
-        """How many items have at least so many users, in the window with the most of them."""
+        """Return the number of items with at least so many users, in the window with the most of them."""
         return max((sum(count >= least for count in counts) for counts in self.counts), default=0)
 
 
 @dataclass(slots=True)
 class Trial:
-    """What a source's sample comes to.
+    """Result of a source's sample.
 
     Attributes:
         sample: the sample.
@@ -149,11 +149,11 @@ class Trial:
 
     @property
     def events(self) -> int:
-        """How many records are no watermark."""
+        """Number of records that are no watermark."""
         return len(self.sample) - self.watermarks.total()
 
     def faulty(self, view: str) -> int:
-        """How many records a view does not count for a fault of theirs that only somebody can mend.
+        """Return the number of records that a view does not count because of a fault that producers have to mend.
 
         That events are late, or before the first window, is none: history may be older than what a view is about. It is
         where their times make no sense in the unit that is configured.
@@ -231,7 +231,7 @@ def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> 
 
     def rekeyed(records: Sequence[Record]) -> Decoded:
         keyed = reader.read(records)
-        events = [Entry(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
+        events = [RekeyedEvent(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
         decoded = decoder.decode(cast("Sequence[Record]", events))
         decoded.watermarks = keyed.watermarks
         decoded.refused = sorted([*decoded.refused, *keyed.refused])
@@ -260,7 +260,7 @@ def _taken(
     oldest_ms: int,
     now_ms: int,
 ) -> Taken:
-    """What a view makes of events; one that has not begun and has no start is taken to have been there all along."""
+    """Return the trial of a view on events; one without a start that has not begun is taken as always there."""
     at_once = began_ms is None and view.window.first_ms is not None
     first = next((start for start in (began_ms, view.window.first_ms) if start is not None), None)
     counted = counted_view(view, view.window.charged(oldest_ms).start_ms if first is None else first)

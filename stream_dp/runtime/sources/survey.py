@@ -1,4 +1,4 @@
-"""What the samples of an application's sources say, in numbers and words, and whether views may begin on them."""
+"""Survey of an application's sources by samples, and the decision whether views may begin on them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from pydantic import BaseModel, Field
 from stream_dp.config.forecast import withdrawal_faults
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.config.planning import build_plan
-from stream_dp.config.remedies import share_words
 from stream_dp.control.editions import beginnings
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import read_history
 from stream_dp.runtime.kafka.topics import sources_of
-from stream_dp.runtime.sources.findings import CLIPPED_PERCENT, Finding, clocks, findings, other_partitioner, placed
+from stream_dp.runtime.sources.findings import (
+    CLIPPED_PERCENT,
+    Finding,
+    clocks,
+    findings,
+    other_partitioner,
+    placed,
+    share_words,
+)
 from stream_dp.runtime.sources.registry import SourceSchemas, open_registry
 from stream_dp.runtime.sources.sampling import (
     SAMPLE_RECORDS,
@@ -35,7 +42,7 @@ MOST_ITEMS = 10_000
 
 
 def weighed(plan: Plan, view: ViewPlan, taken: Taken, count: Callable[[ViewPlan], Taken]) -> str:
-    """What the view shows of the sample now and with a bound that leaves out little, and which to prefer.
+    """Advice on the bound `items_per_user`, by the sample.
 
     Args:
         plan: the application.
@@ -55,11 +62,11 @@ def weighed(plan: Plan, view: ViewPlan, taken: Taken, count: Callable[[ViewPlan]
         others = count(other)
     now, then = taken.keys_from(_least(view, level)), others.keys_from(_least(other, level))
     if then < now:
-        verdict = "Keep it, unless windows are much larger than this sample: a higher value would hide keys of it"
+        verdict = "Keep it, unless windows are much larger than this sample: a higher value would hide keys"
     elif not then:
-        verdict = "The sample shows no key with either, so it cannot tell: take more records (--sample=N)"
+        verdict = "Neither shows a key of this sample: take more records (--sample=N)"
     elif then == now:
-        verdict = "Raise it only if what is left out is worth the noise"
+        verdict = "Raise it only if what is dropped is worth the noise"
     else:
         verdict = f"Raise it to {bound} if the keys that it adds are worth the noise"
     return f"{_words(view, level, taken)}. {_words(other, level, others)}. {verdict}"
@@ -88,19 +95,19 @@ def _noise(view: ViewPlan, level: int) -> int:
 
 def _words(view: ViewPlan, level: int, taken: Taken) -> str:
     least, keys = view.kind.least_shown(level), taken.keys_from(_least(view, level))
-    shown = f" and shown from {least} on" if least is not None else ""
+    shown = f", and keys are shown from {least} on" if least is not None else ""
     of = f"reach {least}" if least is not None else "are above the noise"
     return (
-        f"With items_per_user: {view.items_per_user}, {taken.clipped_percent} % of what users add is left out. At "
-        f"level {view.levels[level].name} a count is noised by up to {_noise(view, level)} (95 %){shown}; in this "
-        f"sample {keys:,} keys of a window {of}, and the largest count is {taken.largest:,}"
+        f"With items_per_user: {view.items_per_user}, {taken.clipped_percent} % of the contributions are dropped. At "
+        f"level {view.levels[level].name} the error of a count is up to {_noise(view, level)} (95 %){shown}. In this "
+        f"sample, {keys:,} keys of a window {of}; the largest count is {taken.largest:,}"
     )
 
 
 log = logging.getLogger("stream_dp.worker")
 
 START_SECONDS = 3.0
-"""How long a first start may take over the samples."""
+"""Time that a first start may take for the samples."""
 LEAST_EVENTS = 20
 """No view is kept from beginning by fewer."""
 MOST_REASONS = 3
@@ -108,7 +115,7 @@ _FOR_GOOD_REASON = ("late", "before_start", "clipped")
 
 
 class ViewSurvey(BaseModel):
-    """What a view makes of a sample."""
+    """Result of a sample for a view."""
 
     view: str
     begun: bool = Field(description="Whether it was started before.")
@@ -117,7 +124,7 @@ class ViewSurvey(BaseModel):
 
 
 class SourceSurvey(BaseModel):
-    """What the sample of a source says; counts and settings, no user and no item."""
+    """Survey of one source: counts and settings, no user and no item."""
 
     source: str
     topic: str
@@ -242,9 +249,9 @@ def _refusal(source: SourcePlan, trial: Trial, worst: int, found: Sequence[Findi
     reasons = [_share(one, trial) + one.message for one in found if one.reason not in ("", *_FOR_GOOD_REASON)]
     return Fault(
         f"sources.{source.name}",
-        f"a worker would refuse {share_words(worst, trial.events)} of what topic {source.topic} holds: "
-        f"{'; '.join(reasons[:MOST_REASONS])}. Nothing was made or charged. `stream-dp check FILE --sample` says more; "
-        "with --unchecked-data the worker begins all the same",
+        f"a worker would refuse {share_words(worst, trial.events)} of the records in topic {source.topic}: "
+        f"{'; '.join(reasons[:MOST_REASONS])}. Nothing was created or charged. `stream-dp check FILE --sample` shows "
+        "more. To begin anyway, start with --unchecked-data",
     )
 
 

@@ -8,7 +8,7 @@ Settings that cannot be taken up (a right is missing, a list cannot be read) do 
 that it has, tries again every few seconds, and says so. What keeps this sound:
 
 * windows that the newer settings are about are not closed. Its partitions hand none of them on, so no worker can
-  release one, and what was counted goes to the next question when they are taken up (`windows.handover`);
+  release one, and what was counted goes to the next definition when they are taken up (`windows.handover`);
 * nothing is loaded. A partition that changes hands may have been counted by a worker that has taken them up. It waits,
   and so do counts of views, and grants, that only the newer settings may know.
 
@@ -155,7 +155,7 @@ class Adoption:
 
 
 def _in_words(former: Plan, plan: Plan) -> str:
-    """What is new, by what stands in the settings: no count, no item, no user."""
+    """Return the news of settings, in words: no count, no item, no user."""
     said = [
         f"edition {one.number} of view {view.view} from the window of {format_time(one.first_ms)} on"
         for view in plan.views.values()

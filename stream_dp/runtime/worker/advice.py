@@ -1,4 +1,4 @@
-"""What the log of a running worker advises: refused and clipped shares, windows, and budgets that do not last.
+"""Advice in the log of a running worker: refused and clipped shares, windows, and budgets that do not last.
 
 It looks every 10 s and says a thing at most once in 10 minutes. Shares are coarse; no user, no item and no count of
 events is told. What it says of windows and budgets follows from what was published and from the configuration.
@@ -15,14 +15,13 @@ from typing import NamedTuple
 from stream_dp.config.explanation import price_words
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SourcePlan
-from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy, share_words
 from stream_dp.control.editions import presented
-from stream_dp.records.models import Entry
+from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import Period, read_statements
 from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.runtime.kafka.topics import sources_of
 from stream_dp.runtime.metrics import Counters
-from stream_dp.runtime.sources.findings import CLIPPED_PERCENT
+from stream_dp.runtime.sources.findings import CLIPPED_PERCENT, NO_FAULTS, OF_RECORDS, remedy, share_words
 from stream_dp.windows.durations import format_time
 
 log = logging.getLogger("stream_dp.worker")
@@ -152,8 +151,8 @@ class Advice:
                 _Share(
                     clipped,
                     counted[view.name] + clipped,
-                    "of what users add to windows",
-                    f"{remedy('clipped', source, [view])}; `stream-dp check FILE --sample` weighs both",
+                    "of the contributions",
+                    f"{remedy('clipped', source, [view])}; `stream-dp check FILE --sample` compares both",
                     CLIPPED_PERCENT,
                     LEAST_CONTRIBUTIONS,
                 ),
@@ -162,25 +161,25 @@ class Advice:
     def _remedies(self, reason: str) -> str:
         """The remedy of records that are no event; which of several sources has them is not counted."""
         words = dict.fromkeys(remedy(reason, one, self._views[one.name]) for one in self._sources)
-        return f"{'; '.join(words)} (`stream-dp check FILE --sample` says what they look like)"
+        return f"{'; '.join(words)} (`stream-dp check FILE --sample` shows what they look like)"
 
     # -- windows and budgets ----------------------------------------------------------------------------------
 
-    def _tell_of_ledgers(self, entries: Sequence[Entry]) -> None:
+    def _tell_of_ledgers(self, entries: Sequence[LedgerEntry]) -> None:
         for entry in entries:
             period = Period.of(entry)
-            is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.readers)
+            is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.audiences)
             if is_window and period not in self._refusing:
                 self._refusing.add(period)
                 log.warning(
-                    "ledger %s: windows are refused from that of view %s on that begins %s: it asks for %s, and %s is "
-                    "left for it until %s; for the next period raise the budget (ledgers.%s), or make windows longer "
-                    "or levels coarser; `stream-dp ledger FILE` says who spent it",
+                    "ledger %s: budget exhausted: windows of view %s are refused from %s on. A window costs %s; %s is "
+                    "left until %s. For the next period, raise the budget (ledgers.%s), make windows longer or levels "
+                    "coarser. `stream-dp ledger FILE` shows who spent it",
                     period.ledger,
                     entry.view,
                     format_time(entry.window.start_ms),
-                    price_words(entry.asked),
-                    price_words(entry.left_for_view),
+                    price_words(entry.requested),
+                    price_words(entry.remaining_for_view),
                     format_time(period.end_ms),
                     period.ledger,
                 )
@@ -197,12 +196,12 @@ class Advice:
             return
         self._ends[period] = now, end_ms
         if lasts:
-            log.info("ledger %s: its budget lasts until its period ends, %s", period.ledger, format_time(period.end_ms))
+            log.info("ledger %s: the budget lasts until the period ends, %s", period.ledger, format_time(period.end_ms))
             return
         log.warning(
-            "ledger %s: at the present levels its budget lasts until %s, and its period until %s; from then on windows "
-            "are refused: for the next period raise the budget (ledgers.%s), or make windows longer or levels coarser; "
-            "`stream-dp ledger FILE` says who spends it",
+            "ledger %s: at the present levels the budget lasts until %s, but the period until %s. Later windows are "
+            "refused. For the next period, raise the budget (ledgers.%s), make windows longer or levels coarser. "
+            "`stream-dp ledger FILE` shows who spends it",
             period.ledger,
             format_time(end_ms),
             format_time(period.end_ms),
@@ -210,7 +209,7 @@ class Advice:
         )
 
     def _sum_up(self) -> None:
-        """What became of the windows of the last hour; nothing is said of views whose windows are longer than that."""
+        """Log the windows of the last hour; none of views whose windows are longer than that."""
         said = []
         for view in self._plan.views.values():
             amounts = []

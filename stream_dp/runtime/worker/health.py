@@ -1,4 +1,4 @@
-"""Whether a worker lives and whether it is ready, in the words in which its start says what it waits for."""
+"""Liveness and readiness of a worker, with the reason why it is not ready."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Health:
-    """What probes ask, from the beginning of a process to its end.
+    """Health of a process for probes, from its beginning to its end.
 
     Attributes:
         start: what it waits for until there is a worker.
@@ -45,12 +45,12 @@ class Health:
 
     @property
     def is_alive(self) -> bool:
-        """Whether no crash is under way; that somebody answers says that the event loop runs."""
+        """True if no crash is under way; that somebody answers says that the event loop runs."""
         return self.worker is None or self.worker.crash_reason() is None
 
     @property
     def is_silent(self) -> bool:
-        """Whether the worker waits for a broker that does not answer."""
+        """True if the worker waits for a broker that does not answer."""
         return self.worker is not None and self.worker.app.outage.is_silent
 
     @property
@@ -61,18 +61,18 @@ class Health:
 
     @property
     def clock_ahead_ms(self) -> int:
-        """How far the worker's clock is ahead of the broker's (below 0: behind), if that is too far; else 0."""
+        """Lead of the worker's clock over the broker's (below 0: lag), if that is too large; else 0."""
         return 0 if self.worker is None else self.worker.clock_ahead_ms
 
     @property
-    def waits_for(self) -> str:
-        """What it waits for, in words; nothing if it is ready: joined, recovered, right in time and not cut off."""
+    def waiting_for(self) -> str:
+        """Reason why it is not ready, in words; empty if it has joined, recovered, a right clock, and is online."""
         if not self.is_alive:
             return "its end, since it has crashed"
         if self._stop is not None and self._stop.given:
             return "its end, since it was told to stop"
         if self.worker is None:
-            return self.start.waits_for
+            return self.start.waiting_for
         if self.is_silent:
             return f"the broker at {self.worker.app.outage.address}, which does not answer"
         return self.worker.words() or self.worker.clock_words
@@ -84,11 +84,11 @@ if TYPE_CHECKING:
 PREFIX = "stream_dp_"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 STEP_SECONDS = 10.0
-"""How long a page stays as it is: who reads more often costs nothing, and sees no finer when something was done."""
+"""Time that a page is cached: reading more often costs nothing, and shows no finer when something was done."""
 
 
-class Counted(NamedTuple):
-    """What a counter counts, and the names of its labels."""
+class CounterHelp(NamedTuple):
+    """Help text of a counter, and the names of its labels."""
 
     meaning: str
     labels: tuple[str, ...] = ("partition",)
@@ -98,22 +98,24 @@ _OF_A_VIEW = ("view", "partition")
 
 COUNTERS = MappingProxyType(
     {
-        "events_consumed": Counted("Records read from the source topics, watermarks and refused ones among them."),
-        "events_replayed": Counted("Records that were read again after a restart and had been counted before.", ()),
-        "events_counted": Counted("Contributions of events to windows that are closed.", _OF_A_VIEW),
-        "events_refused": Counted("Records and events that were not counted.", ("reason", *_OF_A_VIEW)),
-        "events_unknown": Counted("Those of them whose key is on no public list.", _OF_A_VIEW),
-        "watermarks_read": Counted("Watermark records read from the source topics."),
-        "records_missing": Counted("Records of the source topics that were deleted before they were counted."),
-        "partials_repeated": Counted("Partial counts that came again after a crash and were passed over.", ()),
-        ROWS_LOADED: Counted("Stored rows that were read back into memory.", ()),
-        "windows_closed": Counted("Windows closed, once for every partition of the source.", _OF_A_VIEW),
-        "windows_released": Counted("Windows released.", _OF_A_VIEW),
-        "windows_refused": Counted("Windows refused, since the ledger did not cover them.", _OF_A_VIEW),
-        "windows_lost": Counted("Windows that are not released, since state or source records were lost.", _OF_A_VIEW),
-        "windows_sharpened": Counted("Released windows that were released sharper to an audience.", _OF_A_VIEW),
-        "sharpenings_refused": Counted("Those that were not, since the ledger did not cover it.", _OF_A_VIEW),
-        "releases_late": Counted("Windows that left at a later slot than their own.", _OF_A_VIEW),
+        "events_consumed": CounterHelp("Records read from the source topics, watermarks and refused ones among them."),
+        "events_replayed": CounterHelp("Records that were read again after a restart and had been counted before.", ()),
+        "events_counted": CounterHelp("Contributions of events to windows that are closed.", _OF_A_VIEW),
+        "events_refused": CounterHelp("Records and events that were not counted.", ("reason", *_OF_A_VIEW)),
+        "events_unknown": CounterHelp("Those of them whose key is on no public list.", _OF_A_VIEW),
+        "watermarks_read": CounterHelp("Watermark records read from the source topics."),
+        "records_missing": CounterHelp("Records of the source topics that were deleted before they were counted."),
+        "partials_repeated": CounterHelp("Partial counts that came again after a crash and were passed over.", ()),
+        ROWS_LOADED: CounterHelp("Stored rows that were read back into memory.", ()),
+        "windows_closed": CounterHelp("Windows closed, once for every partition of the source.", _OF_A_VIEW),
+        "windows_released": CounterHelp("Windows released.", _OF_A_VIEW),
+        "windows_refused": CounterHelp("Windows refused, since the ledger did not cover them.", _OF_A_VIEW),
+        "windows_lost": CounterHelp(
+            "Windows that are not released, since state or source records were lost.", _OF_A_VIEW
+        ),
+        "windows_sharpened": CounterHelp("Released windows that were released sharper to an audience.", _OF_A_VIEW),
+        "sharpenings_refused": CounterHelp("Those that were not, since the ledger did not cover it.", _OF_A_VIEW),
+        "releases_late": CounterHelp("Windows that left at a later slot than their own.", _OF_A_VIEW),
     }
 )
 """Every counter of the pipeline (`stream_dp.windows.effects.Increment`)."""
@@ -144,7 +146,7 @@ class Exposition:
     def collect(self) -> Iterator[Metric]:
         """All metrics, as they are now."""
         worker = self._health.worker
-        ready, silent = not self._health.waits_for, self._health.is_silent
+        ready, silent = not self._health.waiting_for, self._health.is_silent
         yield _gauge("ready", "1 if the worker has joined, has recovered and is not cut off, else 0.", ready)
         yield _gauge("broker_silent", "1 if the worker waits for a broker that does not answer, else 0.", silent)
         if worker is None:
@@ -189,9 +191,9 @@ LOOPBACK = "127.0.0.1"
 MOST_CONNECTIONS = 32
 """At once; one more is closed as it comes. Each takes a descriptor that the broker and the files of the worker need."""
 IDLE_SECONDS = 10.0
-"""How long a connection may stay without a whole request."""
+"""Time that a connection may stay without a whole request."""
 CLOSE_SECONDS = 1.0
-"""How long an answer may take that is on its way when the port is closed."""
+"""Time that an answer may take that is on its way when the port is closed."""
 
 
 class Address(NamedTuple):
@@ -221,7 +223,7 @@ async def serving(address: Address, health: Health, metrics: Exposition) -> Asyn
         return _answer("" if health.is_alive else "the worker has crashed; its process ends")
 
     async def readyz(_request: web.Request) -> web.Response:
-        return _answer(f"waiting for {words}" if (words := health.waits_for) else "")
+        return _answer(f"waiting for {words}" if (words := health.waiting_for) else "")
 
     async def page(_request: web.Request) -> web.Response:
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})

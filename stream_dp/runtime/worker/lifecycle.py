@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.2
 
 
 class Start:
-    """What a start waits for, and since when that has not changed."""
+    """Reason why a start waits, and the time since when that has not changed."""
 
     def __init__(self, within_s: float = START_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin.
@@ -42,8 +42,8 @@ class Start:
         self._since = self._said = clock()
 
     @property
-    def waits_for(self) -> str:
-        """What it waits for, in words."""
+    def waiting_for(self) -> str:
+        """Reason why it waits, in words."""
         return self._words()
 
     def wait_for(self, what: str | Callable[[], str]) -> None:
@@ -52,7 +52,7 @@ class Start:
 
     def look(self) -> bool:
         """Say what it waits for, now and then; whether there is still time."""
-        words, now = self.waits_for, self._clock()
+        words, now = self.waiting_for, self._clock()
         if words != self._last:
             self._last, self._since = words, now
         if now - self._said >= SAY_SECONDS:
@@ -68,7 +68,7 @@ class Start:
                 return
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question to the broker that is asked again and again until there is one."""
+        """Return the answer to a query of the broker, repeated until there is one."""
         while True:
             try:
                 return await ask()
@@ -77,7 +77,7 @@ class Start:
 
 
 STOP_SECONDS = 7.0
-"""How long a worker that is told to stop may take to finish and commit the chunk at hand."""
+"""Time that a stopping worker may take to finish and commit the chunk at hand."""
 
 
 class Stop:

@@ -59,7 +59,7 @@ def speak(form: str = "text", *, verbose: bool = False) -> None:
 
 
 def last_line(message: str, level: int = logging.ERROR) -> str:
-    """What a process says at its end, as its log has it, and past the log: that may wait for a thread that hangs."""
+    """Write the last words of a process in its log's form, past the log: that may wait for a hanging thread."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonLines):
             said = message.removeprefix("error: ")

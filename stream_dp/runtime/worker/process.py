@@ -40,7 +40,7 @@ log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
 STOP_SECONDS = 30.0
-"""How long a worker may take to stop that is not a process of its own."""
+"""Time that a worker may take to stop that is not a process of its own."""
 
 
 async def run_worker(
@@ -130,9 +130,9 @@ async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:
     """End the process where it is told to stop, or waits too long: there is nothing at hand to finish."""
     await _first(stop.wait(), start.overdue())
     if stop.given:
-        leave(0, f"worker of {plan.id} stopped while it waited for {start.waits_for}")
+        leave(0, f"worker of {plan.id} stopped while it waited for {start.waiting_for}")
     within = format_duration(round(start.within_s * 1000))
-    leave(1, f"error: the worker did not start: for {within} it waited for {start.waits_for}")
+    leave(1, f"error: the worker did not start: for {within} it waited for {start.waiting_for}")
 
 
 async def _end_on_crash(worker: Worker, stop: Stop) -> None:
@@ -159,7 +159,7 @@ async def _end_on_crash(worker: Worker, stop: Stop) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether the end will not say it: Faust reports every part that an error of ours brings down, with its stack."""
+    """Return True if the end will not say it: Faust logs every part that an error of ours brings down."""
     return not (record.exc_info and isinstance(record.exc_info[1], StreamDPError))
 
 

@@ -48,7 +48,7 @@ SETTLED = (
 
 @dataclass(slots=True)
 class Standing:
-    """How far one partition is.
+    """Progress of one partition.
 
     Attributes:
         totals: what was counted in it since its first record.
@@ -66,7 +66,7 @@ class Standing:
 
 
 def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Standing]:
-    """How far the partitions are that a worker owns, in every table, by number.
+    """Return the progress of the partitions that a worker owns, in every table, by number.
 
     Args:
         plan: the application.
@@ -112,7 +112,7 @@ def _read_releases(plan: Plan, partition: int, rows: Rows, into: Standing) -> No
         if view.view not in goes_on and (stored := stored_view(view.name, rows)) is not None:
             into.released[view.view] = stored.next_ms
             if view.until_ms is None or stored.next_ms < view.until_ms:
-                goes_on.add(view.view)  # later questions of it wait for this one
+                goes_on.add(view.view)  # later definitions of it wait for this one
         into.totals.take(_zeros(view.view, SETTLED))
     names = {view.view for view in here}
     into.totals.take(one for one in stored_totals(rows) if dict(one.labels)["view"] in names)
@@ -127,9 +127,9 @@ log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
 LOOK_SECONDS = 1.0
-"""Whether newer settings hold is looked at so often: whoever posted them waits to hear it."""
+"""Interval at which newer settings are looked for: whoever posted them waits to hear it."""
 FAREWELL_SECONDS = 1.0
-"""How long a stop waits for a broker to take the record back."""
+"""Time that a stop waits for the broker to delete the record."""
 
 
 @asynccontextmanager
@@ -151,7 +151,7 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
             try:
                 status = await current(plan, client, health, since_ms)
                 await client.publish([Outgoing(topic, 0, key, encode_status(status))])
-                said = status.settings, status.refusal, status.clock_ahead_ms != 0
+                said = status.settings, status.settings_error, status.clock_ahead_ms != 0
             except (StreamDPError, KafkaError) as error:
                 log.debug("the status cannot be published: %s", error)
             while True:
@@ -172,7 +172,7 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
 
 
 async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> WorkerStatus:
-    """How a worker is now.
+    """Return the status of a worker.
 
     Args:
         plan: that of its start.
@@ -188,12 +188,12 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         schema_version=1,
         code_version=__version__,
         instance=instance_id(plan),
-        since_ms=since_ms,
-        at_ms=health.now_ms,
+        started_ms=since_ms,
+        reported_ms=health.now_ms,
         settings=plan.settings,
-        waits_for=health.waits_for,
-        refusal=_refusal(health),
-        topics=[] if worker is None else list(worker.wrong_topics),
+        waiting_for=health.waiting_for,
+        settings_error=_refusal(health),
+        topic_problems=[] if worker is None else list(worker.wrong_topics),
         clock_ahead_ms=health.clock_ahead_ms,
         partitions={
             partition: _partition(
@@ -205,7 +205,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
 
 
 def _goes_by(plan: Plan, health: Health) -> Plan:
-    """What a worker goes by: newer settings may hold since its start."""
+    """Return the plan in effect at a worker: it may be newer than that of its start."""
     return plan if health.worker is None else health.worker.plan
 
 
@@ -228,9 +228,11 @@ def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> Partitio
                 GapStatus(first=gap.first, last=gap.behind - 1, at_ms=gap.at_ms) for gap in gaps
             )
         for name, mark in (marker.views if marker is not None else {}).items():
-            question = plan.views.get(name)
-            if question is not None and (question.until_ms is None or mark.open_from_ms < question.until_ms):
+            definition = plan.views.get(name)
+            if definition is not None and (definition.until_ms is None or mark.open_from_ms < definition.until_ms):
                 status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
-                views.setdefault(question.view, status)  # the oldest that has a window open
+                views.setdefault(definition.view, status)  # the oldest that has a window open
     totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
-    return PartitionStatus(lag=lag, views=views, released=standing.released, totals=totals, missing=missing)
+    return PartitionStatus(
+        lag=lag, views=views, next_windows_ms=standing.released, counters=totals, deleted_records=missing
+    )

@@ -1,4 +1,4 @@
-"""What a worker does by the clock: ticks for its agents, and heartbeats that let the broker erase in time.
+"""Timers of a worker: ticks for its agents, and heartbeats that let the broker erase in time.
 
 A timer counts and releases nothing (Faust's leaders are not fenced): it sends a tick to every partition of this worker,
 and the agent that reads the tick acts. What a tick means is fixed when it is made, however long it waits to be read.
@@ -68,16 +68,16 @@ class Timers:
         self._app = app
         self._host = host
         self._client = client
-        self._greeted: set[int] = set()
+        self._started: set[int] = set()
         self.ticked_ms: int | None = None
         """When the last tick was sent, by the host's clock."""
 
     def forget(self) -> None:
         """Greet every partition anew: partitions may have changed hands."""
-        self._greeted.clear()
+        self._started.clear()
 
     async def tick(self) -> None:
-        """Tell the time to every partition of this worker; a new one is greeted, so that its agents wake up.
+        """Tell the time to every partition of this worker; a new one also gets a heartbeat, which wakes its agents.
 
         They load what was stored and finish what was cut short. Where the sources end has to be known: while the broker
         does not say it there is no tick, and the next one is for the events that wait. Nor is there one while the
@@ -89,8 +89,8 @@ class Timers:
         ticks = await self._app.outage.patiently(self._ticks)
         if self._app.rebalancing:
             return
-        new = [partition for partition in self._owned() if partition not in self._greeted]
-        self._greeted.update(new)
+        new = [partition for partition in self._owned() if partition not in self._started]
+        self._started.update(new)
         await self._tell(ticks, [heartbeat for partition in new for heartbeat in self._heartbeats(partition)])
         if not self._clock.is_wrong:
             self.ticked_ms = self._host.clock_ms()
@@ -108,7 +108,7 @@ class Timers:
         self._clock.learn({tick.partition: at_ms for tick, at_ms in known if at_ms is not None}, sent_ms)
 
     async def _ticks(self) -> list[Message]:
-        """What goes to the ticks topic now; nothing while it is not known which partitions this worker has.
+        """Return the ticks to send now; none while it is not known which partitions this worker has.
 
         Raises:
             OutageError: the broker does not say where the sources end.
@@ -132,7 +132,7 @@ class Timers:
         return [Message(self._host.topics.ticks, None, said, at) for at in self._everywhere]
 
     async def _is_wrong(self) -> bool:
-        """Whether the worker's clock is wrong; the log has one line when it gets so, and one when it is right again."""
+        """Return True if the worker's clock is wrong; log one line when it gets so, and one when it is right again."""
         was_wrong, self._difference = self._clock.is_wrong, self._clock.check()
         if self._clock.is_wrong and not was_wrong:  # unless the machine was asleep, or the broker's clock was set
             await self.compare_clocks()
@@ -150,7 +150,7 @@ class Timers:
 
     @property
     def words(self) -> str:
-        """What ticks wait for beside the broker, in words; nothing if they do not."""
+        """Reason why ticks wait, other than the broker, in words; empty if they do not."""
         return f"clocks that agree: {apart(self._difference, self._host.topics.ticks)}" if self._clock.is_wrong else ""
 
     @property

@@ -29,7 +29,7 @@ LOOK_SECONDS = 3.0
 SHARED_SECONDS = 10.0
 """Between two looks at how the partitions are shared."""
 REJOINS = 3
-"""How often the group is asked to share anew before a worker gives up."""
+"""Number of times that the group is asked to rebalance before a worker gives up."""
 
 
 class Watch:

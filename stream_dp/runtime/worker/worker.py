@@ -193,7 +193,7 @@ class Worker:
 
     @property
     def wrong_topics(self) -> Sequence[str]:
-        """What somebody has to put right of the topics, in words."""
+        """Problems of topics that an operator has to solve, in words."""
         return [str(fault) for fault in self._watch.wrong]
 
     async def look_at_topics(self) -> ConfigError | None:
@@ -217,15 +217,15 @@ class Worker:
 
     @property
     def counters(self) -> Counters:
-        """What this process counted since its start, also in windows that are open."""
+        """Counters of this process since its start, open windows included."""
         return self.host.counters
 
     def standings(self) -> dict[int, Standing]:
-        """How far its partitions are, by number."""
+        """Return the progress of its partitions, by number."""
         return standings(self.plan, self.tables)
 
     def totals(self) -> Counters:
-        """What was counted in its partitions since their first records, and what this process did."""
+        """Return the counters of its partitions since their first records, and those of this process."""
         totals = Counters()
         for standing in self.standings().values():
             totals.take(standing.totals)
@@ -254,8 +254,8 @@ class Worker:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     def words(self) -> str:
-        """What it waits for until it runs; nothing if it does."""
-        if joining := self._joining() or self.host.waits_for:
+        """Reason why it does not run yet, in words; empty if it does."""
+        if joining := self._joining() or self.host.waiting_for:
             return joining
         waiting = [partition for partition in self.partitions if not self.host.has_loaded(partition)]
         if waiting and self.refusal:
@@ -271,14 +271,14 @@ class Worker:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it recovers its tables, or is about to, in a rebalance."""
+        """True if it recovers its tables, or is about to, in a rebalance."""
         is_complete = self.app.tables.recovery.completed.is_set()
         recovered = is_complete and all(table.is_recovered for table in self.tables.values())
         return self.app.rebalancing or not recovered
 
     @property
     def rows_to_recover(self) -> int:
-        """How many rows of the changelogs are still to be read; 0 if it does not recover."""
+        """Number of changelog rows that are still to be read; 0 if it does not recover."""
         return max(0, self.app.tables.recovery.active_remaining_total()) if self.is_recovering else 0
 
     @property
@@ -299,17 +299,17 @@ class Worker:
 
     @property
     def clock_ahead_ms(self) -> int:
-        """How far its clock is ahead of the broker's (below 0: behind), if that is too far; else 0."""
+        """Lead of its clock over the broker's (below 0: lag), if that is too large; else 0."""
         return self._clock.difference().ahead_ms if self._clock.is_wrong else 0
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether it could not reach the broker, now or so recently that others may have had its partitions."""
+        """True if it could not reach the broker, now or so recently that others may have had its partitions."""
         return self.app.outage.was_within(2 * self._session_s)
 
     @property
     def partitions(self) -> list[int]:
-        """Which partitions it has."""
+        """Partitions that it has."""
         return sorted(set().union(*(table.owned for table in self.tables.values())))
 
     @property
@@ -325,7 +325,7 @@ class Worker:
         await self.app._crashed.wait()
 
     def crash_reason(self) -> BaseException | None:
-        """What the worker crashed of, None while it runs."""
+        """Error that the worker crashed of, None while it runs."""
         if not self.app.crashed:
             return None
         reason: BaseException | None = self.app.crash_reason

@@ -20,7 +20,7 @@ from stream_dp.select.subset.parameters import Noise, SubsetParameters
 from stream_dp.select.subset.proposals import Proposal, propose
 
 
-class Clock:
+class ArrivalClock:
     """The time of the last of some proposals that come at a constant rate; its bits are drawn as they are asked for."""
 
     def __init__(self, rate: Fraction, bits: BitSource) -> None:
@@ -137,7 +137,7 @@ def _positions(counts: Integers, zeros: int, p: SubsetParameters, bits: BitSourc
 
 def draw(layout: Layout, envelope: Envelope, p: SubsetParameters, bits: BitSource) -> list[int]:
     """Propose subsets until one is accepted: its positions, in no order."""
-    clock = Clock(envelope.total, bits)
+    clock = ArrivalClock(envelope.total, bits)
     while True:
         clock.tick()
         cell = envelope.choose(bits)
@@ -151,14 +151,14 @@ def draw(layout: Layout, envelope: Envelope, p: SubsetParameters, bits: BitSourc
             return proposed.positions
 
 
-def chance(proposed: Proposal, clock: Clock, noise: Noise) -> Callable[[int], tuple[int, int]]:
+def chance(proposed: Proposal, clock: ArrivalClock, noise: Noise) -> Callable[[int], tuple[int, int]]:
     """Encloses the probability with which a proposal is accepted."""
     if noise is Noise.GUMBEL:
         return proposed.share
     return partial(_share_of_open, proposed, clock)
 
 
-def _share_of_open(proposed: Proposal, clock: Clock, precision: int) -> tuple[int, int]:
+def _share_of_open(proposed: Proposal, clock: ArrivalClock, precision: int) -> tuple[int, int]:
     low, high = proposed.share(precision)
     low_open, high_open = still_open(clock, proposed.energy, precision)
     return low * low_open >> precision, -(-high * high_open >> precision)

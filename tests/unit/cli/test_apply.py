@@ -21,7 +21,7 @@ from stream_dp.operations.numbers import moment
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post, read_history
-from stream_dp.runtime.kafka.rights import Entry, worker_rights
+from stream_dp.runtime.kafka.rights import AclEntry, worker_rights
 from stream_dp.windows.durations import format_time
 
 Make = Callable[..., Any]
@@ -82,10 +82,10 @@ def worker(name: str, settings: int) -> WorkerStatus:
         schema_version=1,
         code_version="0.1.0",
         instance=name,
-        since_ms=now_ms() - 60_000,
-        at_ms=now_ms(),
+        started_ms=now_ms() - 60_000,
+        reported_ms=now_ms(),
         settings=settings,
-        waits_for="",
+        waiting_for="",
         partitions={},
     )
 
@@ -324,8 +324,8 @@ def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
     assert "views.searches: watermarks move its clock, and no worker says what that shows; say from when" in silent.err
     for age_ms, day in ((0, 100), (6000, 101)):
         shown = ViewStatus(clock_ms=100 * DAY - LEAD_MS - 5000, open_from_ms=99 * DAY)
-        part = PartitionStatus(lag={}, views={"searches": shown}, released={}, totals={})
-        said = worker("one", 9).model_copy(update={"partitions": {0: part}, "at_ms": now_ms() - age_ms})
+        part = PartitionStatus(lag={}, views={"searches": shown}, next_windows_ms={}, counters={})
+        said = worker("one", 9).model_copy(update={"partitions": {0: part}, "reported_ms": now_ms() - age_ms})
         says(log, said)
         found = json.loads(call("apply", changed(visits_file, ("k: 3", "k: 4")), "--dry-run", "--json").out)
         assert [view["at_ms"] for view in found["views"]] == [day * DAY]
@@ -385,10 +385,10 @@ def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
 RENAMED = ("  searches:\n    {source", "  wanted:\n    {source")
 
 
-def authorized(monkeypatch: pytest.MonkeyPatch, entries: list[Entry] | None) -> None:
+def authorized(monkeypatch: pytest.MonkeyPatch, entries: list[AclEntry] | None) -> None:
     """Let the log have an authorizer with these entries, or one that does not show them."""
 
-    async def answer(_: MemoryClient) -> list[Entry]:
+    async def answer(_: MemoryClient) -> list[AclEntry]:
         if entries is None:
             raise AccessError("Describe on it")
         return entries
@@ -399,7 +399,7 @@ def authorized(monkeypatch: pytest.MonkeyPatch, entries: list[Entry] | None) -> 
 def test_settings_that_need_rights_which_the_workers_lack_are_refused_with_what_gives_them(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = [Entry(*right) for right in worker_rights(visits, "User:app")]
+    entries = [AclEntry(*right) for right in worker_rights(visits, "User:app")]
     authorized(monkeypatch, entries)
     other = changed(visits_file, RENAMED)
     said = call("apply", other, "--yes")
@@ -408,7 +408,7 @@ def test_settings_that_need_rights_which_the_workers_lack_are_refused_with_what_
     tool = "--add --allow-principal User:app --operation Read --operation Write --operation Create --operation"
     assert f"{tool} DescribeConfigs --topic visits.releases.wanted.public\n" in said.err
     assert "searches" not in said.err
-    entries += [Entry(*right) for right in worker_rights(load_plan(other), "User:app")]
+    entries += [AclEntry(*right) for right in worker_rights(load_plan(other), "User:app")]
     assert json.loads(call("apply", other, "--dry-run", "--json").out)["rights"] == "enough"
     assert call("apply", other, "--yes").code == 0
 
@@ -575,7 +575,7 @@ def test_an_application_that_was_never_started_has_no_settings(call: Make, visit
 def test_what_is_disclosed_differently_of_former_editions_is_shown_for_each_of_them(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog
 ) -> None:
-    """The first settings unlock, the next ask another question, the last unlock nothing and have no staff."""
+    """The first settings unlock, the next has another definition, the last unlock nothing and have no staff."""
     unlocks = ("public: coarse", "public: {level: coarse, unlock: [{level: fine, after: 2h}]}")
     began = known(visits, started)[0].begins["searches"]
     first, second = tomorrow(), tomorrow() + DAY

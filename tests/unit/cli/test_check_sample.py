@@ -76,7 +76,7 @@ def test_a_sample_that_is_right_is_told_in_numbers_and_warns_of_nothing(file: Pa
     for words in (
         "visits (topic site.visits)",
         "The newest 300 records, 0 of them watermarks.",
-        "The times of events mostly agree with those of their records.",
+        "Event times mostly agree with record times.",
         "The newest record was written just now.",
         "Of 300 users 300 are where murmur2 puts them, ",
     ):
@@ -91,7 +91,7 @@ def test_faults_are_warnings_with_numbers_and_remedies(file: Path, log: MemoryLo
     result = run(file, "--sample", "--strict")
     assert result.exit_code == 3
     warnings = " ".join(result.stdout.partition("warning: ")[2].split())
-    assert "write partitioner: crc32" in warnings
+    assert "set partitioner: crc32" in warnings
     assert "sources.visits: null_key (1 of 301 records): they have no key" in warnings
     assert ["(any)", "1", "0.332", "%", "refused:", "null_key"] in [line.split() for line in result.stdout.splitlines()]
 
@@ -99,14 +99,14 @@ def test_faults_are_warnings_with_numbers_and_remedies(file: Path, log: MemoryLo
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"page": None, "pages": "/cellar-door"}, "there are 'at', 'pages', 'user'; did you mean 'pages'?"),
+        ({"page": None, "pages": "/cellar-door"}, "the events have 'at', 'pages', 'user'; did you mean 'pages'?"),
         (
             {"page": ["/cellar-door"]},
-            "field 'page' (views.site-pages.item) is a list; write views.site-pages.items: page",
+            "field 'page' (views.site-pages.item) is a list; set views.site-pages.items: page",
         ),
         ({"page": {"id": 7}}, "field 'page' (views.site-pages.item) is an object, not a text or a whole number"),
         ({"at": 1.5}, "field 'at' (sources.visits.time.field) is a number with a fraction, not a whole number"),
-        ({"user": "cellar-door"}, "their key is not what field 'user' says"),
+        ({"user": "cellar-door"}, "their key differs from field 'user'"),
     ],
 )
 def test_what_is_wrong_with_fields_is_told_by_their_names(
@@ -125,7 +125,7 @@ def test_a_source_that_is_not_keyed_by_user_is_read_by_the_field_of_the_user(fil
         log.append("site.visits", number % 3, None, json.dumps(value).encode())
     said = " ".join(run(file, "--sample").stdout.split())
     assert "site-pages 200 66.7 % counted" in said
-    assert "missing_field (100 of 300 records): field '$.visitor.id' (sources.visits.key) is not there" in said
+    assert "missing_field (100 of 300 records): field '$.visitor.id' (sources.visits.key) is missing" in said
     assert "'name'" not in said  # whose records these are nobody can tell
     assert "partitioner" not in said.partition("sample of source")[2]
 
@@ -138,14 +138,14 @@ def test_a_key_that_another_field_repeats_names_that_field(file: Path, log: Memo
         key = f"zelda{number}".encode()
         value = {"user": number, "account": key.decode(), "page": "/", "at": wall_clock_ms()}
         log.append("site.visits", place(key), key, json.dumps(value).encode())
-    assert "their key is what field 'account' says; write sources.visits.user: account" in run(file, "--sample").stdout
+    assert "their key is field 'account'; set sources.visits.user: account" in run(file, "--sample").stdout
 
 
 def test_no_name_of_a_field_is_shown_that_may_be_somebodys_own(file: Path, log: MemoryLog) -> None:
     for number in range(40):
         fields = {f"zelda{number}": 1, "cellar-door": 2} if number == 7 else {f"zelda{number}": 1}
         log.append("site.visits", number % 3, b"k%d" % number, json.dumps(fields).encode())
-    assert "field 'page' (views.site-pages.item) is not there" in " ".join(run(file, "--sample").stdout.split())
+    assert "field 'page' (views.site-pages.item) is missing" in " ".join(run(file, "--sample").stdout.split())
 
 
 def test_json_holds_the_sample_beside_the_plan(file: Path, log: MemoryLog) -> None:
@@ -157,7 +157,7 @@ def test_json_holds_the_sample_beside_the_plan(file: Path, log: MemoryLog) -> No
     finding, withdrawn = sample["findings"]
     assert withdrawn["path"] == "views.site-pages.retention"
     assert "would be withdrawn as soon as they are released" in withdrawn["message"]
-    assert finding["message"].endswith("write sources.visits.time.unit: iso")
+    assert finding["message"].endswith("set sources.visits.time.unit: iso")
     assert f"sources.visits: wrong_type (300 of 300 records): {finding['message']}" in whole["warnings"]
 
 
@@ -170,8 +170,8 @@ def test_a_bound_that_leaves_out_much_is_weighed_on_the_sample(file: Path, log: 
         value = {"user": user.decode(), "page": f"/cellar-door/{number % 20}", "at": wall_clock_ms()}
         log.append("site.visits", place(user), user, json.dumps(value).encode())
     said = " ".join(run(file, "--sample").stdout.split())
-    assert "With items_per_user: 2, 90 % of what users add is left out. " in said
-    assert "With items_per_user: 16, 20 % of what users add is left out. " in said
+    assert "With items_per_user: 2, 90 % of the contributions are dropped. " in said
+    assert "With items_per_user: 16, 20 % of the contributions are dropped. " in said
     assert not [secret for secret in SECRETS if secret in said]
 
 

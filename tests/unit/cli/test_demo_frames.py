@@ -20,12 +20,12 @@ from stream_dp.cli.demo.walkthrough import Choice, Outcome, RunningWorker, _Walk
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.models import Entry, Reader
+from stream_dp.records.models import AudienceCharge, LedgerEntry
 from stream_dp.releases.publication import (
     Booking,
     account,
+    audience_charge,
     entry_record,
-    reader,
     refusal_record,
     release_record,
 )
@@ -57,7 +57,7 @@ class Writer:
         self._left = dict.fromkeys(self._starts, budget)  # each window is a period of its own
         self._held = {(audience, start): Cost.ZERO for audience in self.levels for start in self._starts}
 
-    def year(self) -> Iterator[AnyRecord | Entry]:
+    def year(self) -> Iterator[AnyRecord | LedgerEntry]:
         for start in self._starts:
             for view in self._plan.views.values():
                 self._left[start] -= view.cost(max(self.levels.values()))
@@ -65,11 +65,11 @@ class Writer:
                 for audience, level in self.levels.items():
                     self._held[audience, start] += view.cost(level)
                     yield self._record(view.name, audience, level, start, 1)
-                    readers.append(reader(view, audience, level, 1, view.cost(level) - paid, view.cost(level)))
+                    readers.append(audience_charge(view, audience, level, 1, view.cost(level) - paid, view.cost(level)))
                     paid = view.cost(level)
                 yield self._entry(view, start, readers)
 
-    def sharper(self, audience: str, level: int) -> Iterator[AnyRecord | Entry]:
+    def sharper(self, audience: str, level: int) -> Iterator[AnyRecord | LedgerEntry]:
         finest = max(self.levels.values())
         for start in self._starts:
             for view in self._plan.views.values():
@@ -78,10 +78,10 @@ class Writer:
                 told = view.cost(level) - view.cost(self.levels[audience])
                 self._held[audience, start] += told
                 yield self._record(view.name, audience, level, start, 2)
-                yield self._entry(view, start, [reader(view, audience, level, 2, charged, told)])
+                yield self._entry(view, start, [audience_charge(view, audience, level, 2, charged, told)])
         self.levels[audience] = level
 
-    def unlocked(self, count: int, charged: Cost = Cost.ZERO) -> Iterator[AnyRecord | Entry]:
+    def unlocked(self, count: int, charged: Cost = Cost.ZERO) -> Iterator[AnyRecord | LedgerEntry]:
         """The first windows at the next level for the public."""
         for start in self._starts[:count]:
             for view in self._plan.views.values():
@@ -89,9 +89,9 @@ class Writer:
                 told = view.cost(1) - view.cost(0)
                 self._held["public", start] += told
                 yield self._record(view.name, "public", 1, start, 2)
-                yield self._entry(view, start, [reader(view, "public", 1, 2, charged, told)])
+                yield self._entry(view, start, [audience_charge(view, "public", 1, 2, charged, told)])
 
-    def refused(self, audience: str, level: int) -> Iterator[AnyRecord | Entry]:
+    def refused(self, audience: str, level: int) -> Iterator[AnyRecord | LedgerEntry]:
         nothing = Cost.ZERO
         for start in self._starts:
             for view in self._plan.views.values():
@@ -101,15 +101,19 @@ class Writer:
                     level=level,
                     start_ms=start,
                     revision=3,
-                    asked=view.cost(level) - view.cost(self.levels[audience]),
-                    told=self._held[audience, start],
+                    requested=view.cost(level) - view.cost(self.levels[audience]),
+                    period_loss=self._held[audience, start],
                     ledger=account(view.ledger, start),
                 )
-                yield self._entry(view, start, [reader(view, audience, level, 3, nothing, nothing)], "refusal")
+                yield self._entry(view, start, [audience_charge(view, audience, level, 3, nothing, nothing)], "refusal")
 
     def _entry(
-        self, view: ViewPlan, start: int, readers: list[Reader], outcome: Literal["charge", "refusal"] = "charge"
-    ) -> Entry:
+        self,
+        view: ViewPlan,
+        start: int,
+        readers: list[AudienceCharge],
+        outcome: Literal["charge", "refusal"] = "charge",
+    ) -> LedgerEntry:
         left = self._left[start]
         booking = Booking(Ledger(left), balance(view, left, self._plan.views.values()), view.cost(3))
         return entry_record(view, start, outcome, readers, booking)
@@ -124,8 +128,8 @@ class Writer:
             start_ms=start,
             revision=revision,
             fields=fields_of(view, level, [(f"K{number:02d}", 210 - 10 * number) for number in range(keys)]),
-            held=view.cost(level),
-            told=self._held[audience, start],
+            window_loss=view.cost(level),
+            period_loss=self._held[audience, start],
             ledger=account(view.ledger, start),
         )
 
@@ -148,9 +152,9 @@ def drawn(frame: RenderableType, width: int, height: int) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def took(state: DemoState, records: Iterable[AnyRecord | Entry]) -> None:
+def took(state: DemoState, records: Iterable[AnyRecord | LedgerEntry]) -> None:
     for record in records:
-        if isinstance(record, Entry):
+        if isinstance(record, LedgerEntry):
             state.take_entry(record)
         else:
             state.take(record)
@@ -185,7 +189,7 @@ def test_every_frame_fits_its_terminal(state: DemoState, width: int, height: int
 def test_year_shows_the_newest_full_window_and_not_the_one_the_data_cut_short(state: DemoState) -> None:
     writer = Writer(state)
     records = list(writer.year())
-    assert isinstance(records[-1], Entry)
+    assert isinstance(records[-1], LedgerEntry)
     for missing in (2, 1):  # a release of the last window, then its entry
         took(state, records[:-missing])
         assert len(state.complete()) == WINDOWS - 1
@@ -215,7 +219,7 @@ def test_every_window_is_told_once_in_whatever_order_topics_are_read(state: Demo
     writer, chance = Writer(state), random.Random(seed)
     topics = defaultdict(list)
     for record in [*writer.year(), *writer.unlocked(2)]:
-        topics["accounts" if isinstance(record, Entry) else (record.view, record.audience)].append(record)
+        topics["accounts" if isinstance(record, LedgerEntry) else (record.view, record.audience)].append(record)
     walkthrough = _Walkthrough(state, cast(Client, None), cast(RunningWorker, None), Screen(), began=0.0)
     said: list[str] = []
     while topics:
@@ -331,7 +335,7 @@ def test_books_that_do_not_add_up_are_an_error(state: DemoState) -> None:
 
 def test_records_that_tell_more_than_they_say_are_an_error(state: DemoState) -> None:
     records = list(Writer(state).year())
-    took(state, [record for record in records if isinstance(record, Entry)] + records[1:])
+    took(state, [record for record in records if isinstance(record, LedgerEntry)] + records[1:])
     with pytest.raises(StateError, match="the releases to public"):
         state.note("the year")
 

@@ -629,15 +629,15 @@ SITES = (DAYS, "days: {source: visits, item: site")
 def closed(log: MemoryLog, file: Path, open_from_ms: int) -> None:
     """Workers say that windows of the days are open from a time on, in both partitions."""
     view = ViewStatus(clock_ms=open_from_ms, open_from_ms=open_from_ms)
-    part = PartitionStatus(lag={}, views={"days": view, "pages": view}, released={}, totals={})
+    part = PartitionStatus(lag={}, views={"days": view, "pages": view}, next_windows_ms={}, counters={})
     said = WorkerStatus(
         schema_version=1,
         code_version="",
         instance="one",
-        since_ms=0,
-        at_ms=open_from_ms,
+        started_ms=0,
+        reported_ms=open_from_ms,
         settings=2,
-        waits_for="",
+        waiting_for="",
         partitions={0: part, 1: part},
     )
     topic = Topics.of(load_plan(file)).status

@@ -18,9 +18,9 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import load_plan
 from stream_dp.operations.ledger import as_json, outlook
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.records.models import Entry, Reader
-from stream_dp.records.statement import Period, Statement, read_statements
-from stream_dp.releases.publication import Booking, Outcome, entry_record, reader
+from stream_dp.records.models import AudienceCharge, LedgerEntry
+from stream_dp.records.statement import LedgerStatement, Period, read_statements
+from stream_dp.releases.publication import Booking, Outcome, audience_charge, entry_record
 from stream_dp.runtime.faust.embedded import MemoryLog
 from tests.support.views import balance
 
@@ -47,7 +47,7 @@ class Office:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.left: dict[int, Cost] = {}
-        self.entries: list[Entry] = []
+        self.entries: list[LedgerEntry] = []
 
     def release(self, view: str, day: int, draws: int = 2) -> None:
         """A window at the starting clearances."""
@@ -56,14 +56,16 @@ class Office:
         period = ledger.periods.start_of(day * DAY_MS)
         before, cost = self.left.get(period, ledger.budget), planned.counts(1) + keys_of(planned, draws)
         if not planned.cost(1) <= before:
-            refused = [reader(planned, name, at, 1, Cost.ZERO, Cost.ZERO) for name, at in planned.audiences.items()]
+            refused = [
+                audience_charge(planned, name, at, 1, Cost.ZERO, Cost.ZERO) for name, at in planned.audiences.items()
+            ]
             self._write(planned, day, "refusal", refused, before)
             return
         self.left[period] = before - cost
         paid, readers = Cost.ZERO, []
         for audience, level in planned.audiences.items():
             held = planned.counts(level) + keys_of(planned, draws)
-            readers.append(reader(planned, audience, level, 1, held - paid, held))
+            readers.append(audience_charge(planned, audience, level, 1, held - paid, held))
             paid = held
         self._write(planned, day, "charge", readers, self.left[period])
 
@@ -72,9 +74,11 @@ class Office:
         planned = self.plan.views[view]
         difference = planned.counts(level) - planned.counts(before)
         self.left[0] -= difference
-        self._write(planned, day, "charge", [reader(planned, audience, level, 2, difference, difference)], self.left[0])
+        self._write(
+            planned, day, "charge", [audience_charge(planned, audience, level, 2, difference, difference)], self.left[0]
+        )
 
-    def _write(self, view: ViewPlan, day: int, outcome: Outcome, readers: list[Reader], left: Cost) -> None:
+    def _write(self, view: ViewPlan, day: int, outcome: Outcome, readers: list[AudienceCharge], left: Cost) -> None:
         booking = Booking(Ledger(left), balance(view, left, self.plan.views.values()), view.cost(1))
         self.entries.append(entry_record(view, day * DAY_MS, outcome, readers, booking))
 
@@ -83,10 +87,10 @@ class Office:
         for entry in self.entries:
             log.append(ACCOUNTS, 0, entry_key(entry), encode(entry))
 
-    def timed(self) -> Iterator[tuple[int, Entry]]:
+    def timed(self) -> Iterator[tuple[int, LedgerEntry]]:
         return iter(enumerate(self.entries))
 
-    def statement(self, day: int = 0) -> Statement:
+    def statement(self, day: int = 0) -> LedgerStatement:
         period = self.plan.ledgers["visitors"].periods.stretch(day * DAY_MS)
         return read_statements(self.timed())[Period("visitors", period.start_ms, period.end_ms)]
 
@@ -126,13 +130,13 @@ def test_what_the_entries_charged_is_what_the_newest_says_was_spent(either: Plan
     pages = either.views["pages"]
     assert statement.shares["pages", "public"].charged == pages.cost(0) * 3
     assert statement.shares["pages", "staff"].charged == (pages.counts(1) - pages.counts(0)) * 3
-    assert statement.shares["pages", "staff"].held == pages.cost(1) * 3
+    assert statement.shares["pages", "staff"].loss == pages.cost(1) * 3
 
 
 def test_spending_of_entries_that_are_gone_is_one_line_and_what_is_left_stays(either: Plan) -> None:
     office = three_days(either)
     whole = office.statement()
-    gone = sum((one.charged.cost for entry in office.entries[:4] for one in entry.readers), Cost.ZERO)
+    gone = sum((one.charged.cost for entry in office.entries[:4] for one in entry.audiences), Cost.ZERO)
     office.entries = office.entries[4:]
     statement = office.statement()
     assert (statement.left, statement.spent) == (whole.left, whole.spent)
@@ -263,7 +267,7 @@ def test_a_grant_makes_the_windows_to_come_dearer_and_counts_its_window_once(vis
     statement, pages = office.statement(), visits.views["pages"]
     views, _ = forecast(visits, statement)
     share = statement.shares["pages", "staff"]
-    assert (share.windows, share.held) == (3, pages.cost(1) * 2 + pages.cost(2))
+    assert (share.windows, share.loss) == (3, pages.cost(1) * 2 + pages.cost(2))
     assert statement.spent == statement.seen
     assert (views["pages"].level, views["pages"].cost) == ("finest", visits.views["pages"].cost(2))
     assert views["searches"].level == "fine"
@@ -278,7 +282,7 @@ def test_refusals_are_counted_and_leave_what_is_left(visits_file: Path) -> None:
     assert statement.spent == statement.seen
 
 
-def shown(plan: Plan, statement: Statement, width: int = 100) -> str:
+def shown(plan: Plan, statement: LedgerStatement, width: int = 100) -> str:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(verdict(plan, statement))

@@ -13,7 +13,7 @@ import pytest
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.releases.publication import Booking, entry_record, reader
+from stream_dp.releases.publication import Booking, audience_charge, entry_record
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.ownership import create_owned
 from stream_dp.runtime.kafka.topics import Topics
@@ -32,7 +32,7 @@ def running(log: MemoryLog, visits: Plan) -> dict[str, str]:
     view = visits.views["pages"]
     cost = view.cost(1)
     booking = Booking(Ledger(view.ledger.budget), balance(view, view.ledger.budget - cost), cost)
-    entry = entry_record(view, 0, "charge", [reader(view, "staff", 1, 1, cost, Cost.ZERO)], booking)
+    entry = entry_record(view, 0, "charge", [audience_charge(view, "staff", 1, 1, cost, Cost.ZERO)], booking)
     log.append(Topics.of(visits).accounts, 0, entry_key(entry), encode(entry))
     return dict(log.ids)
 

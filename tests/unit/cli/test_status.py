@@ -48,20 +48,20 @@ def part(lag: int = 0, released: int | None = 20 * DAY, clock_ms: int = NOW, **t
     """A partition in which both views are counted up to now; the ledger lives in it if something was released."""
     views = {name: ViewStatus(clock_ms=clock_ms, open_from_ms=20 * DAY) for name in ("pages", "searches")}
     settled = {} if released is None else {"pages": released, "searches": released}
-    return PartitionStatus(lag={"visits": lag}, views=views, released=settled, totals=totals)
+    return PartitionStatus(lag={"visits": lag}, views=views, next_windows_ms=settled, counters=totals)
 
 
 def worker(
-    name: str, parts: Mapping[int, PartitionStatus], at_ms: int = NOW - 3000, waits_for: str = ""
+    name: str, parts: Mapping[int, PartitionStatus], at_ms: int = NOW - 3000, waiting_for: str = ""
 ) -> WorkerStatus:
     return WorkerStatus(
         schema_version=1,
         code_version="0.1.0",
         instance=name,
-        since_ms=19 * DAY,
-        at_ms=at_ms,
+        started_ms=19 * DAY,
+        reported_ms=at_ms,
         settings=0,
-        waits_for=waits_for,
+        waiting_for=waiting_for,
         partitions=parts,
     )
 
@@ -125,7 +125,7 @@ def test_records_that_were_deleted_before_they_were_counted_are_told_of_for_a_da
         GapStatus(first=20, last=20, at_ms=NOW - MISSED_MS + 1),
         GapStatus(first=30, last=39, at_ms=NOW - 5000),
     )
-    lacking = worker("two", {1: TWO.partitions[1].model_copy(update={"missing": {"visits": gaps}})})
+    lacking = worker("two", {1: TWO.partitions[1].model_copy(update={"deleted_records": {"visits": gaps}})})
     assert decode_status(encode_status(lacking)) == lacking
     found = of(visits, ONE, lacking)
     assert problems(found) == [("records_missing", "visits")]
@@ -134,7 +134,7 @@ def test_records_that_were_deleted_before_they_were_counted_are_told_of_for_a_da
 
 
 def test_a_worker_whose_clock_is_wrong_is_named_and_the_broker_where_all_say_so(visits: Plan) -> None:
-    fast = ONE.model_copy(update={"clock_ahead_ms": 3_599_800, "waits_for": "clocks that agree: ..."})
+    fast = ONE.model_copy(update={"clock_ahead_ms": 3_599_800, "waiting_for": "clocks that agree: ..."})
     found = of(visits, fast, TWO)
     assert problems(found) == [("worker_clock", "one")]
     assert "1h ahead of" in found.problems[0].message
@@ -148,10 +148,10 @@ def test_a_worker_whose_clock_is_wrong_is_named_and_the_broker_where_all_say_so(
 
 def test_what_is_wrong_with_the_topics_is_said_once_though_every_worker_finds_it(visits: Plan) -> None:
     words = ["topic visits-ticks: max.message.bytes is 3000, not 1048588, and this account may not change it: `...`"]
-    both = [one.model_copy(update={"topics": words}) for one in (ONE, TWO)]
+    both = [one.model_copy(update={"topic_problems": words}) for one in (ONE, TWO)]
     assert [decode_status(encode_status(one)) for one in both] == both
     assert [(one.code, one.message) for one in of(visits, *both).problems] == [("topic_settings", words[0])]
-    assert [one["topics"] for one in of(visits, *both).as_json()["workers"]] == [words, words]
+    assert [one["topic_problems"] for one in of(visits, *both).as_json()["workers"]] == [words, words]
 
 
 SILENT = worker("two", TWO.partitions, NOW - SILENT_MS - 1000)
@@ -159,7 +159,7 @@ BEHIND = worker("one", {0: part(released=19 * DAY)})
 
 
 UNOWNED = ("partition_without_worker", "1")
-THREE = worker("three", {}, waits_for="the recovery of the tables: 12 rows of the changelogs to go")
+THREE = worker("three", {}, waiting_for="the recovery of the tables: 12 rows of the changelogs to go")
 STABLE_THREE = Group("Stable", "", {"a": frozenset(), "b": frozenset(), "c": frozenset()})
 
 
@@ -188,10 +188,12 @@ def test_problems_come_first(
 
 def test_of_many_problems_the_first_are_above_the_tables_and_the_others_below(visits: Plan, golden: Golden) -> None:
     missing = {"visits": (GapStatus(first=20, last=39, at_ms=NOW - 5000),)}
-    late = BEHIND.partitions[0].model_copy(update={"missing": missing})
+    late = BEHIND.partitions[0].model_copy(update={"deleted_records": missing})
     group = Group("PreparingRebalance", "", {name: frozenset() for name in "abcd"})
     fast = worker("one", {0: late}).model_copy(update={"clock_ahead_ms": 3_599_800})
-    found = of(visits, fast, SILENT, THREE.model_copy(update={"refusal": "no right to topic visits"}), group=group)
+    found = of(
+        visits, fast, SILENT, THREE.model_copy(update={"settings_error": "no right to topic visits"}), group=group
+    )
     assert len(found.problems) == 10
     golden("status-problems", shown(visits, found))
 
@@ -212,7 +214,9 @@ def test_a_view_of_which_many_windows_are_closed_and_not_released_is_behind_what
 
     def found(closed: int) -> Summary:
         views = {"pages": ViewStatus(clock_ms=NOW + closed * DAY, open_from_ms=(20 + closed) * DAY)}
-        parts = {at: PartitionStatus(lag={}, views=views, released={"pages": 20 * DAY}, totals={}) for at in (0, 1)}
+        parts = {
+            at: PartitionStatus(lag={}, views=views, next_windows_ms={"pages": 20 * DAY}, counters={}) for at in (0, 1)
+        }
         return of(plan, worker("one", parts))
 
     assert found(BEHIND_WINDOWS - 1).problems == []
@@ -223,7 +227,9 @@ def test_a_view_of_which_many_windows_are_closed_and_not_released_is_behind_what
 def test_windows_that_a_partition_has_not_closed_wait_for_it_and_are_not_behind(visits: Plan) -> None:
     counted = {at: {"pages": ViewStatus(clock_ms=NOW, open_from_ms=day * DAY)} for at, day in ((0, 200), (1, 20))}
     released = {"pages": 20 * DAY}
-    parts = {at: PartitionStatus(lag={}, views=of_it, released=released, totals={}) for at, of_it in counted.items()}
+    parts = {
+        at: PartitionStatus(lag={}, views=of_it, next_windows_ms=released, counters={}) for at, of_it in counted.items()
+    }
     assert of(visits, worker("one", parts)).views["pages"].waiting == 0
 
 
@@ -320,8 +326,8 @@ def counted(settings: int, searches_from: int) -> list[WorkerStatus]:
     }
     released = {"pages": TODAY, "searches": searches_from}
     parts = (
-        PartitionStatus(lag={"visits": 0}, views=views, released=released, totals={}),
-        PartitionStatus(lag={"visits": 0}, views=views, released={}, totals={}),
+        PartitionStatus(lag={"visits": 0}, views=views, next_windows_ms=released, counters={}),
+        PartitionStatus(lag={"visits": 0}, views=views, next_windows_ms={}, counters={}),
     )
     return [
         worker(f"w{number}", {number: one}).model_copy(update={"settings": settings})
@@ -343,7 +349,7 @@ def test_an_edition_that_begins_later_is_to_come_and_one_that_holds_is_told_with
     ]
 
 
-def test_windows_of_two_questions_that_are_open_are_told_together(visits: Plan) -> None:
+def test_windows_of_two_definitions_that_are_open_are_told_together(visits: Plan) -> None:
     known = edited(visits, ("window.size=12h", TODAY))
     found = under(visits, known, *counted(2, TODAY - DAY)).views["searches"]
     assert found.edition == 2
@@ -383,10 +389,10 @@ def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) ->
 def test_a_worker_that_cannot_take_newer_settings_up_says_why_at_once(visits: Plan) -> None:
     known = edited(visits, ("k=4", TODAY + DAY))
     one, two = counted(1, TODAY)
-    found = under(visits, known, one.model_copy(update={"refusal": "no right"}), two)
+    found = under(visits, known, one.model_copy(update={"settings_error": "no right"}), two)
     assert problems(found)[0] == ("worker_refuses_settings", "w0")
     assert found.problems[0].message.endswith("continues with settings 1: no right")
-    assert [one["refusal"] for one in found.as_json()["workers"]] == ["no right", ""]
+    assert [one["settings_error"] for one in found.as_json()["workers"]] == ["no right", ""]
 
 
 RISING = (
@@ -413,7 +419,7 @@ def test_the_next_unlock_of_each_level_and_the_next_time_to_spend_what_is_left_a
     plan = rising(visits_file, RISING, SPENDS)
     known = [first_record(plan, 10 * DAY)]
     at = dict.fromkeys(["pages"], TODAY)
-    parts = {0: part().model_copy(update={"released": at}), 1: part().model_copy(update={"released": {}})}
+    parts = {0: part().model_copy(update={"next_windows_ms": at}), 1: part().model_copy(update={"next_windows_ms": {}})}
     found = under(plan, known, worker("one", parts).model_copy(update={"settings": 1}))
     # yesterday was unlocked to fine at one, which is now, and today is not released yet
     assert [(one.at_ms - TODAY, one.what) for one in found.to_come] == [
@@ -431,7 +437,7 @@ def test_the_next_unlock_of_each_level_and_the_next_time_to_spend_what_is_left_a
 
 def test_a_time_by_the_clock_of_a_stream_says_so(visits_file: Path) -> None:
     plan = rising(visits_file, RISING, ("window: {size: 1d}", "window: {size: 1d, clock: event}"))
-    parts = {0: part().model_copy(update={"released": {"pages": TODAY}})}
+    parts = {0: part().model_copy(update={"next_windows_ms": {"pages": TODAY}})}
     found = under(plan, [first_record(plan, 10 * DAY)], worker("one", parts))
     assert [(one.at_ms - TODAY, one.clock) for one in found.to_come] == [(3_600_000, "event"), (DAY // 2, "event")]
     lines = [line.strip() for line in shown(plan, found).splitlines()]
@@ -453,10 +459,10 @@ def today(one: WorkerStatus) -> WorkerStatus:
     day = now - now % DAY
     views = {name: ViewStatus(clock_ms=now, open_from_ms=day) for name in ("pages", "searches")}
     parts = {
-        number: found.model_copy(update={"views": views, "released": dict.fromkeys(found.released, day)})
+        number: found.model_copy(update={"views": views, "next_windows_ms": dict.fromkeys(found.next_windows_ms, day)})
         for number, found in one.partitions.items()
     }
-    return one.model_copy(update={"at_ms": now, "since_ms": now - 60_000, "partitions": parts})
+    return one.model_copy(update={"reported_ms": now, "started_ms": now - 60_000, "partitions": parts})
 
 
 def test_the_exit_code_says_whether_somebody_is_needed(call: Make, visits_file: Path, log: MemoryLog) -> None:

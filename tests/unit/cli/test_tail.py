@@ -202,7 +202,7 @@ def test_refusals_are_told_with_what_was_asked(visits: Plan, release: Make, refu
 def test_frame_fits_its_terminal(visits: Plan, release: Make) -> None:
     board, keys = Board(visits.views["pages"], TOPIC), {f"page-{number}": 60 + number for number in range(50)}
     for day in range(20):
-        board.take(release(keys, day=day, told=visits.ledgers["visitors"].total))
+        board.take(release(keys, day=day, period_loss=visits.ledgers["visitors"].total))
     for width, height in ((80, 24), (120, 40)):
         lines = screen(board, width, height).splitlines()
         assert len(lines) < height

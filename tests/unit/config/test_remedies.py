@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.config.remedies import NO_FAULTS, OF_RECORDS, remedy, share_words
+from stream_dp.runtime.sources.findings import NO_FAULTS, OF_RECORDS, remedy, share_words
 from tests.support.reasons import REASONS
 
 
@@ -41,10 +41,8 @@ def test_a_remedy_names_the_settings_that_it_is_about(plan: Plan) -> None:
 def test_a_backlog_is_named_before_the_unit_of_the_times_which_new_events_alone_put_in_doubt(plan: Plan) -> None:
     view = next(iter(plan.views.values()))
     backlog, _, unit = remedy("before_start", view.source, [view]).partition(". ")
-    assert backlog.endswith(
-        "so a backlog is not counted; to release one, write a window.start and begin with --backfill"
-    )
-    assert unit == "Only where new events are refused so, correct sources.flights.time.unit"
+    assert backlog.endswith("so a backlog is not counted; to release it, set window.start and begin with --backfill")
+    assert unit == "If only new events are refused like this, correct sources.flights.time.unit"
     assert "time.unit" not in remedy("before_start", replace(view.source, time_field=None), [view])
 
 

@@ -39,7 +39,7 @@ def test_panes_are_counted_and_windows_are_charged() -> None:
     assert one.kind.sensitivity == 3
 
 
-def test_size_and_pane_are_part_of_the_question() -> None:
+def test_size_and_pane_are_part_of_the_definition() -> None:
     windows = [PANES, "{size: 6s, pane: 2s,", "{size: 12s, pane: 1s,", "{size: 4s, pane: 1s,"]
     assert len({view((PANES, window)).fingerprint for window in windows}) == 4
 

@@ -44,7 +44,7 @@ def test_the_shape_follows_from_size_step_and_pane() -> None:
     assert shapes("size: 3s, step: 2s, pane: 1s") == (Tiling(1000), Hopping(3000, 2000, -3000), 3)
 
 
-def test_size_and_step_are_part_of_the_question_of_direct_windows_and_not_of_windows_of_panes() -> None:
+def test_size_and_step_are_part_of_the_definition_of_direct_windows_and_not_of_windows_of_panes() -> None:
     def fingerprint(window: str) -> bytes:
         return shop(window, ("period: 4s", "period: 60s")).views["pages"].fingerprint
 
@@ -113,7 +113,7 @@ def test_kinds_whose_windows_are_no_sums_of_panes_say_why_and_offer_what_they_ca
     )
     shop("size: 4s, step: 2s", kind="histogram")
     listed = ("catalogue: [cart, help, home, rare]", "catalogue: {topic: keys}")
-    assert "its list stands in a topic and may be another one in every part" in fault("size: 4s, pane: 1s", listed)
+    assert "its list is in a topic and may be another one in every part" in fault("size: 4s, pane: 1s", listed)
 
 
 def test_windows_that_cross_the_end_of_a_period_are_neither_asked_for_nor_paid() -> None:

@@ -46,15 +46,15 @@ def test_a_level_is_found_by_its_name_else_it_is_no_finer_in_cost_and_in_order(
     assert found[wanted] == comes_to
 
 
-def questions(*begun: tuple[int, Plan]) -> list[ViewPlan]:
+def definitions(*begun: tuple[int, Plan]) -> list[ViewPlan]:
     return [*holding(*begun).views.values()]
 
 
-def test_the_newest_disclosure_holds_for_every_question() -> None:
+def test_the_newest_disclosure_holds_for_every_definition() -> None:
     unlocked = (AUDIENCES, "audiences: {public: {level: coarse, unlock: [{level: fine, after: 1m}]}, staff: middle}")
     sharpened = (BUCKETS, f"{BUCKETS}\n    sharpen: {{audience: staff, level: fine, every: 50s}}")
     kept = ("retention: 1h", "retention: 2h")
-    first, second = questions((0, shop()), (3, shop(BOUND, unlocked, sharpened, kept)))
+    first, second = definitions((0, shop()), (3, shop(BOUND, unlocked, sharpened, kept)))
     for one in (first, second):
         assert one.audiences == {"public": COARSE, "staff": MIDDLE}
         assert [(step.level, step.after_ms) for step in one.unlocks["public"]] == [(FINE, 60_000)]
@@ -69,7 +69,7 @@ def test_steps_that_come_to_one_level_of_a_former_ladder_are_one_step() -> None:
     now = ladder(("coarse", "1"), ("some", "5/2"), ("more", "3"), ("most", "5"))
     steps = "[{level: some, after: 1m}, {level: more, after: 2m}, {level: most, after: 3m}]"
     unlocked = (AUDIENCES, f"audiences: {{public: {{level: coarse, unlock: {steps}}}}}")
-    first, _ = questions((0, shop()), (3, shop(now, unlocked)))
+    first, _ = definitions((0, shop()), (3, shop(now, unlocked)))
     assert [(step.level, step.after_ms) for step in first.unlocks["public"]] == [(MIDDLE, 60_000), (FINE, 180_000)]
 
 
@@ -77,12 +77,12 @@ def test_nothing_is_sharpened_by_what_is_left_where_that_comes_to_no_finer_level
     now = ladder(("coarse", "1"), ("some", "5/2"))
     sharpened = (BUCKETS, f"{BUCKETS}\n    sharpen: {{audience: staff, level: some, every: 50s}}")
     fewer = (AUDIENCES, "audiences: {public: coarse, staff: coarse}")
-    first, second = questions((0, shop()), (3, shop(now, sharpened, fewer)))
+    first, second = definitions((0, shop()), (3, shop(now, sharpened, fewer)))
     assert first.sharpen is not None
     assert first.sharpen.level == MIDDLE
     assert second.sharpen is not None
     raised = ladder(("coarse", "1"), ("middle", "2"), ("some", "5/2"))
-    first, _ = questions((0, shop()), (3, shop(raised, sharpened)))
+    first, _ = definitions((0, shop()), (3, shop(raised, sharpened)))
     assert first.sharpen is None, "staff has middle, and some comes to middle"
 
 
@@ -101,4 +101,4 @@ def test_a_view_that_was_taken_out_keeps_its_audiences_for_its_last_windows_and_
 def test_it_is_the_same_from_the_log_wherever_it_is_worked_out() -> None:
     known = (0, shop()), (3, shop(BOUND)), (5, shop())
     assert holding(*known) == holding(*known)
-    assert [one.name for one in questions(*known)] == ["pages", "pages@2", "pages@3"]
+    assert [one.name for one in definitions(*known)] == ["pages", "pages@2", "pages@3"]

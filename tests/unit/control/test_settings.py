@@ -43,7 +43,7 @@ def after(known: list[Posted], plan: Plan, begins: int | None, ends: Mapping[str
 
 
 def told(plan: Plan) -> list[tuple[str, list[tuple[int, int]], int | None]]:
-    """Of every question what follows the view's name in its own, its editions and where it ends, in minutes."""
+    """Of every definition what follows the view's name in its own, its editions and where it ends, in minutes."""
     return [
         (
             name.removeprefix(view.view),
@@ -95,7 +95,7 @@ def test_a_view_without_a_start_begins_with_the_window_that_it_is_started_in(pla
 
 
 @pytest.mark.parametrize("change", [ONE_ITEM, GRACE, ('overview, epsilon: "1"', 'overview, epsilon: "1/2"')])
-def test_another_question_has_a_state_of_its_own_from_its_first_window_on(
+def test_another_definition_has_a_state_of_its_own_from_its_first_window_on(
     planner: Planner, change: tuple[str, str]
 ) -> None:
     former, wanted = planner(), planner(change)
@@ -111,7 +111,7 @@ def test_another_question_has_a_state_of_its_own_from_its_first_window_on(
     assert plan_holding(known, wanted) == replace(held, raw={}), "whatever file a worker was started with"
 
 
-def test_what_changes_nothing_of_the_question_goes_on_with_its_state_and_is_an_edition(planner: Planner) -> None:
+def test_what_changes_nothing_of_the_definition_goes_on_with_its_state_and_is_an_edition(planner: Planner) -> None:
     known = after(after(after([], planner(), 0), planner(HIDDEN), 5), planner(HIDDEN, FINER), None)
 
     held = plan_holding(known, planner())
@@ -184,7 +184,7 @@ def test_what_the_machine_says_stays_and_budgets_are_those_that_were_posted_last
     assert told(held) == [("", [(1, 0)], None)]
 
 
-def test_a_period_that_an_older_question_begins_has_the_budget_that_was_posted_last(planner: Planner) -> None:
+def test_a_period_that_an_older_definition_begins_has_the_budget_that_was_posted_last(planner: Planner) -> None:
     richer = (('epsilon: "100"', 'epsilon: "200"'), ("period: 366d", "period: 1d"))
     known = after(after([], planner(), 0), planner(ONE_ITEM, *richer), 5)
 

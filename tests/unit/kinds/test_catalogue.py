@@ -121,7 +121,7 @@ def test_what_is_not_on_a_written_list_goes_no_further_than_the_merge(view: Call
 @pytest.mark.parametrize(
     ("written", "fault"),
     [
-        ("[ATL, ATL]", "views.destinations.catalogue: 'ATL' stands twice"),
+        ("[ATL, ATL]", "views.destinations.catalogue: duplicate key 'ATL'"),
         ("[]", WRITE),
         ("places", WRITE),
         ("[1, 2]", WRITE),

@@ -17,7 +17,7 @@ from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.kinds.sealing import SealedTable, WindowNoise
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.releases.accounts import difference, price
-from stream_dp.releases.rows import Call, Given, WindowRow
+from stream_dp.releases.rows import AudienceState, Call, WindowRow
 from tests.support.chance import laplace_cells, p_value
 from tests.support.phases import PHASES
 from tests.support.releasing import COARSE, DELTA, FINE, KEY, MIDDLE, keyed, plan
@@ -177,7 +177,7 @@ def test_differences_over_a_ladder_add_up_to_its_finest_level() -> None:
 
 
 def row(**levels: int) -> WindowRow:
-    return WindowRow(False, 0, {name: Given(1, level) for name, level in levels.items()})
+    return WindowRow(False, 0, {name: AudienceState(1, level) for name, level in levels.items()})
 
 
 def test_the_first_release_is_priced_at_its_finest_audience_and_each_reader_at_its_own() -> None:

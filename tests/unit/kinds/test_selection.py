@@ -117,8 +117,8 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
             "selection": None if mechanism == "gumbel" else mechanism,
             "items": (RankedCount(rank=1, item="a", count=5),),
         },
-        held=Cost.ZERO,
-        told=Cost.ZERO,
+        window_loss=Cost.ZERO,
+        period_loss=Cost.ZERO,
         ledger=account(plan.ledger, 0),
     )
     data = json.loads(encode(record))
@@ -145,7 +145,7 @@ def test_the_threshold_of_the_laplace_selection_is_made_with_less_than_its_windo
     assert with_delta.margin - odds > 20  # ln(9) / epsilon
 
 
-def test_mechanisms_are_other_questions(view: Callable[..., ViewPlan]) -> None:
+def test_mechanisms_are_other_definitions(view: Callable[..., ViewPlan]) -> None:
     fingerprints = {view(mechanism).fingerprint for mechanism in ("gumbel", *WRITTEN)}
     assert len(fingerprints) == 6
     longer = ("catalogue: [", "catalogue: [other, ")
@@ -163,7 +163,7 @@ def test_mechanisms_are_other_questions(view: Callable[..., ViewPlan]) -> None:
         ("chosen-kbar", ("kbar: 40", "kbar: 3"), "views.busiest.kbar: must be above k = 3, so that there is something"),
         ("laplace", ("kbar: 40", "kbar: 4"), "views.busiest.kbar: must be at least items_per_user = 5, not 4"),
         ("fixed-threshold", ("k: 3", "k: 3\n    kbar: 9"), "views.busiest.kbar: has no meaning for fixed-threshold"),
-        ("known-domain", ("[item 2, item 1,", "[item 0, item 0,"), "views.busiest.catalogue: 'item 0' stands twice"),
+        ("known-domain", ("[item 2, item 1,", "[item 0, item 0,"), "views.busiest.catalogue: duplicate key 'item 0'"),
         ("known-domain", ("k: 3", "k: 5"), "views.busiest.k: must be at most the 4 items of the catalogue, not 5"),
         (
             "known-domain",

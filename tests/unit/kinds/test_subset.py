@@ -132,7 +132,7 @@ def test_it_costs_the_selection_once_and_its_level(view: Callable[..., ViewPlan]
     assert view(items_per_user=2).kind.sensitivity == 2
 
 
-def test_every_part_of_the_selection_is_part_of_the_question(view: Callable[..., ViewPlan]) -> None:
+def test_every_part_of_the_selection_is_part_of_the_definition(view: Callable[..., ViewPlan]) -> None:
     written = [
         '{epsilon: "1"}',
         '{epsilon: "2"}',

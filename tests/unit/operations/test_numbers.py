@@ -6,7 +6,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.operations import numbers
-from stream_dp.records.models import Amount, Price
+from stream_dp.records.models import Amount, PrivacyCost
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ def test_costs_are_rounded_up(exact: str, up: str) -> None:
 
 def test_a_price_names_all_that_is_not_zero_of_it() -> None:
     some = Cost(Fraction(1, 3), Fraction(0), rho=Fraction(1, 8))
-    assert numbers.price(Price.spent(some)) == "epsilon 1/3, rho 0.125"
-    assert numbers.price(Price.spent(Cost.ZERO)) == "nothing"
+    assert numbers.price(PrivacyCost.spent(some)) == "epsilon 1/3, rho 0.125"
+    assert numbers.price(PrivacyCost.spent(Cost.ZERO)) == "nothing"
 
 
 def test_columns_have_two_decimals_rounded_against_the_reader() -> None:

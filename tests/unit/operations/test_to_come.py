@@ -47,7 +47,7 @@ PLANS = {
     "panes": holding((0, paned(3, 1, RISING, *RICH))),
     "panes of which some end no window": holding((0, paned(3, 2, RISING, *RICH))),
     "totals": holding((0, running(RISING, RICH[1]))),
-    "another question": holding((0, tumbling()), (4000, tumbling(SHARPER))),
+    "another definition": holding((0, tumbling()), (4000, tumbling(SHARPER))),
     "other readers": holding((0, tumbling()), (4000, tumbling(HIGHER))),
     "public starts higher at first": holding((0, tumbling(MIDDLE_FIRST)), (4000, tumbling())),
     "longer windows of panes": holding((0, paned(2, 1, RISING, *RICH)), (4000, paned(3, 2, RISING, *RICH))),
@@ -56,14 +56,14 @@ PLANS = {
 
 def to_come(desk: Desk, now_ms: int) -> list[ToCome]:
     """What becomes sharper next, as a report of this engine would have it."""
-    questions = list(desk.plan.views.values())
+    definitions = list(desk.plan.views.values())
     released = next(
         row.next_ms
-        for one in questions
+        for one in definitions
         if (row := stored_view(one.name, desk.machine)) is not None
         and (one.until_ms is None or row.next_ms < one.until_ms)
     )
-    return sorted(sharper_to_come(questions, released, now_ms), key=lambda one: (one.at_ms, one.what))
+    return sorted(sharper_to_come(definitions, released, now_ms), key=lambda one: (one.at_ms, one.what))
 
 
 def published(desk: Desk) -> Mapping[tuple[int, str, str], int]:
@@ -109,7 +109,7 @@ def test_the_next_window_of_each_level_is_unlocked_at_that_time_and_no_other_one
     assert seen > 2
 
 
-@pytest.mark.parametrize("further", [(), (SHARPER,)], ids=["one question", "another one an hour ahead"])
+@pytest.mark.parametrize("further", [(), (SHARPER,)], ids=["one definition", "another one an hour ahead"])
 def test_by_the_clock_of_a_stream_what_is_next_comes_as_the_stream_moves_on(
     further: tuple[tuple[str, str], ...],
 ) -> None:

@@ -27,8 +27,15 @@ from stream_dp.records.codec import (
     schema,
     topic_key,
 )
-from stream_dp.records.models import Entry, PublicRecord, Refusal
-from stream_dp.releases.publication import Booking, account, entry_record, reader, refusal_record, release_record
+from stream_dp.records.models import LedgerEntry, PublicRecord, Refusal
+from stream_dp.releases.publication import (
+    Booking,
+    account,
+    audience_charge,
+    entry_record,
+    refusal_record,
+    release_record,
+)
 from tests.support.schemas import later, mismatch
 from tests.support.sealing import fields_of
 from tests.support.views import balance
@@ -52,8 +59,8 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
             start_ms=START,
             revision=2,
             fields=fields_of(view, 1, [("LAX", 90), ("BOS", 512), ("ATL", 512)]),
-            held=Cost(Fraction(1), DELTA),
-            told=Cost(Fraction(7, 3), 2 * DELTA),
+            window_loss=Cost(Fraction(1), DELTA),
+            period_loss=Cost(Fraction(7, 3), 2 * DELTA),
             ledger=books,
         ),
         "topk": release_record(
@@ -63,8 +70,8 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
             start_ms=START,
             revision=1,
             fields=fields_of(top, 0, [("Zürich\u2028\x00\u00a0\N{AIRPLANE}", -3), ("", 5)], complete=False),
-            held=Cost(Fraction(1, 3), Fraction(1, 7)),
-            told=Cost(Fraction(1, 3), Fraction(1, 7)),
+            window_loss=Cost(Fraction(1, 3), Fraction(1, 7)),
+            period_loss=Cost(Fraction(1, 3), Fraction(1, 7)),
             ledger=books,
         ),
         "refusal": refusal_record(
@@ -73,25 +80,27 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
             level=2,
             start_ms=START,
             revision=1,
-            asked=Cost(Fraction(4), DELTA),
-            told=NOTHING,
+            requested=Cost(Fraction(4), DELTA),
+            period_loss=NOTHING,
             ledger=books,
         ),
     }
 
 
 @pytest.fixture
-def entries(planned: Planner) -> dict[str, Entry]:
+def entries(planned: Planner) -> dict[str, LedgerEntry]:
     view = planned().views["destinations"]
     left = Cost(Fraction(289, 3), Fraction(99, 1_000_000), rho=Fraction(1, 7))
     booking = Booking(Ledger(left), balance(view, left), view.cost(2))
     paid = [
-        reader(view, "public", 0, 1, view.cost(0), view.cost(0)),
-        reader(view, "internal", 2, 1, view.counts(2) - view.counts(0), view.cost(2)),
+        audience_charge(view, "public", 0, 1, view.cost(0), view.cost(0)),
+        audience_charge(view, "internal", 2, 1, view.counts(2) - view.counts(0), view.cost(2)),
     ]
     return {
         "charge": entry_record(view, START, "charge", paid, booking),
-        "refusal": entry_record(view, START, "refusal", [reader(view, "public", 1, 2, NOTHING, NOTHING)], booking),
+        "refusal": entry_record(
+            view, START, "refusal", [audience_charge(view, "public", 1, 2, NOTHING, NOTHING)], booking
+        ),
     }
 
 
@@ -101,8 +110,8 @@ def test_record_says_what_the_plan_and_the_ledger_say(records: dict[str, AnyReco
     assert [(row.item, row.count) for row in release.items] == [("ATL", 512), ("BOS", 512), ("LAX", 90)]
     assert (release.level.name, release.level.epsilon.exact) == ("standard", "1")
     assert (release.noise_interval_95, release.minimum_count, release.revision) == (15, 81, 2)
-    assert (release.told.epsilon.exact, release.told.delta.exact) == ("7/3", "1/500000")
-    assert (release.held.epsilon.exact, release.held.delta.exact) == ("1", "1/1000000")
+    assert (release.privacy.period.epsilon.exact, release.privacy.period.delta.exact) == ("7/3", "1/500000")
+    assert (release.privacy.window.epsilon.exact, release.privacy.window.delta.exact) == ("1", "1/1000000")
     assert (release.window.start, release.window.end) == ("2013-01-01T00:00:00Z", "2013-01-08T00:00:00Z")
     assert release.ledger.period.end_ms - release.ledger.period.start_ms == 371 * 86_400_000
     assert "one user" in release.neighbours
@@ -116,12 +125,12 @@ def test_topk_keeps_the_order_of_the_selection_and_says_that_the_list_ended(reco
 
 
 def test_what_was_spent_rounds_up_and_what_is_left_rounds_down(
-    records: dict[str, AnyRecord], entries: dict[str, Entry]
+    records: dict[str, AnyRecord], entries: dict[str, LedgerEntry]
 ) -> None:
     release = records["topk"]
     assert isinstance(release, TopKRelease)
-    assert release.held.epsilon.decimal == "0.333333333334"
-    left = entries["charge"].left
+    assert release.privacy.window.epsilon.decimal == "0.333333333334"
+    left = entries["charge"].remaining
     assert (left.epsilon.exact, left.epsilon.decimal) == ("289/3", "96.3333333333")
     assert left.rho is not None
     assert left.rho.decimal == "0.142857142857"
@@ -146,15 +155,15 @@ def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned
         start_ms=START,
         revision=1,
         fields=fields_of(view, 0, []),
-        held=view.cost(0),
-        told=view.cost(0) * 2,
+        window_loss=view.cost(0),
+        period_loss=view.cost(0) * 2,
         ledger=account(view.ledger, START),
     )
     data = json.loads(encode(record))
     assert decode(encode(record)) == record
     assert mismatch(data, schema("record"), schema("record")) == []
-    assert (record.held.cost, record.told.cost) == (view.cost(0), view.cost(0) * 2)
-    assert set(data["told"]) == {"epsilon", "delta", "squares", "rho"}
+    assert (record.privacy.window.cost, record.privacy.period.cost) == (view.cost(0), view.cost(0) * 2)
+    assert set(data["privacy"]["period"]) == {"epsilon", "delta", "squares", "rho"}
     assert set(data["ledger"]["parts"]) == {"selection", "zcdp"}
     assert "null" not in encode(record).decode()
 
@@ -170,7 +179,7 @@ def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
     amount = '{{"decimal":"{}","exact":"{}"}}'.format
     price = '{{"delta":{},"epsilon":{}}}'.format
     expected = (
-        '{"asked":' + price(amount("1e-6", "1/1000000"), amount("4", "4")) + ',"audience":"internal",'
+        '{"audience":"internal",'
         '"code_version":"0.1.0","edition":1,"kind":"histogram",'
         '"ledger":{"budget":' + price(amount("0.0001", "1/10000"), amount("100", "100"))
         + ',"name":"aircraft","period":{"end":"2014-01-07T00:00:00Z","end_ms":1389052800000,'
@@ -179,8 +188,9 @@ def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
         '"neighbours":"Two inputs are neighbours if one is the other with everything that one user did in the windows '
         "of the ledger's period added or removed. All records charged to the ledger in a period are together "
         '(epsilon, delta)-differentially private for its budget.",'
-        '"reason":"budget","revision":1,"schema_version":1,'
-        '"told":' + price(amount("0", "0"), amount("0", "0")) + ',"type":"refusal","view":"destinations",'
+        '"privacy":{"period":' + price(amount("0", "0"), amount("0", "0")) + '},'
+        '"reason":"budget","requested":' + price(amount("1e-6", "1/1000000"), amount("4", "4"))
+        + ',"revision":1,"schema_version":1,"type":"refusal","view":"destinations",'
         '"window":{"end":"2013-01-08T00:00:00Z","end_ms":1357603200000,"start":"2013-01-01T00:00:00Z",'
         '"start_ms":1356998400000}}'
     )  # fmt: skip
@@ -219,7 +229,7 @@ def test_todays_reader_passes_over_fields_of_a_later_writer(records: dict[str, A
 
 @pytest.mark.parametrize("form", [{}, {"kind": "new"}, {"type": "new"}, {"window": 7}, {"revision": "2"}])
 def test_a_later_schema_version_is_refused_with_one_sentence_whatever_else_has_changed(
-    records: dict[str, AnyRecord], entries: dict[str, Entry], form: dict[str, object]
+    records: dict[str, AnyRecord], entries: dict[str, LedgerEntry], form: dict[str, object]
 ) -> None:
     sentence = (
         "{} of schema version 2 was found, and this stream-dp reads version 1: read the topic with the stream-dp that "
@@ -240,7 +250,7 @@ def test_a_later_schema_version_is_refused_with_one_sentence_whatever_else_has_c
 def test_a_field_that_the_model_does_not_have_cannot_be_written(planned: Planner) -> None:
     view = planned().views["destinations"]
     said: dict[str, Any] = {"audience": "public", "level": 0, "start_ms": START, "revision": 1}
-    costs: dict[str, Any] = {"held": NOTHING, "told": NOTHING, "ledger": account(view.ledger, START)}
+    costs: dict[str, Any] = {"window_loss": NOTHING, "period_loss": NOTHING, "ledger": account(view.ledger, START)}
     fields = fields_of(view, 0, [("LAX", 90)])
     assert release_record(view, fields=fields, **said, **costs)
     with pytest.raises(ValidationError, match="secret"):
@@ -255,7 +265,7 @@ def models_below(model: type[PublicRecord]) -> Iterator[type[PublicRecord]]:
 
 def test_every_model_of_what_is_published_is_closed_for_writers() -> None:
     found = set(models_below(PublicRecord))
-    assert {Refusal, Entry, HistogramRelease, TopKRelease} < found
+    assert {Refusal, LedgerEntry, HistogramRelease, TopKRelease} < found
     assert {model.model_config.get("extra") for model in found} == {"forbid"}
 
 
@@ -289,7 +299,9 @@ def test_refusal_does_not_displace_the_release_that_readers_have(records: dict[s
 
 
 @pytest.mark.parametrize("name", ["charge", "refusal"])
-def test_entry_is_read_back_as_it_was_written_and_fits_its_schema_alone(entries: dict[str, Entry], name: str) -> None:
+def test_entry_is_read_back_as_it_was_written_and_fits_its_schema_alone(
+    entries: dict[str, LedgerEntry], name: str
+) -> None:
     entry = entries[name]
     data = encode(entry)
     assert decode_entry(data) == entry
@@ -298,12 +310,12 @@ def test_entry_is_read_back_as_it_was_written_and_fits_its_schema_alone(entries:
     assert [mismatch(body, schema(one), schema(one)) == [] for one in ("entry", "record")] == [True, False]
     assert decode_entry(later(data)) == entry
     assert mismatch(json.loads(later(data)), schema("entry"), schema("entry"), closed=False) == []
-    for wrong in ({**body, "left": None}, {**body, "readers": []}, {**body, "schema_version": 0}):
+    for wrong in ({**body, "remaining": None}, {**body, "audiences": []}, {**body, "schema_version": 0}):
         with pytest.raises(StateError, match="not an entry of the accounts of schema version 1"):
             decode_entry(json.dumps(wrong).encode())
 
 
-def test_entries_of_different_calls_and_outcomes_have_keys_of_their_own(entries: dict[str, Entry]) -> None:
+def test_entries_of_different_calls_and_outcomes_have_keys_of_their_own(entries: dict[str, LedgerEntry]) -> None:
     place = b"destinations/1356998400000"
     assert entry_key(entries["charge"]) == place + b"/public/1"
     assert entry_key(entries["refusal"]) == place + b"/public/2/refusal"

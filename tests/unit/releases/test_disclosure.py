@@ -66,7 +66,7 @@ GONE: dict[str, tuple[Edits, Edits, str]] = {
 
 
 def taken_out(what: str, cut: int | None = None, *, takes_out: bool = True) -> Desk:
-    """Windows of two questions, then something is taken out, then time goes on; the process ends at a point of that."""
+    """Windows of two definitions, then something is taken out, then time goes on; the process ends at a point."""
     with_it, without, _ = GONE[what]
     last = others() if what == "view" else shop(BOUND, *without)
     known = [(0, shop(*with_it)), (3, shop(BOUND, *with_it)), (5, last)]
@@ -238,7 +238,7 @@ def test_a_call_that_a_crash_left_open_costs_nothing_more_where_its_level_was_dr
     desk.change(holding(*known))
     view, row = desk.plan.views["pages"], stored_window("pages", 0, desk.machine)
     assert row is not None
-    assert (row.given["public"].level, row.drawn, row.finest) == (COARSE, FINE, FINE)
+    assert (row.states["public"].level, row.drawn, row.finest) == (COARSE, FINE, FINE)
     table = stored_table("pages", 0, desk.machine)
     cost, shares = price(view, Call("pages", 0, "public", COARSE, FINE), table, row)
     assert cost == Cost.ZERO
@@ -260,7 +260,7 @@ def test_a_refusal_that_waits_for_its_slot_does_not_leave_for_an_audience_that_i
 
 
 def expired(cut: int | None = None, *, clock: str = "wall") -> Desk:
-    """A view with two questions is taken out, and its retention passes."""
+    """A view with two definitions is taken out, and its retention passes."""
     edits = ("retention: 1h", "retention: 3s"), ("grace: 0s}", f"grace: 0s, clock: {clock}}}")
     both = [(0, plan(RICH, *edits)), (3, plan(RICH, BOUND, *edits))]
     desk = Desk(holding(*both))
@@ -350,7 +350,7 @@ def test_who_comes_later_gets_exactly_the_windows_that_somebody_has_as_fine(leve
 
 
 def granted(level: str, scope: Scope = EVERYTHING, cut: int | None = None) -> Desk:
-    """Windows of two questions; a grant for an audience that begins at the coarsest level; then its unlock is due."""
+    """Windows of two definitions; a grant for an audience that begins at the coarsest level; then its unlock is due."""
     known = [(0, shop(UNLOCKED)), (3, shop(UNLOCKED, BOUND))]
     desk = Desk(holding(*known))
     give(desk, "pages", 0, 1, 2)
@@ -448,7 +448,7 @@ def test_what_was_taken_back_counts_once_among_what_an_audience_was_told(lowered
     desk.slot(90_000)
     (ledger,) = read_ledgers(desk.machine.rows.items()).values()
     newest = desk.records("pages", "public")[-1]
-    assert ledger.readers["public"] == newest.told.cost == ledger.spent
+    assert ledger.readers["public"] == newest.privacy.period.cost == ledger.spent
     assert ledger.spent.epsilon == 2 * 4
     desk.auditor.settled()
 
@@ -514,17 +514,17 @@ def test_a_grant_holds_for_windows_of_a_ladder_without_its_level(now: str) -> No
 
 
 @pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5, 8, 13])
-@pytest.mark.parametrize("questions", [1, 2])
-def test_windows_that_were_taken_back_before_they_left_let_nothing_expire(questions: int, cut: int | None) -> None:
+@pytest.mark.parametrize("definitions", [1, 2])
+def test_windows_that_were_taken_back_before_they_left_let_nothing_expire(definitions: int, cut: int | None) -> None:
     """Else no topic would tell up to where windows were released, and state that is lost would be drawn again."""
     kept = ("retention: 1h\n    buckets: 2", "retention: 2s\n    buckets: 2")
-    known = [(0, shop(kept)), (3, shop(kept, BOUND))][:questions]
+    known = [(0, shop(kept)), (3, shop(kept, BOUND))][:definitions]
     desk = Desk(holding(*known), until_ms=0)
     give(desk, "pages", 0, 1)
     desk.slot(3000)
     seen = standing(desk)
     for second in range(2, 9):
-        desk.give("pages" if second < 3 or questions == 1 else "pages@2", 1000 * second, COUNTS, closed_ms=15_000)
+        desk.give("pages" if second < 3 or definitions == 1 else "pages@2", 1000 * second, COUNTS, closed_ms=15_000)
     desk.machine.cut_after = cut
     for number, audience in enumerate(("partner", "public", "staff"), 1):
         desk.grant(number, audience, "none", 20_000)

@@ -199,17 +199,17 @@ def test_what_is_charged_adds_up_over_the_audiences_to_the_finest_level() -> Non
     desk.give("pages", 0, HOME)
     records = [desk.record("pages", audience, 0) for audience in ("public", "partner", "staff")]
     (entry,) = desk.entries()
-    assert [reader.audience for reader in entry.readers] == ["public", "partner", "staff"]
-    assert [Fraction(reader.charged.epsilon.exact) for reader in entry.readers] == epsilons("1", "1", "2")
-    assert [Fraction(reader.charged.delta.exact) for reader in entry.readers] == [DELTA, 0, 0]
-    assert [Fraction(record.held.epsilon.exact) for record in records] == epsilons("1", "2", "4")
+    assert [reader.audience for reader in entry.audiences] == ["public", "partner", "staff"]
+    assert [Fraction(reader.charged.epsilon.exact) for reader in entry.audiences] == epsilons("1", "1", "2")
+    assert [Fraction(reader.charged.delta.exact) for reader in entry.audiences] == [DELTA, 0, 0]
+    assert [Fraction(record.privacy.window.epsilon.exact) for record in records] == epsilons("1", "2", "4")
     assert desk.ledger().spent == Cost(Fraction(4), DELTA)
     assert {name: cost.epsilon for name, cost in desk.ledger().readers.items()} == {
         "public": 1,
         "partner": 2,
         "staff": 4,
     }
-    assert entry.left.epsilon.exact == "36"
+    assert entry.remaining.epsilon.exact == "36"
 
 
 def test_a_topk_is_charged_the_draws_it_made_and_the_rest_is_returned() -> None:
@@ -263,7 +263,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_once_and_its_counts_
         refusal = records[0]
         assert isinstance(refusal, Refusal)
         assert (refusal.revision, refusal.reason) == (1, "budget")
-        assert refusal.asked.epsilon.exact == "2"
+        assert refusal.requested.epsilon.exact == "2"
         assert topic_key(refusal) == f"pages/{audience}/2000/refusal".encode()
     assert desk.reader.standing() == set()
     assert desk.ledger().spent == Cost(Fraction(4), 2 * DELTA)
@@ -423,7 +423,7 @@ def test_a_coarse_record_does_not_depend_on_what_finer_readers_see() -> None:
 
 
 def test_other_counts_are_noised_afresh_at_every_level() -> None:
-    """specs/lossless X02: the same question about other counts must not show their exact difference."""
+    """specs/lossless X02: the same definition about other counts must not show their exact difference."""
     values, coarse = [], []
     for extra in (0, 1):
         desk = Desk(PAGES)

@@ -84,13 +84,13 @@ def test_told_adds_up_what_an_audience_holds_over_its_views_and_windows_of_the_p
     for start in range(0, 5000, 1000):
         desk.give("pages", start, HOME)
         desk.give("tops", start, {})
-    told = [desk.record("tops", "public", start).told.cost for start in (3000, 4000)]
+    told = [desk.record("tops", "public", start).privacy.period.cost for start in (3000, 4000)]
     page, top = Cost(Fraction(1), DELTA), Cost(1 + 1 + DELTA, DELTA)
     assert told == [page * 4 + top * 4, page + top]
     desk.grant(1, "public", "middle")
     desk.auditor.settled()
     (newest,) = [record for record in desk.records("tops", "public") if record.window.start_ms == 3000][1:]
-    assert newest.told.cost == told[0] + Cost(Fraction(1), Fraction(0)) * 8
+    assert newest.privacy.period.cost == told[0] + Cost(Fraction(1), Fraction(0)) * 8
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_a_refusal_says_no_more_than_that_the_ledger_does_not_cover_what_was_ask
         desk.give("pages", 1000, HOME)
         _, record = desk.records("pages", "public")
         found.append((record.type, of(desk, "public")))
-        left.append(desk.entries()[-1].left.cost.epsilon)
+        left.append(desk.entries()[-1].remaining.cost.epsilon)
     assert found[0][0] == "refusal"
     assert found[0] == found[1]
     assert left[0] < left[1] < 4
@@ -120,7 +120,7 @@ def test_a_refused_sharpening_does_not_say_what_other_audiences_have() -> None:
         desk.give("pages", 0, HOME)
         desk.grant(1, "public", "fine")
         found.append(of(desk, "public"))
-        asked.append(desk.entries()[-1].asked.cost.epsilon)
+        asked.append(desk.entries()[-1].requested.cost.epsilon)
     assert isinstance(decode(found[0][-1].value or b""), Refusal)
     assert found[0] == found[1]
     assert asked == [3, 2]
@@ -137,7 +137,7 @@ def test_a_refused_newcomer_is_not_told_what_the_selection_of_the_window_has_cos
         (record,) = desk.records("tops", "staff")
         assert isinstance(record, Refusal)
         found.append(of(desk, "staff"))
-        assert record.asked.cost == Cost(Fraction(4), Fraction(0))
+        assert record.requested.cost == Cost(Fraction(4), Fraction(0))
     assert found[0] == found[1]
 
 
@@ -153,7 +153,7 @@ def test_every_call_that_is_charged_or_refused_has_an_entry_behind_its_records()
     desk.auditor.settled()
     entries = desk.entries()
     calls = [
-        (entry.type, entry.window.start_ms, [(one.audience, one.revision, one.level) for one in entry.readers])
+        (entry.type, entry.window.start_ms, [(one.audience, one.revision, one.level) for one in entry.audiences])
         for entry in entries
     ]
     first = [("partner", 1, "coarse"), ("public", 1, "coarse"), ("staff", 1, "middle")]
@@ -166,13 +166,13 @@ def test_every_call_that_is_charged_or_refused_has_an_entry_behind_its_records()
         ("refusal", 2000, [("public", 2, "fine")]),
         ("refusal", 3000, [("partner", 1, "coarse"), ("staff", 1, "middle"), ("public", 1, "fine")]),
     ]
-    assert [entry.left.cost.epsilon for entry in entries] == [7, 5, 3, 1, 1, 1, 1]
-    assert [entry.asked.cost for entry in entries] == [
+    assert [entry.remaining.cost.epsilon for entry in entries] == [7, 5, 3, 1, 1, 1, 1]
+    assert [entry.requested.cost for entry in entries] == [
         *[desk.plan.views["pages"].cost(MIDDLE)] * 3,
         *[Cost(Fraction(2), Fraction(0))] * 3,
         desk.plan.views["pages"].cost(FINE),
     ]
-    assert [one.told.cost.epsilon for one in entries[3].readers] == [3]
+    assert [one.loss.cost.epsilon for one in entries[3].audiences] == [3]
     places = [message.topic for message in desk.machine.sent if message.topic != "merged"]
     assert places[3::4][:3] == [ACCOUNTS] * 3
     assert len({entry_key(entry) for entry in entries}) == len(entries)
@@ -182,7 +182,7 @@ def test_an_entry_tells_what_was_asked_at_worst_and_what_the_call_came_to() -> N
     desk = Desk(plan())
     desk.give("tops", 0, {})
     (entry,) = desk.entries()
-    assert entry.asked.cost == desk.plan.views["tops"].cost(MIDDLE)
-    charged = sum((one.charged.cost for one in entry.readers), Cost.ZERO)
-    assert entry.asked.cost - charged == Cost(1 + DELTA, Fraction(0)), "the draw that was not made"
-    assert entry.left.cost == desk.plan.ledgers["visitors"].budget - charged
+    assert entry.requested.cost == desk.plan.views["tops"].cost(MIDDLE)
+    charged = sum((one.charged.cost for one in entry.audiences), Cost.ZERO)
+    assert entry.requested.cost - charged == Cost(1 + DELTA, Fraction(0)), "the draw that was not made"
+    assert entry.remaining.cost == desk.plan.ledgers["visitors"].budget - charged

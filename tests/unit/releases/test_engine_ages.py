@@ -134,7 +134,7 @@ STREAMS: Mapping[str, Plan] = {
 STARTS = range(0, 24_000, 1000)
 
 
-def streamed(name: str, *, together: bool = False, told_ms: int = 0, cuts: Sequence[int] = ()) -> Desk:
+def streamed(name: str, *, together: bool = False, published_ms: int = 0, cuts: Sequence[int] = ()) -> Desk:
     """A view whose windows come one by one, or all together long after; whatever the wall clock shows."""
     planned = STREAMS[name]
     desk = Desk(planned, cuts=cuts, at_once=30 if together else 3)
@@ -146,8 +146,8 @@ def streamed(name: str, *, together: bool = False, told_ms: int = 0, cuts: Seque
     else:
         for start in STARTS:
             desk.give("pages", start, COUNTED[start])
-            if told_ms:
-                desk.tell(told_ms + start)
+            if published_ms:
+                desk.tell(published_ms + start)
     desk.machine.cut_after = None
     desk.reader.restart()
     return desk
@@ -161,7 +161,7 @@ def test_by_the_event_clock_windows_are_unlocked_as_the_stream_moves_on_whenever
     shown = {audience: revisions(whole, audience) for audience in whole.plan.audiences}
     for other in (
         streamed(name, together=True),
-        streamed(name, told_ms=10**12),
+        streamed(name, published_ms=10**12),
         *(streamed(name, together=bool(cut % 2), cuts=[cut, 7]) for cut in range(11, whole.machine.points, 1499)),
     ):
         assert newest(other.published()) == newest(whole.published())
@@ -190,7 +190,7 @@ def test_the_time_of_a_stream_is_the_end_of_its_newest_window() -> None:
 
 
 def test_settings_of_windows_to_come_make_no_window_older() -> None:
-    """Another question of an hour later is decided, and the stream is where it was."""
+    """Another definition of an hour later is decided, and the stream is where it was."""
     changes = (ONLY_PAGES, UNLOCKS, RICH, EVENT)
     former, latter = plan(*changes), plan(*changes, ('fine, epsilon: "4"', 'fine, epsilon: "5"'))
     first = next_record((), former, {"pages": 0}, {}, 0)

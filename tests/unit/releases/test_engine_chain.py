@@ -146,7 +146,7 @@ def said(desk: Desk) -> dict[tuple[str, int, bytes | None], object]:
     found = {}
     for key, value in newest(desk.published()).items():
         record = json.loads(value or b"")
-        del record["told"]
+        del record["privacy"]["period"]
         found[key] = record
     return found
 

@@ -274,7 +274,7 @@ def test_a_reservation_without_a_window_is_dropped_so_that_a_window_can_ask_for_
     desk = ended(1000, TABLE)
     assert len(desk.ledger().reserved) == 1
     desk.change(plan(ONLY_PAGES, ("staff: middle", "staff: fine")))
-    assert desk.row("pages", 1000).given["staff"].level == FINE
+    assert desk.row("pages", 1000).states["staff"].level == FINE
     desk.auditor.settled()
 
 
@@ -306,7 +306,7 @@ def test_a_grant_after_a_crash_in_the_deletion_of_old_windows_is_carried_out() -
     for cut in range(run(1000).machine.points):
         desk = run(cut)
         desk.auditor.settled()
-        assert [desk.row("pages", start).given["public"].level for start in (1000, 2000)] == [FINE, FINE]
+        assert [desk.row("pages", start).states["public"].level for start in (1000, 2000)] == [FINE, FINE]
 
 
 def test_what_an_audience_came_later_than_is_given_once_wherever_the_process_ends() -> None:

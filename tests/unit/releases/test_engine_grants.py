@@ -11,7 +11,7 @@ from stream_dp.control.grants import Order, Scope
 from stream_dp.kinds.topk import TopKRelease
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import SHARPENED_AT_ONCE, ReleaseEngine
-from stream_dp.releases.rows import WINDOW, Given
+from stream_dp.releases.rows import WINDOW, AudienceState
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, plan
 
 CROWD = {f"page {n}": 40 + n for n in range(12)}
@@ -72,8 +72,8 @@ def test_a_grant_is_charged_the_difference_to_the_finest_that_anyone_has() -> No
     assert desk.ledger().spent == Cost(Fraction(8), 2 * DELTA)
     record = desk.record("pages", "partner", 1000)
     assert desk.charged("pages", "partner", 1000) == Cost(Fraction(2), Fraction(0))
-    assert (record.held.epsilon.exact, record.held.delta.exact) == ("4", "1/100")
-    assert desk.entries()[-1].left.epsilon.exact == "32"
+    assert (record.privacy.window.epsilon.exact, record.privacy.window.delta.exact) == ("4", "1/100")
+    assert desk.entries()[-1].remaining.epsilon.exact == "32"
     desk.auditor.settled()
 
 
@@ -84,7 +84,7 @@ def test_a_grant_of_a_level_that_another_audience_has_costs_nothing_even_with_a_
     desk.grant(1, "partner", "middle")
     record = desk.record("pages", "partner", 0)
     assert (record.revision, desk.charged("pages", "partner", 0)) == (2, Cost.ZERO)
-    assert record.held.epsilon.exact == "2"
+    assert record.privacy.window.epsilon.exact == "2"
     assert desk.ledger().spent == before.spent
     assert desk.ledger().readers["partner"] == Cost(Fraction(2), DELTA)
     desk.auditor.settled()
@@ -121,10 +121,10 @@ def test_a_grant_holds_for_windows_to_come() -> None:
     desk.reader.restart()
     desk.give("pages", 1000, CROWD)
     assert revisions(desk, "partner")[-1] == (1000, 1, "fine")
-    assert desk.row("pages", 1000).given == {
-        "partner": Given(1, FINE),
-        "public": Given(1, COARSE),
-        "staff": Given(1, MIDDLE),
+    assert desk.row("pages", 1000).states == {
+        "partner": AudienceState(1, FINE),
+        "public": AudienceState(1, COARSE),
+        "staff": AudienceState(1, MIDDLE),
     }
     desk.auditor.settled()
 
@@ -209,10 +209,10 @@ def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publ
     refusal = desk.records("pages", "public")[-1]
     assert isinstance(refusal, Refusal)
     assert (refusal.window.start_ms, refusal.revision, refusal.level.name) == (1000, 2, "fine")
-    assert refusal.asked.epsilon.exact == "3", "beyond what public has; staff has a level between"
+    assert refusal.requested.epsilon.exact == "3", "beyond what public has; staff has a level between"
     (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
-    assert (entry.asked.epsilon.exact, entry.left.epsilon.exact) == ("2", "0")
-    assert desk.row("pages", 1000).given["public"] == Given(1, COARSE)
+    assert (entry.requested.epsilon.exact, entry.remaining.epsilon.exact) == ("2", "0")
+    assert desk.row("pages", 1000).states["public"] == AudienceState(1, COARSE)
     assert desk.machine.counts["windows_sharpened", (("view", "pages"),)] == 1
     assert desk.machine.counts["sharpenings_refused", (("view", "pages"),)] == 1
     desk.auditor.settled()
@@ -255,7 +255,7 @@ def test_an_audience_that_came_later_gets_retained_windows_at_its_level_if_that_
     assert [desk.records("pages", name) for name in ("public", "staff")] == others
     assert (desk.ledger().spent, desk.ledger().left) == (before.spent, before.left)
     assert desk.ledger().readers["partner"] == desk.ledger().readers["public"]
-    assert desk.record("pages", "partner", 1000).told.cost == Cost(Fraction(2), 2 * DELTA)
+    assert desk.record("pages", "partner", 1000).privacy.period.cost == Cost(Fraction(2), 2 * DELTA)
     rows, published = dict(desk.machine.rows), desk.published()
     desk.reader.restart()
     assert (desk.machine.rows, desk.published()) == (rows, published), "once is enough"
@@ -360,7 +360,7 @@ def test_a_grant_takes_the_place_of_what_an_audience_gets_by_itself() -> None:
     desk.machine.carry_out(engine.order(Order(1, "partner", "fine"), desk.machine, now_ms=0))
     while engine.waits:
         desk.machine.carry_out(engine.due(desk.machine))
-    assert desk.row("pages", 0).given["partner"] == Given(1, FINE)
+    assert desk.row("pages", 0).states["partner"] == AudienceState(1, FINE)
 
 
 def test_a_grant_to_an_audience_that_came_later_than_windows_that_cost_more_gives_them() -> None:
@@ -370,8 +370,8 @@ def test_a_grant_to_an_audience_that_came_later_than_windows_that_cost_more_give
     assert revisions(desk, "partner") == [(0, 1, "fine")]
     record = desk.record("pages", "partner", 0)
     assert desk.charged("pages", "partner", 0) == Cost(Fraction(2), Fraction(0))
-    assert record.held.epsilon.exact == "4"
-    assert record.held.delta.exact == "1/100"
+    assert record.privacy.window.epsilon.exact == "4"
+    assert record.privacy.window.delta.exact == "1/100"
     desk.auditor.settled()
 
 

@@ -110,8 +110,8 @@ def test_a_record_says_what_the_noise_and_the_cost_of_all_panes_are() -> None:
         assert record.panes == 3
         assert record.noise_interval_95 == level.interval_of(3) > level.noise_interval
         assert record.level.epsilon.exact == str(3 * level.epsilon)
-        assert record.held.cost.epsilon >= 3 * level.epsilon
-        assert record.told.cost.epsilon <= 4 * view.levels[FINE].epsilon
+        assert record.privacy.window.cost.epsilon >= 3 * level.epsilon
+        assert record.privacy.period.cost.epsilon <= 4 * view.levels[FINE].epsilon
         assert record.ledger.period.end_ms >= record.window.end_ms > record.ledger.period.start_ms
 
 
@@ -124,9 +124,9 @@ def test_what_a_period_cannot_pay_for_stays_coarse_and_each_window_says_so_once_
     oracle = PaneOracle(view, levels, COUNTED)
     holding = found(desk, "partner")
     assert holding.keys() == {*windows(3, 1)}
-    for window, record in holding.items():  # what is held grew behind the record of a window with both
+    for window, record in holding.items():  # the loss grew after the record of a window with both
         expected = oracle.window(range(*window, 1000))
-        assert {**record, "held": None} == {**expected, "held": None}
+        assert {**record, "loss": None} == {**expected, "loss": None}
     refusals = [record for record in desk.records("pages", "partner") if isinstance(record, Refusal)]
     assert {record.reason for record in refusals} == {"budget"}
     assert [(record.window.start_ms, record.revision) for record in refusals] == [
@@ -211,7 +211,7 @@ def test_a_pane_that_was_refused_or_lost_makes_the_windows_with_it_refusals_with
             if isinstance(record, Refusal):
                 assert record.reason == reason
                 one = desk.plan.views["pages"].cost(FINE).epsilon
-                assert record.asked.cost.epsilon == (3 * one if reason == "budget" else 0)
+                assert record.requested.cost.epsilon == (3 * one if reason == "budget" else 0)
         assert [record.window.start_ms for record in desk.records("pages", "staff")] == [*SECONDS[:6]]
 
 

@@ -40,7 +40,7 @@ def test_counts_are_charged_rho_and_draws_squares() -> None:
     draws = Cost(2 * DELTA, DELTA, squares=Fraction(2))
     assert desk.ledger().spent == Cost(NOTHING, DELTA, rho=2 * RHO[MIDDLE]) + draws
     record = desk.record("tops", "staff", 0)
-    assert record.held.cost == Cost(NOTHING, NOTHING, rho=RHO[MIDDLE]) + draws
+    assert record.privacy.window.cost == Cost(NOTHING, NOTHING, rho=RHO[MIDDLE]) + draws
     assert desk.charged("tops", "staff", 0) == Cost(NOTHING, NOTHING, rho=RHO[MIDDLE] - RHO[COARSE])
     desk.auditor.settled()
 
@@ -65,13 +65,13 @@ def test_a_record_tells_the_parts_of_its_ledger_and_an_entry_what_is_left_of_eac
     assert (account.budget.epsilon.exact, account.budget.delta.exact) == ("47", "1/5")
     assert account.parts is not None
     assert entry.ledger == account
-    assert entry.left.cost == desk.ledger().left
+    assert entry.remaining.cost == desk.ledger().left
     selection, zcdp = account.parts.selection, account.parts.zcdp
     assert selection is not None
     assert zcdp is not None
     assert (selection.epsilon.exact, selection.slack.exact) == ("6", "1/100")
-    assert entry.left.cost.squares == Fraction(selection.budget.exact) - 2
-    assert entry.left.cost.rho == Fraction(zcdp.budget.exact) - RHO[MIDDLE]
+    assert entry.remaining.cost.squares == Fraction(selection.budget.exact) - 2
+    assert entry.remaining.cost.rho == Fraction(zcdp.budget.exact) - RHO[MIDDLE]
 
 
 def test_what_short_lists_return_lets_more_windows_through_than_the_worst_case() -> None:
@@ -100,8 +100,8 @@ def test_a_part_that_is_spent_refuses_while_the_others_go_on() -> None:
     refusal = desk.records("tops", "staff")[-1]
     assert isinstance(refusal, Refusal)
     (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
-    assert refusal.asked == entry.asked
-    assert refusal.asked.cost.squares == 2 > entry.left.cost.squares
+    assert refusal.requested == entry.requested
+    assert refusal.requested.cost.squares == 2 > entry.remaining.cost.squares
     desk.auditor.settled()
 
 

@@ -11,7 +11,7 @@ from stream_dp.control.grants import Order
 from stream_dp.records.models import Release
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, Given, read_ledgers
+from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, AudienceState, read_ledgers
 from stream_dp.windows.encoding import text, window_start
 from tests.support.machine import newest
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, buckets_of
@@ -72,8 +72,8 @@ def test_a_record_says_which_panes_it_is_about_and_what_the_noise_of_its_blocks_
         assert record.blocks == blocks
         assert record.noise_interval_95 == view.levels[MIDDLE].interval_of(blocks)
         assert record.level.epsilon.exact == str(view.levels[MIDDLE].epsilon)
-        assert record.held.cost == view.cost(MIDDLE)
-        assert record.told.cost == view.cost(MIDDLE) * (1 + start // 6000)
+        assert record.privacy.window.cost == view.cost(MIDDLE)
+        assert record.privacy.period.cost == view.cost(MIDDLE) * (1 + start // 6000)
     assert len({message.key for message in desk.published() if message.topic.endswith("staff")}) == len(STARTS)
 
 
@@ -163,7 +163,7 @@ def test_a_pane_that_is_released_while_a_grant_waits_gets_as_fine_as_the_others_
     machine.carry_out(engine.order(Order(1, "public", "fine"), machine, now_ms=0))
     while engine.waits:
         machine.carry_out(engine.due(machine))
-    assert [desk.row("pages", start).given["public"] for start in STARTS[:3]] == [Given(2, FINE)] * 3
+    assert [desk.row("pages", start).states["public"] for start in STARTS[:3]] == [AudienceState(2, FINE)] * 3
     desk.reader.restart()
     assert newest_totals(desk, "public") == expected(desk, dict.fromkeys(STARTS[:3], FINE))
 
@@ -174,7 +174,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_at_every_pane() -> N
     view = desk.plan.views["pages"]
     assert newest_totals(desk, "staff") == expected(desk, dict.fromkeys(STARTS[:6], MIDDLE))
     assert refusals(desk, "staff") == dict.fromkeys(STARTS[6:], "budget")
-    assert {record.asked.cost for record in desk.records("pages", "staff")[6:]} == {view.cost(MIDDLE)}  # type: ignore[union-attr]
+    assert {record.requested.cost for record in desk.records("pages", "staff")[6:]} == {view.cost(MIDDLE)}  # type: ignore[union-attr]
     assert [entry.type for entry in desk.entries()] == ["charge", "refusal"]
     assert spent(desk) == view.cost(MIDDLE)
     assert kept_blocks(desk) == set()

@@ -157,7 +157,7 @@ def test_a_window_whose_release_a_crash_cut_short_was_released_if_its_row_is_sto
 
         desk.reader.new = new
         desk.grant(1, "public", "fine", scope=Scope(windows="retained"), at_ms=5000)
-        desk.told_ms, desk.machine.cut_after = 6000, cut
+        desk.published_ms, desk.machine.cut_after = 6000, cut
         desk.give("pages", 0, HOME)
         desk.machine.cut_after = None
         desk.reader.load()

@@ -69,8 +69,8 @@ def test_a_share_is_the_most_a_view_takes_and_what_it_has_whoever_comes_first() 
         assert outcomes(desk, "tops") == ["release", "refusal", "refusal", "refusal"]
         assert desk.ledger().views["pages"] == Cost(Fraction(4), 2 * DELTA)
         refused = [entry for entry in desk.entries() if entry.type == "refusal"]
-        assert {entry.left_for_view.epsilon.exact for entry in refused if entry.view == "pages"} == {"0"}
-        assert refused[-1].asked.cost <= refused[-1].left.cost, "the ledger could have paid"
+        assert {entry.remaining_for_view.epsilon.exact for entry in refused if entry.view == "pages"} == {"0"}
+        assert refused[-1].requested.cost <= refused[-1].remaining.cost, "the ledger could have paid"
 
 
 def test_what_is_kept_for_no_view_pays_for_sharper_releases() -> None:
@@ -157,8 +157,8 @@ def test_the_statement_of_a_ledger_says_of_every_view_what_its_next_call_may_tak
         views, _ = forecast(planned, statement)
         assert {name: view.left for name, view in views.items()} == rooms
         newest = desk.entries()[-1]
-        assert views[newest.view].left == newest.left_for_view.cost
-        assert statement.left == newest.left.cost
+        assert views[newest.view].left == newest.remaining_for_view.cost
+        assert statement.left == newest.remaining.cost
 
 
 # -- the order of a backlog -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from stream_dp.windows.merging import summed
 from tests.support.acts import AUDIENCES, VIEWS, Story, acts, counts_of, play
 from tests.support.machine import newest
 from tests.support.releasing import KEY, Desk, keyed, shown_cost
-from tests.support.rising import Question, Replay
+from tests.support.rising import Definition, Replay
 from tests.support.sealing import found as found_in
 
 Part = tuple[SealedTable, WindowNoise]
@@ -39,18 +39,18 @@ SEALED: dict[bytes, Part] = {}
 def check_now(desk: Desk, replay: Replay) -> None:
     """Everybody has what they may see by now, and nothing finer; what has expired is gone, and nothing else."""
     assert desk.auditor.windows == replay.windows()
-    kept = {(view.name, start) for view in desk.plan.views.values() for start in replay.questions[view.name].stored}
+    kept = {(view.name, start) for view in desk.plan.views.values() for start in replay.definitions[view.name].stored}
     assert stored(desk, WINDOW) == kept
     assert desk.auditor.standing.windows() == {
-        (name, question.last[window])
-        for name, question in replay.questions.items()
-        for window, levels in question.shown.items()
-        if levels and question.last[window] in question.stored
+        (name, definition.last[window])
+        for name, definition in replay.definitions.items()
+        for window, levels in definition.shown.items()
+        if levels and definition.last[window] in definition.stored
     }
 
 
 def stored(desk: Desk, kind: bytes) -> set[tuple[str, int]]:
-    """By question and start, of what there are rows of a kind."""
+    """By definition and start, of what there are rows of a kind."""
     found = set()
     for name in desk.plan.views:
         prefix = kind + text(name)
@@ -71,7 +71,7 @@ def check_end(story: Story, desk: Desk, replay: Replay) -> None:
 
 def check_records(story: Story, desk: Desk, replay: Replay) -> None:
     held = editions(story.known)
-    for view, audience in product({question.plan.view for question in replay.questions.values()}, AUDIENCES):
+    for view, audience in product({definition.plan.view for definition in replay.definitions.values()}, AUDIENCES):
         records: dict[tuple[int, int], list[AnyRecord]] = {}
         for record in desk.records(view, audience):
             records.setdefault((record.window.start_ms, record.window.end_ms), []).append(record)
@@ -79,11 +79,13 @@ def check_records(story: Story, desk: Desk, replay: Replay) -> None:
             told = {(record.revision, record.level.name) for record in revisions}
             assert sorted(number for number, _ in told) == [*range(1, len(told) + 1)], "each revision is told once"
             assert len({level for _, level in told}) == len(told), "and is finer than the one before"
-            (question,) = (one for one in replay.questions.values() if one.plan.view == view and window in one.shown)
+            (definition,) = (
+                one for one in replay.definitions.values() if one.plan.view == view and window in one.shown
+            )
             newest_one = revisions[-1]
             assert isinstance(newest_one, Release)
-            assert newest_one == expected(question, window, audience, newest_one)
-            start = question.last[window]
+            assert newest_one == expected(definition, window, audience, newest_one)
+            start = definition.last[window]
             if view not in story.late:
                 (edition,) = (one.edition for one in held if one.view == view and holds(one, start))
                 assert {record.edition for record in revisions} == {edition}
@@ -93,26 +95,26 @@ def holds(edition: Held, start: int) -> bool:
     return edition.from_ms <= start and (edition.until_ms is None or start < edition.until_ms)
 
 
-def expected(question: Question, window: tuple[int, int], audience: str, record: Release) -> Release:
+def expected(definition: Definition, window: tuple[int, int], audience: str, record: Release) -> Release:
     """The record of a window at the level that an audience has of it, from the exact counts and the keyed entropy."""
-    last, level = question.last[window], question.shown[window][audience]
-    view = question.plan.at(last)
+    last, level = definition.last[window], definition.shown[window][audience]
+    view = definition.plan.at(last)
     paned, panes = view.window.made_of_panes is not None, [last]
     if paned:
-        panes = [*question.panes(window)]
+        panes = [*definition.panes(window)]
     elif view.window.running is not None:
         panes = [start for _, start in blocks_of(view, last)]
-    parts = [sealed(question, start) for start in panes]
+    parts = [sealed(definition, start) for start in panes]
     if len(parts) == 1 and not paned:
         (fields,) = view.kind.read(parts[0][0], [level], parts[0][1])
     else:
         columns = [view.kind.summand(table, level, noise) for table, noise in parts]
         fields = view.kind.total(parts[-1][0], [*map(sum, zip(*columns, strict=True))])
-    units = panes if paned else [question.unit(last)]
-    costs = [view.spent(sealed(question, unit)[0], question.levels[unit][audience]) for unit in units]
+    units = panes if paned else [definition.unit(last)]
+    costs = [view.spent(sealed(definition, unit)[0], definition.levels[unit][audience]) for unit in units]
     held = sum(costs, Cost.ZERO)
-    if record.held.cost <= held:  # a pane may have become finer behind the window
-        held = record.held.cost
+    if record.privacy.window.cost <= held:  # a pane may have become finer behind the window
+        held = record.privacy.window.cost
     return release_record(
         view,
         audience=audience,
@@ -120,16 +122,16 @@ def expected(question: Question, window: tuple[int, int], audience: str, record:
         start_ms=window[0] if paned else last,
         revision=record.revision,
         fields=fields,
-        held=held,
-        told=record.told.cost,
+        window_loss=held,
+        period_loss=record.privacy.period.cost,
         ledger=account(view.ledger, last),
         panes=len(panes) if paned else None,
     )
 
 
-def sealed(question: Question, start: int) -> Part:
+def sealed(definition: Definition, start: int) -> Part:
     """The sealed table of a window, a pane or a block of panes."""
-    view = question.plan
+    view = definition.plan
     name = view.noise_name(start)
     if name not in SEALED:
         noise = WindowNoise.of(name, KEY, own_secret(name, keyed))
@@ -144,14 +146,14 @@ def check_charges(desk: Desk, replay: Replay) -> None:
     for entry in {entry_key(entry): entry for entry in desk.entries()}.values():
         assert entry.type == "charge"
         place = entry.view, entry.window.start_ms
-        charged[place] = sum((reader.charged.cost for reader in entry.readers), charged.get(place, Cost.ZERO))
+        charged[place] = sum((reader.charged.cost for reader in entry.audiences), charged.get(place, Cost.ZERO))
     costs: dict[tuple[str, int], Cost] = {}
     periods: dict[bytes, Cost] = {}
     readers: dict[tuple[bytes, str], Cost] = {}
-    for question in replay.questions.values():
-        view = question.plan
-        for unit, levels in question.levels.items():
-            draws = found_in(sealed(question, unit)[0])[1] if isinstance(view.kind, TopKPlan) else 0
+    for definition in replay.definitions.values():
+        view = definition.plan
+        for unit, levels in definition.levels.items():
+            draws = found_in(sealed(definition, unit)[0])[1] if isinstance(view.kind, TopKPlan) else 0
             cost, key = shown_cost(view, max(levels.values()), draws), ledger_key(view, unit)
             costs[view.view, unit] = cost
             periods[key] = periods.get(key, Cost.ZERO) + cost
@@ -206,9 +208,10 @@ def windows(desk: Desk) -> set[bytes]:
 
 
 def said(desk: Desk) -> dict[bytes, Any]:
-    """What stands in the public topics, but for what had been told in the period."""
+    """Return what is in the public topics, without the loss in the period."""
     found = {key: value for (_, _, key), value in newest(desk.published()).items() if key and value}
-    return {key: {**json.loads(value), "told": None} for key, value in found.items()}
+    bodies = {key: json.loads(value) for key, value in found.items()}
+    return {key: {**body, "privacy": body["privacy"] | {"period": None}} for key, body in bodies.items()}
 
 
 def ledgers(desk: Desk) -> dict[bytes, tuple[Cost, Mapping[str, Cost]]]:

@@ -10,11 +10,11 @@ import pytest
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases import accounts as pricing
 from stream_dp.releases import sharpening, unlocks
-from stream_dp.releases import view_editions as questions
+from stream_dp.releases import view_definitions as definitions
 from stream_dp.releases.clearances import Clearances, GrantRow
 from stream_dp.releases.expiry import Retention
 from stream_dp.releases.leftover import Leftover
-from stream_dp.releases.view_editions import Questions
+from stream_dp.releases.view_definitions import ViewDefinitions
 from tests.support.acts import acts, play
 from tests.unit.releases.test_engine_stories import check_end, check_now
 
@@ -55,39 +55,41 @@ def carries_out_what_was_withdrawn(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_windows_behind_their_panes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Clearances, "spread", lambda *_: None)
+    patch.setattr(Clearances, "queue_overlapping", lambda *_: None)
 
 
 def lets_who_came_later_wait_for_a_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Clearances, "share", lambda *_: None)
+    patch.setattr(Clearances, "queue_shared", lambda *_: None)
 
 
 def leaves_out_who_comes_with_a_later_edition(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Clearances, "follow", lambda *_: None)
+    patch.setattr(Clearances, "queue_released", lambda *_: None)
 
 
-def jumps_to_a_question_to_come(patch: pytest.MonkeyPatch) -> None:
-    def stream_ms(self: Questions, view: ViewPlan) -> int:
-        return questions.stream_ms((one, self.marks[one.name].next_ms) for one in self._of[view.view])
+def jumps_to_a_definition_to_come(patch: pytest.MonkeyPatch) -> None:
+    def stream_ms(self: ViewDefinitions, view: ViewPlan) -> int:
+        return definitions.stream_ms((one, self.marks[one.name].next_ms) for one in self._of[view.view])
 
-    patch.setattr(Questions, "stream_ms", stream_ms)
+    patch.setattr(ViewDefinitions, "stream_ms", stream_ms)
 
 
-def waits_behind_a_question_that_never_held(patch: pytest.MonkeyPatch) -> None:
+def waits_behind_a_definition_that_never_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        Questions,
+        ViewDefinitions,
         "first",
         lambda self, view, first_ms, _: max([first_ms, *(self.marks[one.name].next_ms for one in self.earlier(view))]),
     )
 
 
-def keeps_what_former_questions_had(patch: pytest.MonkeyPatch) -> None:
-    real = Questions.advance
-    patch.setattr(Questions, "advance", lambda self, view, start, **more: _only_own(self, real, view, start, more))
+def keeps_what_former_definitions_had(patch: pytest.MonkeyPatch) -> None:
+    real = ViewDefinitions.advance
+    patch.setattr(
+        ViewDefinitions, "advance", lambda self, view, start, **more: _only_own(self, real, view, start, more)
+    )
 
 
-def lets_a_later_question_begin_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Questions, "has_turn", lambda self, view: not self.is_over(view))
+def lets_a_later_definition_begin_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ViewDefinitions, "has_turn", lambda self, view: not self.is_over(view))
 
 
 def sharpens_by_what_is_left_a_step_late(patch: pytest.MonkeyPatch) -> None:
@@ -116,7 +118,7 @@ def expires_a_step_late(patch: pytest.MonkeyPatch) -> None:
 
 def _only_own(asked: Any, real: Any, view: ViewPlan, start: int, more: dict[str, bool]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Questions, "earlier", lambda *_: iter(()))
+        patch.setattr(ViewDefinitions, "earlier", lambda *_: iter(()))
         return real(asked, view, start, **more)
 
 
@@ -130,10 +132,10 @@ MUTANTS = [
     leaves_windows_behind_their_panes,
     lets_who_came_later_wait_for_a_restart,
     leaves_out_who_comes_with_a_later_edition,
-    jumps_to_a_question_to_come,
-    waits_behind_a_question_that_never_held,
-    keeps_what_former_questions_had,
-    lets_a_later_question_begin_early,
+    jumps_to_a_definition_to_come,
+    waits_behind_a_definition_that_never_held,
+    keeps_what_former_definitions_had,
+    lets_a_later_definition_begin_early,
     sharpens_by_what_is_left_a_step_late,
     goes_by_the_newest_edition,
     charges_all_of_a_finer_level,

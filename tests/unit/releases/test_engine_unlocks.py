@@ -199,7 +199,7 @@ def test_a_grant_below_the_start_holds_the_schedule_back_and_one_above_leaves_it
 
 def test_a_schedule_that_is_new_is_carried_out_for_the_retained_windows() -> None:
     desk = released(plan(ONLY_PAGES, ("period: 4s", "period: 20s")), 0, 1000)
-    desk.told_ms = 20_000
+    desk.published_ms = 20_000
     desk.change(plan(ONLY_PAGES, ("period: 4s", "period: 20s"), UNLOCKS))
     assert revisions(desk, "public")[2:] == [(0, 2, "fine"), (1000, 2, "fine")]
 
@@ -279,7 +279,7 @@ def test_each_period_spends_its_own_rest_and_times_that_were_missed_are_made_up_
 
 def test_a_view_that_begins_to_spend_waits_for_the_next_time_of_the_grid() -> None:
     desk = released(plan(ONLY_PAGES), 0, 1000)
-    desk.told_ms = 5000
+    desk.published_ms = 5000
     desk.change(spending("40"))
     desk.tell(7999)
     assert len(revisions(desk, "staff")) == 2

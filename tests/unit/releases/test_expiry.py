@@ -143,8 +143,8 @@ def test_a_window_that_expires_is_not_sharpened_and_needs_no_key_any_more() -> N
     desk.give("pages", 3000, HOME)
     assert desk.row("pages", 0).expires
     desk.grant(1, "public", "middle")
-    assert desk.row("pages", 0).given["public"].revision == 1
-    assert desk.row("pages", 1000).given["public"].revision == 2
+    assert desk.row("pages", 0).states["public"].revision == 1
+    assert desk.row("pages", 1000).states["public"].revision == 2
 
 
 def test_an_audience_that_was_taken_out_keeps_what_it_has() -> None:

@@ -106,7 +106,7 @@ def test_a_window_that_became_longer_has_no_pane_that_expires() -> None:
     desk.change(paned(5, 1, (RETENTION, "retention: 2s")))
     desk.give("pages", 4000, COUNTED[4000])
     assert desk.row("pages", 4000).sum is not None
-    assert not desk.row("pages", 4000).is_told
+    assert not desk.row("pages", 4000).publishes_window
 
 
 # -- mutants --------------------------------------------------------------------------------------------------------

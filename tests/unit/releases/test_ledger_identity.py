@@ -160,7 +160,7 @@ def test_periods_of_one_start_and_other_lengths_are_two() -> None:
 
 
 def test_a_period_that_what_it_overlaps_has_overdrawn_does_not_begin() -> None:
-    """[0, 8) would promise 6, and 8 was spent in it; the epsilon that it would ask for is not even the question."""
+    """[0, 8) would promise 6, and 8 was spent in it; the epsilon that it would ask for is not even the definition."""
     desk = opened(Shape(2))
     give(desk, 0, 1, 2, 3)
     desk.change(Shape(8, budget=6).plan())

@@ -109,12 +109,12 @@ class Book:
         assert caps(record.ledger) == budget, "a record says another budget than its period began with"
         if isinstance(record, Refusal):
             self.refused += 1
-            asked = record.asked.cost
+            asked = record.requested.cost
             fits = self.fits(payer, budget, window, asked)
             fits = fits and self.shared(plan, payer, budget, window, record.view, asked)
             assert not fits, "a window was refused that is affordable"
             return
-        former, held = self.finest.get((record.view, window), Cost.ZERO), record.held.cost
+        former, held = self.finest.get((record.view, window), Cost.ZERO), record.privacy.window.cost
         self.finest[record.view, window] = former.most(held)
         cost = former.most(held) - former
         fits = self.fits(payer, budget, window, cost)

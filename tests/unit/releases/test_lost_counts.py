@@ -21,7 +21,7 @@ from stream_dp.windows.merging import PARTIAL, BucketMerger, MergedBucket, Parti
 from tests.support.counting import PARTIALS, Entry, counter, event
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
-from tests.support.releasing import MERGED, RECALLS, Desk, plan
+from tests.support.releasing import DECLARED_LOST, MERGED, Desk, plan
 from tests.support.topics import TopicReader
 from tests.unit.releases.test_engine_chain import VIEWS
 
@@ -108,11 +108,11 @@ class Chain:
 
     def answer(self) -> None:
         """Let the counters answer what the engine asks."""
-        asked = [message for message in self.desk.machine.sent if message.topic == RECALLS]
+        asked = [message for message in self.desk.machine.sent if message.topic == DECLARED_LOST]
         for message in asked[self.asked :]:
             for one, machine in zip(self.counters, self.machines, strict=True):
                 seen = len(machine.sent)
-                machine.carry_out(one.recall((message.key or b"").decode(), int(message.value or b"")))
+                machine.carry_out(one.declare_lost((message.key or b"").decode(), int(message.value or b"")))
                 self.partials += [message for message in machine.sent[seen:] if message.topic == PARTIALS]
         self.asked = len(asked)
 
@@ -194,7 +194,7 @@ def test_nothing_is_charged_for_a_window_that_was_lost() -> None:
     assert sum((ledger.spent for ledger in ledgers), Cost.ZERO) == Cost.ZERO
     refusal = chain.desk.records("pages", "staff")[0]
     assert isinstance(refusal, Refusal)
-    assert refusal.asked.cost == Cost.ZERO
+    assert refusal.requested.cost == Cost.ZERO
 
 
 def test_refusals_without_end_are_not_published_but_an_error_that_says_so() -> None:

@@ -363,8 +363,8 @@ def test_a_window_that_was_sharpened_and_expired_since_what_is_left_is_charged_a
 
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
-def test_windows_of_a_former_question_of_which_nothing_is_left_are_charged_and_not_drawn_again(step: int) -> None:
-    """They have expired by those of the question that took its place; the changelog ends anywhere before."""
+def test_windows_of_a_former_definition_of_which_nothing_is_left_are_charged_and_not_drawn_again(step: int) -> None:
+    """They have expired by those of the definition that took its place; the changelog ends anywhere before."""
     short = (ONLY_PAGES, RETENTION, ("period: 4s", "period: 100s"), ('"1/5"', '"9/10"'))
     former, latter = plan(*short), plan(*short, ("items_per_user: 1", "items_per_user: 2"))
     known = [next_record((), former, {"pages": 0}, {}, 0)]

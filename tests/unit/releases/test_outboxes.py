@@ -396,10 +396,10 @@ def test_windows_that_are_due_are_not_kept_waiting_by_an_order() -> None:
     bench.do(bench.engine.order(Order(1, "public", "fine"), bench.desk.machine, now_ms=CLOSED))
     bench.give("pages", 1000, CLOSED)
     bench.do(bench.engine.due(bench.desk.machine))
-    assert bench.desk.row("pages", 1000).given["public"].revision == 1
-    assert bench.desk.row("pages", 0).given["public"].revision == 1
+    assert bench.desk.row("pages", 1000).states["public"].revision == 1
+    assert bench.desk.row("pages", 0).states["public"].revision == 1
     bench.work()
-    assert bench.desk.row("pages", 0).given["public"].revision == 2
+    assert bench.desk.row("pages", 0).states["public"].revision == 2
 
 
 def test_a_newer_order_takes_the_place_of_one_that_is_not_carried_out() -> None:
@@ -409,6 +409,6 @@ def test_a_newer_order_takes_the_place_of_one_that_is_not_carried_out() -> None:
     for number, level in ((1, "fine"), (2, "coarse")):
         bench.do(bench.engine.order(Order(number, "public", level), bench.desk.machine, now_ms=CLOSED))
     bench.work()
-    assert bench.desk.row("pages", 0).given["public"].revision == 1
+    assert bench.desk.row("pages", 0).states["public"].revision == 1
     bench = Bench(bench.desk)
     assert not bench.engine.waits

@@ -11,8 +11,8 @@ import pytest
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.records.models import Entry
-from stream_dp.releases.publication import Booking, entry_record, reader
+from stream_dp.records.models import LedgerEntry
+from stream_dp.releases.publication import Booking, audience_charge, entry_record
 from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.worker.advice import Advice
@@ -57,8 +57,8 @@ class Watched:
         total = view.ledger.total
         left = Cost(total.epsilon * share, total.delta * share)
         booking = Booking(Ledger(left), balance(view, left, self.plan.views.values()), view.cost(0))
-        readers = [reader(view, "public", 0, revision, Cost.ZERO, Cost.ZERO)]
-        made: Entry = entry_record(view, start_ms, kind, readers, booking)  # type: ignore[arg-type]
+        readers = [audience_charge(view, "public", 0, revision, Cost.ZERO, Cost.ZERO)]
+        made: LedgerEntry = entry_record(view, start_ms, kind, readers, booking)  # type: ignore[arg-type]
         self.balances.take([Message("flights-accounts", entry_key(made), encode(made))])
 
 
@@ -76,8 +76,8 @@ async def test_records_that_are_no_event_are_told_of_at_the_next_look_with_share
     watched.counted(60)
     watched.count("events_refused", 40, reason="null_key", view="")
     assert await watched.look() == [
-        "sources.flights: null_key (about 40 % of the records): they have no key, and the key of a record is its user; "
-        "let the producers write it (`stream-dp check FILE --sample` says what they look like)"
+        "sources.flights: null_key (about 40 % of the records): they have no key, but the key must be the user; "
+        "let the producers write it (`stream-dp check FILE --sample` shows what they look like)"
     ]
 
 
@@ -132,9 +132,9 @@ async def test_clipped_contributions_are_told_of_above_a_fifth(watched: Watched)
     assert await watched.look() == []
     watched.count("events_refused", 60, reason="clipped", view="busiest")
     (said,) = await watched.look()
-    assert said.startswith("views.busiest: clipped (about 20 % of what users add to windows): ")
+    assert said.startswith("views.busiest: clipped (about 20 % of the contributions): ")
     assert "raise" not in said, "a log does not know what raising it would hide"
-    assert said.endswith("leaves out less, and adds noise to every count; `stream-dp check FILE --sample` weighs both")
+    assert said.endswith("drops less and adds noise to every count; `stream-dp check FILE --sample` compares both")
 
 
 async def test_of_few_contributions_nothing_is_told(watched: Watched) -> None:
@@ -147,13 +147,13 @@ async def test_the_first_refused_window_of_a_period_is_told_of_with_what_it_need
     watched.left(view, START, Fraction(1, 1000), "refusal")
     first, *_ = await watched.look()
     assert first == (
-        "ledger aircraft: windows are refused from that of view destinations on that begins 2013-01-01T00:00:00Z: it "
-        "asks for epsilon 0.25 and delta 1e-6, and epsilon 0.1 and delta 1e-7 is left for it until "
-        "2014-01-07T00:00:00Z; for the next period raise the budget (ledgers.aircraft), or make windows longer or "
-        "levels coarser; `stream-dp ledger FILE` says who spent it"
+        "ledger aircraft: budget exhausted: windows of view destinations are refused from 2013-01-01T00:00:00Z on. A "
+        "window costs epsilon 0.25 and delta 1e-6; epsilon 0.1 and delta 1e-7 is left until 2014-01-07T00:00:00Z. For "
+        "the next period, raise the budget (ledgers.aircraft), make windows longer or levels coarser. `stream-dp "
+        "ledger FILE` shows who spent it"
     )
     watched.left(view, START + WEEK, Fraction(1, 1000), "refusal")
-    assert not [said for said in await watched.look() if "windows are refused from that" in said]
+    assert not [said for said in await watched.look() if "budget exhausted" in said]
 
 
 @pytest.fixture
@@ -168,13 +168,13 @@ async def test_a_refused_sharpening_is_no_refused_window(lasting: Watched) -> No
 
 
 async def test_a_budget_that_ends_before_its_period_is_told_of_when_its_end_moves(lasting: Watched) -> None:
-    view, level = lasting.plan.views["destinations"], "ledger aircraft: at the present levels its budget lasts until "
+    view, level = lasting.plan.views["destinations"], "ledger aircraft: at the present levels the budget lasts until "
     lasting.left(view, START, Fraction(1))
     assert await lasting.look() == []
     lasting.left(view, START + WEEK, Fraction(1, 10))
     (said,) = await lasting.look()
     assert said.startswith(f"{level}2013-0")
-    assert ", and its period until 2014-01-07T00:00:00Z; from then on windows are refused: for the next" in said
+    assert ", but the period until 2014-01-07T00:00:00Z. Later windows are refused. For the next" in said
     lasting.left(view, START + 2 * WEEK, Fraction(1, 12))
     assert await lasting.look(600) == [], "it has moved by a week or two"
     lasting.left(view, START + 3 * WEEK, Fraction(1, 40))
@@ -183,7 +183,7 @@ async def test_a_budget_that_ends_before_its_period_is_told_of_when_its_end_move
     assert again < said
     lasting.left(view, START + 4 * WEEK, Fraction(1))
     assert await lasting.look(590) == [], "no ten minutes have passed"
-    assert await lasting.look() == ["ledger aircraft: its budget lasts until its period ends, 2014-01-07T00:00:00Z"]
+    assert await lasting.look() == ["ledger aircraft: the budget lasts until the period ends, 2014-01-07T00:00:00Z"]
 
 
 async def test_every_hour_sums_up_what_became_of_windows(

@@ -10,7 +10,7 @@ import pytest
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.releases.publication import Booking, entry_record, reader
+from stream_dp.releases.publication import Booking, audience_charge, entry_record
 from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.windows.effects import Message
 from tests.support.views import balance
@@ -34,7 +34,9 @@ def entry(view: ViewPlan, start_ms: int, epsilon: Fraction, delta: Fraction, top
     total = view.ledger.total
     left = Cost(total.epsilon * epsilon, total.delta * delta)
     booking = Booking(Ledger(left), balance(view, left), view.cost(0))
-    made = entry_record(view, start_ms, "charge", [reader(view, "public", 0, 1, Cost.ZERO, Cost.ZERO)], booking)
+    made = entry_record(
+        view, start_ms, "charge", [audience_charge(view, "public", 0, 1, Cost.ZERO, Cost.ZERO)], booking
+    )
     return Message(topic, entry_key(made), encode(made))
 
 

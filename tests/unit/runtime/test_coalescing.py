@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.runtime.faust.coalescing import MAX_WAIT_SECONDS, Batch, CoalescingConsumer
+from stream_dp.runtime.faust.coalescing import MAX_WAIT_SECONDS, ChunkMessage, CoalescingConsumer
 from stream_dp.runtime.faust.embedded import LogRecord
 from stream_dp.runtime.kafka.ordering import Tick
 from stream_dp.windows.encoding import CHUNK_BYTES, encode
@@ -81,10 +81,10 @@ async def test_what_no_tick_is_about_goes_on_at_once_in_one_piece_and_changelogs
     orders, rows = [record(ORDERS, 0), record(ORDERS, 1)], [record(CHANGELOG, 7), record(CHANGELOG, 8)]
 
     assert await fetch(consumer, orders=orders, changelog=rows) == {
-        "orders": [Batch(orders, None, 0)],
+        "orders": [ChunkMessage(orders, None, 0)],
         "changelog": rows,
     }
-    assert await fetch(consumer, orders=[record(ORDERS, 5)]) == {"orders": [Batch([record(ORDERS, 5)], 1, 0)]}
+    assert await fetch(consumer, orders=[record(ORDERS, 5)]) == {"orders": [ChunkMessage([record(ORDERS, 5)], 1, 0)]}
 
 
 async def test_records_of_a_source_go_on_with_the_tick_behind_them_and_each_names_its_predecessor(
@@ -93,10 +93,10 @@ async def test_records_of_a_source_go_on_with_the_tick_behind_them_and_each_name
     events = [record(SOURCE, at) for at in range(4)]
     assert await fetch(consumer, visits=events) == {}
     said = [tick(0, 10, 3), tick(1, 20, 4)]
-    assert await fetch(consumer, ticks=said) == {"visits": [Batch(events[:3], None, 10)]}
-    assert await fetch(consumer) == {"ticks": [Batch(said[:1], None, 10)]}
-    assert await fetch(consumer) == {"visits": [Batch(events[3:], 2, 20)]}
-    assert await fetch(consumer) == {"ticks": [Batch(said[1:], 0, 20)]}
+    assert await fetch(consumer, ticks=said) == {"visits": [ChunkMessage(events[:3], None, 10)]}
+    assert await fetch(consumer) == {"ticks": [ChunkMessage(said[:1], None, 10)]}
+    assert await fetch(consumer) == {"visits": [ChunkMessage(events[3:], 2, 20)]}
+    assert await fetch(consumer) == {"ticks": [ChunkMessage(said[1:], 0, 20)]}
     assert await fetch(consumer) == {}
 
 
@@ -160,7 +160,7 @@ async def test_what_was_held_is_fetched_again_after_a_seek_though_nothing_was_co
 
     assert consumer.seeks == seeks
     again = [record(SOURCE, at) for at in (5, 6, 7)]
-    assert await fetch(consumer, visits=again, ticks=[tick(0, 10, 8)]) == {"visits": [Batch(again, None, 10)]}
+    assert await fetch(consumer, visits=again, ticks=[tick(0, 10, 8)]) == {"visits": [ChunkMessage(again, None, 10)]}
 
 
 async def test_a_chunk_is_cut_by_bytes_and_every_piece_names_the_one_before(consumer: Consumer) -> None:
@@ -170,14 +170,14 @@ async def test_a_chunk_is_cut_by_bytes_and_every_piece_names_the_one_before(cons
     orders = [record(ORDERS, at, half) for at in (0, 1, 7)]
     said = [tick(0, 10, 3), tick(1, 20, 5)]
     assert await fetch(consumer, visits=events, orders=orders, ticks=said) == {
-        "orders": [Batch(orders[:2], None, 0), Batch(orders[2:], 1, 0)],
-        "visits": [Batch(events[:2], None, 10), Batch(events[2:3], 1, 10)],
+        "orders": [ChunkMessage(orders[:2], None, 0), ChunkMessage(orders[2:], 1, 0)],
+        "visits": [ChunkMessage(events[:2], None, 10), ChunkMessage(events[2:3], 1, 10)],
     }
-    assert await fetch(consumer) == {"ticks": [Batch(said[:1], None, 10)]}
-    assert await fetch(consumer) == {"visits": [Batch(events[3:], 2, 20)]}
+    assert await fetch(consumer) == {"ticks": [ChunkMessage(said[:1], None, 10)]}
+    assert await fetch(consumer) == {"visits": [ChunkMessage(events[3:], 2, 20)]}
 
 
 async def test_a_record_that_is_larger_than_a_chunk_goes_alone(consumer: Consumer) -> None:
     events = [record(ORDERS, 0), record(ORDERS, 1, bytes(CHUNK_BYTES + 1)), record(ORDERS, 2)]
     found = (await fetch(consumer, orders=events))["orders"]
-    assert found == [Batch(events[:1], None, 0), Batch(events[1:2], 0, 0), Batch(events[2:], 1, 0)]
+    assert found == [ChunkMessage(events[:1], None, 0), ChunkMessage(events[1:2], 0, 0), ChunkMessage(events[2:], 1, 0)]

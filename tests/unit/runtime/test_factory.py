@@ -134,7 +134,7 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
     expected = expected_records(view, {START: {"/": 40}}, prf_key=PRF_KEY, entropy=ENTROPY)
     sent = {message.topic: [message.value] for message in machine.sent if message.value is not None}
     (entry,) = sent.pop(topics.accounts)
-    assert {reader.audience for reader in decode_entry(entry or b"").readers} == set(view.audiences)
+    assert {reader.audience for reader in decode_entry(entry or b"").audiences} == set(view.audiences)
     assert sent == {
         topics.release(view.name, audience): [encode(record) for record in records]
         for audience, records in expected.items()

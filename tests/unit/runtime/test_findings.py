@@ -34,12 +34,16 @@ def told(plan: Plan, sample: Sample) -> tuple[list[str], list[tuple[str, str]]]:
 @pytest.mark.parametrize(
     ("time", "written", "said"),
     [
-        (-5 * SECOND, 0, ["mostly agree with those", "written just now"]),
-        (-20 * SECOND, -10 * SECOND, ["are mostly about 10 seconds behind those", "written about 10 seconds ago"]),
-        (-DAY, 0, ["are mostly about 1 day behind those", "written just now"]),
-        (DAY - SECOND, 0, ["are mostly about 1 day ahead of those", "written just now"]),
-        (-5 * HOUR, -3 * HOUR, ["are mostly about 2 hours behind those", "written about 3 hours ago"]),
-        (2 * DAY, 2 * DAY, ["mostly agree with those", "bears a time about 2 days ahead of this machine"]),
+        (-5 * SECOND, 0, ["mostly agree with record times", "written just now"]),
+        (
+            -20 * SECOND,
+            -10 * SECOND,
+            ["are mostly about 10 seconds behind record times", "written about 10 seconds ago"],
+        ),
+        (-DAY, 0, ["are mostly about 1 day behind record times", "written just now"]),
+        (DAY - SECOND, 0, ["are mostly about 1 day ahead of record times", "written just now"]),
+        (-5 * HOUR, -3 * HOUR, ["are mostly about 2 hours behind record times", "written about 3 hours ago"]),
+        (2 * DAY, 2 * DAY, ["mostly agree with record times", "is about 2 days ahead of this machine"]),
     ],
 )
 def test_how_far_the_clocks_are_apart_is_told_coarsely(plan: Plan, time: int, written: int, said: list[str]) -> None:
@@ -54,7 +58,7 @@ def test_records_that_are_ahead_of_this_machine_are_found(plan: Plan) -> None:
     source = plan.views["destinations"].source
     _, found = told(plan, sample_of(source, *[(NOW + 2 * HOUR, NOW + 2 * HOUR)] * 30))
     assert found == [
-        ("sources.flights", "the newest record bears a time about 2 hours ahead of this machine; set the clocks")
+        ("sources.flights", "the time of the newest record is about 2 hours ahead of this machine; set the clocks")
     ]
 
 
@@ -62,13 +66,13 @@ def test_an_empty_sample_says_nothing(plan: Plan) -> None:
     assert told(plan, Sample({}, is_cut_short=False)) == ([], [])
 
 
-ONE = "they do not stand where partitioner murmur2 puts their users"
+ONE = "their users are not in the partitions that partitioner murmur2 gives them"
 
 
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (lambda user: crc32(user) % 4, f"{ONE}, but where crc32 does; write partitioner: crc32"),
+        (lambda user: crc32(user) % 4, f"{ONE}, but in those of crc32; set partitioner: crc32"),
         (lambda user: len(user) % 4, f"{ONE}, and neither murmur2 nor crc32 fits; let the producers use one of them"),
     ],
 )
@@ -86,8 +90,8 @@ def test_times_in_microseconds_are_told_to_have_no_unit(plan: Plan) -> None:
     assert found == [
         (
             "sources.flights.time.unit",
-            "read in ms their times are many years away from those of their records, and read in microseconds they are "
-            "not; let the producers write ms; there is no unit for microseconds",
+            "read as ms, their times are many years away from those of their records; read as microseconds, they "
+            "agree; let the producers write ms; microseconds cannot be read",
         )
     ]
 
@@ -102,11 +106,11 @@ NO_FIELD = (", time: {field: time_hour, unit: ms}", "")
     [
         (
             [],
-            "only those that are in the topic before the first start, with --backfill, are counted. If such events go",
+            "with --backfill, those that are in the topic before the first start are counted, and no others. If such",
         ),
         (
             [("371d, start: 2013", "371d, start: 1970"), ("{size: 7d, start: 2013-01-01T00:00:00Z", "{size: 7d")],
-            "windows begin with the first start, so they are not counted; to release history, write window.start. If",
+            "windows begin with the first start, so they are not counted; to release history, set window.start. If",
         ),
     ],
 )
@@ -118,7 +122,7 @@ def test_history_under_a_clock_of_the_wall_is_told(
     _, found = told(plan, sample_of(source, *[(NOW - 100 * DAY, NOW)] * 30))
     messages = {path: message for path, message in found if path.endswith("window.clock")}
     assert set(messages) == {"views.destinations.window.clock", "views.busiest.window.clock"}
-    assert all(said in message and "write clock: event" in message for message in messages.values())
+    assert all(said in message and "set clock: event" in message for message in messages.values())
     assert not [path for path, _ in told(plan, sample_of(source, *[(NOW, NOW)] * 30))[1] if path.endswith("clock")]
 
 
@@ -133,8 +137,8 @@ def test_a_forgotten_time_is_told_by_the_field_that_looks_like_one(
     assert found == [
         (
             "sources.flights.time",
-            "no field is the time of an event, so the time of its record is; field 'time_hour' looks like a time, "
-            f"mostly about 1 year before that. If events happened then, write time: {{field: time_hour, unit: {unit}}}",
+            "no time field is set, so the time of the record is used; field 'time_hour' looks like a time, "
+            f"mostly about 1 year before it. If events happened then, set time: {{field: time_hour, unit: {unit}}}",
         )
     ]
     live = sample_of(source, *[(NOW - SECOND, NOW)] * 30)

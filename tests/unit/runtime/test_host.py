@@ -21,7 +21,7 @@ from stream_dp.releases.losses import Published
 from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.faust.coalescing import Batch
+from stream_dp.runtime.faust.coalescing import ChunkMessage
 from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient
 from stream_dp.runtime.faust.host import Chunk, Host
 from stream_dp.runtime.faust.tables import PartitionRows
@@ -61,7 +61,7 @@ def message(offset: int, before: int | None, *values: bytes) -> Any:
     """A chunk as the coalescing consumer makes it."""
     first = offset - len(values) + 1
     records = [LogRecord("visits", 1, first + at, None, value, 0) for at, value in enumerate(values)]
-    batch = Batch(records, before, 7)
+    batch = ChunkMessage(records, before, 7)
     return SimpleNamespace(tp=TP("visits", 1), topic="visits", partition=1, offset=offset, value=batch)
 
 
@@ -466,7 +466,7 @@ async def test_what_stands_before_a_tick_is_counted_by_the_settings_that_its_mak
 
 
 @pytest.mark.parametrize("later", [False, True])
-async def test_counts_of_a_question_that_is_not_known_make_the_settings_be_read_before_they_are_dropped(
+async def test_counts_of_a_definition_that_is_not_known_make_the_settings_be_read_before_they_are_dropped(
     worker: Worker, later: bool
 ) -> None:
     host = at_time(worker, 0)

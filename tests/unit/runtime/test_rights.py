@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.runtime.kafka.requests import RightsRequest, entries_of
 from stream_dp.runtime.kafka.rights import (
-    Entry,
+    AclEntry,
     Right,
     commands,
     lacking,
@@ -145,50 +145,59 @@ NEEDED = Right("User:a", "topic", "shop-ticks", "Write")
     ("entries", "is_given"),
     [
         ([], False),
-        ([Entry("User:a", "topic", "shop-ticks", "Write")], True),
-        ([Entry("User:a", "topic", "shop-ticks", "Read")], False),
-        ([Entry("User:a", "topic", "shop-tick", "Write")], False),
-        ([Entry("User:a", "topic", "shop-", "Write", prefixed=True)], True),
-        ([Entry("User:a", "topic", "*", "All")], True),
-        ([Entry("User:*", "topic", "shop-ticks", "All")], True),
-        ([Entry("User:b", "topic", "shop-ticks", "Write")], False),
-        ([Entry("User:a", "group", "shop-ticks", "All")], False),
-        ([Entry("User:a", "cluster", "kafka-cluster", "All")], False),
+        ([AclEntry("User:a", "topic", "shop-ticks", "Write")], True),
+        ([AclEntry("User:a", "topic", "shop-ticks", "Read")], False),
+        ([AclEntry("User:a", "topic", "shop-tick", "Write")], False),
+        ([AclEntry("User:a", "topic", "shop-", "Write", prefixed=True)], True),
+        ([AclEntry("User:a", "topic", "*", "All")], True),
+        ([AclEntry("User:*", "topic", "shop-ticks", "All")], True),
+        ([AclEntry("User:b", "topic", "shop-ticks", "Write")], False),
+        ([AclEntry("User:a", "group", "shop-ticks", "All")], False),
+        ([AclEntry("User:a", "cluster", "kafka-cluster", "All")], False),
         (
-            [Entry("User:a", "topic", "*", "All"), Entry("User:a", "topic", "s", "All", prefixed=True, allows=False)],
+            [
+                AclEntry("User:a", "topic", "*", "All"),
+                AclEntry("User:a", "topic", "s", "All", prefixed=True, allows=False),
+            ],
             False,
         ),
-        ([Entry("User:a", "topic", "*", "All"), Entry("User:a", "topic", "*", "All", allows=False, host="::1")], True),
+        (
+            [
+                AclEntry("User:a", "topic", "*", "All"),
+                AclEntry("User:a", "topic", "*", "All", allows=False, host="::1"),
+            ],
+            True,
+        ),
     ],
 )
 def test_a_right_is_lacking_unless_some_entry_allows_it_and_none_denies_it(
-    entries: list[Entry], is_given: bool
+    entries: list[AclEntry], is_given: bool
 ) -> None:
     assert lacking([NEEDED], entries) == ([] if is_given else [NEEDED])
 
 
 def test_topics_may_be_created_by_whoever_may_create_any() -> None:
     create = NEEDED._replace(operation="Create")
-    assert lacking([create], [Entry("User:a", "cluster", "kafka-cluster", "Create")]) == []
+    assert lacking([create], [AclEntry("User:a", "cluster", "kafka-cluster", "Create")]) == []
 
 
 def test_rights_to_names_that_begin_alike_need_an_entry_for_such_names() -> None:
     needed = Right("User:a", "group", "shop.", "Read", prefixed=True)
-    assert lacking([needed], [Entry("User:a", "group", "shop.", "Read")]) == [needed]
-    assert lacking([needed], [Entry("User:a", "group", "sh", "Read", prefixed=True)]) == []
+    assert lacking([needed], [AclEntry("User:a", "group", "shop.", "Read")]) == [needed]
+    assert lacking([needed], [AclEntry("User:a", "group", "sh", "Read", prefixed=True)]) == []
 
 
 def test_workers_are_the_accounts_with_all_rights_of_a_worker_but_to_create() -> None:
     rights = rights_of(SHOP, workers=["User:w"], operators=["User:o"], readers=[("staff", "User:s")])
-    entries = [Entry(*right) for right in rights if right.operation != "Create"]
-    assert workers_known(SHOP, [*entries, Entry("User:o", "topic", "shop-", "All", prefixed=True)]) == ["User:w"]
+    entries = [AclEntry(*right) for right in rights if right.operation != "Create"]
+    assert workers_known(SHOP, [*entries, AclEntry("User:o", "topic", "shop-", "All", prefixed=True)]) == ["User:w"]
 
 
 def test_entries_are_read_from_the_answer_of_the_authorizer() -> None:
     acls = [("User:a", "*", 4, 3), ("User:b", "::1", 2, 2), ("User:c", "*", 12, 3)]
     answer = SimpleNamespace(resources=[(2, "t", 4, acls), (6, "token", 3, acls), (4, "kafka-cluster", 3, acls[:1])])
     assert entries_of(answer) == [
-        Entry("User:a", "topic", "t", "Write", prefixed=True),
-        Entry("User:b", "topic", "t", "All", prefixed=True, allows=False, host="::1"),
-        Entry("User:a", "cluster", "kafka-cluster", "Write"),
+        AclEntry("User:a", "topic", "t", "Write", prefixed=True),
+        AclEntry("User:b", "topic", "t", "All", prefixed=True, allows=False, host="::1"),
+        AclEntry("User:a", "cluster", "kafka-cluster", "Write"),
     ]

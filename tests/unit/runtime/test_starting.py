@@ -39,7 +39,7 @@ def test_one_thing_is_waited_for_until_the_deadline_and_the_next_one_anew(clock:
     assert start.look()
     clock.now += 1
     assert not start.look()
-    assert start.waits_for == "the group"
+    assert start.waiting_for == "the group"
 
 
 def test_a_recovery_that_goes_on_is_not_cut_off_and_one_that_stands_is(clock: Clock) -> None:
@@ -52,7 +52,7 @@ def test_a_recovery_that_goes_on_is_not_cut_off_and_one_that_stands_is(clock: Cl
         assert start.look()
     clock.now += 60
     assert not start.look()
-    assert start.waits_for == "990 rows"
+    assert start.waiting_for == "990 rows"
 
 
 def test_every_ten_seconds_it_says_what_it_waits_for(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

@@ -39,8 +39,9 @@ def said(plan: Plan, view: ViewPlan, users: int, items: int) -> str:
 
 
 SIDE = (
-    "With items_per_user: {}, {} % of what users add is left out. At level detailed a count is noised by up to {} (95 "
-    "%) and shown from {} on; in this sample {} keys of a window reach {}, and the largest count is {}"
+    "With items_per_user: {}, {} % of the contributions are dropped. At level detailed the error of a count is "
+    "up to {} (95 %), and keys are shown from {} on. In this sample, {} keys of a window reach {}; the largest count "
+    "is {}"
 )
 
 
@@ -51,13 +52,13 @@ SIDE = (
             10,
             (4, 22, 0),
             (15, 88, 0),
-            "The sample shows no key with either, so it cannot tell: take more records (--sample=N)",
+            "Neither shows a key of this sample: take more records (--sample=N)",
         ),
         (
             40,
             (4, 22, 5),
             (15, 88, 0),
-            "Keep it, unless windows are much larger than this sample: a higher value would hide keys of it",
+            "Keep it, unless windows are much larger than this sample: a higher value would hide keys",
         ),
     ],
 )
@@ -94,7 +95,7 @@ HIGHER = "items_per_user: 20\n    window: {size: 7d, start: 2013-01-01T00:00:00Z
 def test_without_a_threshold_counts_are_compared_with_the_noise(planned: Planner) -> None:
     plan = planned()
     words = said(plan, plan.views["busiest"], 100, 20)
-    assert "5 keys of a window are above the noise, and the largest count is 100. With items_per_user: 20, " in words
+    assert "5 keys of a window are above the noise; the largest count is 100. With items_per_user: 20, " in words
     assert " shown from " not in words
 
 

@@ -259,7 +259,7 @@ def test_a_window_that_hops_is_due_in_the_stretch_in_which_it_ends() -> None:
     assert audit(desk.plan, evidence, Expected(STARTS[:2], {})).kinds == {"unasked": 3}
 
 
-def test_records_of_another_edition_and_of_windows_that_no_question_asks_for_are_found() -> None:
+def test_records_of_another_edition_and_of_windows_that_no_definition_asks_for_are_found() -> None:
     two = replace(EXPECTED, editions={"pages": {start: 1 + (start == STARTS[2]) for start in STARTS}})
     begun = SHOP.begun(dict.fromkeys(SHOP.views, 0))
     ended = replace(begun, views={**begun.views, "pages": replace(begun.views["pages"], until_ms=STARTS[2])})

@@ -16,8 +16,8 @@ from stream_dp.windows import avro as limits
 from stream_dp.windows.avro import (
     AvroEventDecoder,
     AvroValues,
-    Reading,
     UnusableSchemaError,
+    ValueReader,
     has_header,
     headers,
     number_of,
@@ -375,7 +375,7 @@ def test_a_schema_whose_values_could_be_deep_or_large_for_few_bytes_is_not_used(
 )
 def test_a_text_that_is_no_schema_is_not_used(text: str, why: str) -> None:
     with pytest.raises(UnusableSchemaError, match=why):
-        Reading(text, (), BARE)
+        ValueReader(text, (), BARE)
 
 
 @given(

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from stream_dp.windows import counting, gaps, handover
-from stream_dp.windows.count_rows import MARKER, LaneClock, Marker, Missing, ViewMark
+from stream_dp.windows.count_rows import MARKER, Marker, Missing, SourcePartitionClock, ViewMark
 from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.events import WATERMARK_HEADER
 from stream_dp.windows.views import CountedView, state_name
@@ -114,8 +114,8 @@ def test_a_rule_that_loses_too_little_is_found_out(mutant: str, monkeypatch: pyt
     elif mutant == "not what was open":
         begin = gaps.open_gap
 
-        def too_late(one: CountedView, mark: ViewMark, clock: LaneClock, now_ms: int) -> object:
-            later = LaneClock(clock.clock_ms + one.windows.length_ms, None)
+        def too_late(one: CountedView, mark: ViewMark, clock: SourcePartitionClock, now_ms: int) -> object:
+            later = SourcePartitionClock(clock.clock_ms + one.windows.length_ms, None)
             return begin(one, mark, later, now_ms)
 
         monkeypatch.setattr(counting, "open_gap", too_late)
@@ -218,7 +218,7 @@ def test_a_gap_is_no_loss_for_a_view_that_begins_behind_it() -> None:
     assert counter(late).next_offset == 0
 
 
-# -- a later question ---------------------------------------------------------------------------------------------
+# -- a later definition ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,10 +226,10 @@ def test_a_gap_is_no_loss_for_a_view_that_begins_behind_it() -> None:
     [("wall", 100, 60, 64), ("event", 2, 100, 134), ("event", 100, 60, 64)],
     ids=["by the wall clock", "with a smaller max_ahead", "the same"],
 )
-def test_a_question_that_takes_over_in_an_open_gap_loses_what_the_former_one_may_have_accepted(
+def test_a_definition_that_takes_over_in_an_open_gap_loses_what_the_former_one_may_have_accepted(
     clock: str, ahead: int, start: int, at: int
 ) -> None:
-    """The missing event was in time by the settings that held then, for a window of the later question."""
+    """The missing event was in time by the settings that held then, for a window of the later definition."""
     asked = view(clock="event", max_ahead_ms=100, idle_ms=1 << 40, grace_ms=0)
     former = dataclasses.replace(asked, until_ms=start)
     later = view(clock=clock, max_ahead_ms=ahead, idle_ms=1 << 40, grace_ms=0)

@@ -1,4 +1,4 @@
-"""A view's question changes while its events are counted: every event counts for one, whenever that is learned.
+"""A view's definition changes while its events are counted: every event counts for one, whenever that is learned.
 
 The settings are learned between any two messages, once or more, before the boundary or after windows behind it were
 closed; a crash hits anywhere. What is handed on equals an oracle that counts one event at a time and stores nothing.
@@ -41,7 +41,7 @@ from tests.support.machine import CutError, Machine
 Known = Sequence[CountedView]
 
 
-def questions(*begun: tuple[int, CountedView]) -> Known:
+def definitions(*begun: tuple[int, CountedView]) -> Known:
     """What a view asks by settings that begin at times, in the order in which they were decided."""
     found: list[CountedView] = []
     for number, (first, asked) in enumerate(begun, 1):
@@ -103,8 +103,8 @@ class Script:
 
 
 @dataclass
-class Question:
-    """What the oracle knows of a question."""
+class Definition:
+    """What the oracle knows of a definition."""
 
     asked: CountedView
     clock: int
@@ -137,7 +137,7 @@ class Question:
 class Oracle:
     """Counts a script as the settings say."""
 
-    questions: list[Question] = field(default_factory=list)
+    definitions: list[Definition] = field(default_factory=list)
     out: dict[str, dict[int, dict[str, int]]] = field(default_factory=dict)
     lost: set[tuple[str, int]] = field(default_factory=set)
     refused: Counter[str] = field(default_factory=Counter)
@@ -157,49 +157,49 @@ class Oracle:
                         one.entry(entry, now)
                 case Tick(now):
                     one.tick = max(one.tick, now)
-                    for question in one.questions:
-                        if question.asked.clock == "wall":
-                            question.clock = max(question.clock, now)
+                    for definition in one.definitions:
+                        if definition.asked.clock == "wall":
+                            definition.clock = max(definition.clock, now)
             one.close()
         return one
 
     def learn(self, known: Known) -> None:
-        if len(known) <= len(self.questions):
+        if len(known) <= len(self.definitions):
             return
-        former = list(self.questions)
+        former = list(self.definitions)
         counting = [one for one in former if not one.is_over]
         unread = {asked.name: self.unread_from(asked) for asked in known[len(former) :]}
-        for question, asked in zip(self.questions, known, strict=False):
-            question.asked = asked
+        for definition, asked in zip(self.definitions, known, strict=False):
+            definition.asked = asked
         for asked in known[len(former) :]:
             opens = asked.first_ms
             while opens < unread[asked.name] or any(
-                opens < one.open_from for one in self.questions if one.open_from > one.asked.first_ms
+                opens < one.open_from for one in self.definitions if one.open_from > one.asked.first_ms
             ):
                 self.lost |= {(asked.name, opens)} if opens < (asked.until_ms or 1 << 60) else set()
                 opens += asked.windows.length_ms
             clocks = [one.clock for one in counting if one.asked.clock == asked.clock]
-            self.questions.append(Question(asked, clocks[-1] if clocks else asked.first_ms, opens))
+            self.definitions.append(Definition(asked, clocks[-1] if clocks else asked.first_ms, opens))
         for one in former:
             for start in [start for start in one.held if start >= one.until]:
                 held = one.held.pop(start)
-                heir = next((other for other in self.questions if other.has(start)), None)
-                if heir is not None and heir.asked.accepts_like(one.asked) and start >= heir.open_from:
-                    heir.held[start] = held
+                successor = next((other for other in self.definitions if other.has(start)), None)
+                if successor is not None and successor.asked.accepts_like(one.asked) and start >= successor.open_from:
+                    successor.held[start] = held
                 else:
                     self.refused["changed"] += sum(map(len, held.values()))
 
     def unread_from(self, asked: CountedView) -> int:
-        """What of a question that is learned now starts earlier may lack events that were read."""
-        if not self.questions:
+        """What of a definition that is learned now starts earlier may lack events that were read."""
+        if not self.definitions:
             return asked.first_ms
-        judges = [next((o for o in self.questions if o.has(t)), None) for t in range(asked.first_ms, 500)]
+        judges = [next((o for o in self.definitions if o.has(t)), None) for t in range(asked.first_ms, 500)]
         counted = [one.asked for one in judges if one is not None]
         if len(counted) == len(judges) and all(one.accepts_like(asked) for one in counted):
             return asked.first_ms
         if asked.clock == "wall":
             return self.tick + 1
-        shown = [one.clock for one in self.questions if one.asked.clock == "event"]
+        shown = [one.clock for one in self.definitions if one.asked.clock == "event"]
         stream = max([*shown, *([] if self.stream is None else [self.stream])], default=self.tick)
         return stream + 1 + (0 if len(counted) == len(judges) else asked.max_ahead_ms)
 
@@ -207,14 +207,14 @@ class Oracle:
         if not entry.value:
             time = int(dict(entry.headers)["stream-dp-watermark"])
             self.stream = max(min(time, now), min(time, now) if self.stream is None else self.stream)
-            for one in self.questions:
+            for one in self.definitions:
                 if one.asked.clock == "event" and not one.is_over:
                     one.clock = max(one.clock, min(time, now))
             return
         user, item, time = (entry.key or b"").decode(), *read(entry)
-        active = [one for one in self.questions if not one.is_over]
+        active = [one for one in self.definitions if not one.is_over]
         if active and time < active[0].asked.first_ms:
-            self.refused["late" if time >= self.questions[0].asked.first_ms else "before_start"] += 1
+            self.refused["late" if time >= self.definitions[0].asked.first_ms else "before_start"] += 1
             return
         for one in active:
             if one.has(time):
@@ -222,7 +222,7 @@ class Oracle:
                 self.refused[reason] += bool(reason)
 
     @staticmethod
-    def judged(one: Question, user: str, item: str, time: int, now: int) -> str:
+    def judged(one: Definition, user: str, item: str, time: int, now: int) -> str:
         start = one.start_of(time)
         if one.closed(start) or start < one.open_from:
             return "late"
@@ -237,7 +237,7 @@ class Oracle:
         return ""
 
     def close(self) -> None:
-        for one in self.questions:
+        for one in self.definitions:
             while one.open_from < one.until and one.closed(one.open_from):
                 held = one.held.pop(one.open_from, {})
                 counts = Counter(item for items in held.values() for item in items)
@@ -251,7 +251,7 @@ def read(entry: Entry) -> tuple[str, int]:
 
 
 def asked(chance: random.Random) -> CountedView:
-    """A question; half of them accept the same contributions."""
+    """A definition; half of them accept the same contributions."""
     length = chance.choice([10, 10, 10, 20, 5])
     return view(
         length_ms=length,
@@ -268,7 +268,7 @@ def made(seed: int, *, items: int = 6, span: int = 120) -> Script:
     """A script with up to three changes; with `items` 0 no two events have the same item."""
     chance = random.Random(seed)
     begun = [(0, asked(chance))]
-    known: Known = questions(*begun)
+    known: Known = definitions(*begun)
     messages: list[Chunk | Tick] = []
     at_each: list[Known] = []
     now, offset = 0, 0
@@ -276,7 +276,7 @@ def made(seed: int, *, items: int = 6, span: int = 120) -> Script:
         if len(begun) < 4 and chance.random() < 0.08:
             boundary = 20 * chance.randrange(max(1, now // 20 - 1), now // 20 + 4)  # some are past
             begun.append((boundary, asked(chance)))
-            known = questions(*begun)
+            known = definitions(*begun)
         if chance.random() < 0.4:
             now += chance.randrange(12)
             messages.append(Tick(now))
@@ -317,8 +317,8 @@ def test_what_is_counted_is_what_the_oracle_counts_whenever_a_change_is_learned(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_an_event_counts_for_one_question_in_one_window(seed: int) -> None:
-    """No two events have an item in common, so each item is counted once by all questions together."""
+def test_an_event_counts_for_one_definition_in_one_window(seed: int) -> None:
+    """No two events have an item in common, so each item is counted once by all definitions together."""
     script = made(seed, items=0)
     counted = Counter(
         item
@@ -352,10 +352,10 @@ def test_many_crashes_and_small_rows_change_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_without_the_end_of_the_changelog_an_event_still_counts_for_one_question(seed: int) -> None:
+def test_without_the_end_of_the_changelog_an_event_still_counts_for_one_definition(seed: int) -> None:
     """A worker takes over without the last rows, reads everything again and knows all settings from the beginning on.
 
-    What was lost is done again as it should have been; what was sent for windows that are another question's by now
+    What was lost is done again as it should have been; what was sent for windows that are another definition's by now
     is nobody's.
     """
     script, chance = made(seed, items=0), random.Random(seed)
@@ -381,8 +381,8 @@ def test_without_the_end_of_the_changelog_an_event_still_counts_for_one_question
 
 # -- one at a time ------------------------------------------------------------------------------------------------
 
-TWO = questions((0, view()), (20, view(items_per_user=1)))
-"""Windows of 10, the second question from 20 on."""
+TWO = definitions((0, view()), (20, view(items_per_user=1)))
+"""Windows of 10, the second definition from 20 on."""
 
 
 def changed(machine: Machine, known: Known = TWO) -> PartitionCounter:
@@ -392,7 +392,7 @@ def changed(machine: Machine, known: Known = TWO) -> PartitionCounter:
     return one
 
 
-def test_what_was_counted_ahead_of_a_change_is_given_up_where_the_next_question_bounds_otherwise() -> None:
+def test_what_was_counted_ahead_of_a_change_is_given_up_where_the_next_definition_bounds_otherwise() -> None:
     machine = Machine()
     one = loaded(machine, view())
     machine.carry_out(one.chunk([event(0, "u", "a", 5), event(1, "u", "b", 25), event(2, "v", "b", 25)], 6))
@@ -405,12 +405,12 @@ def test_what_was_counted_ahead_of_a_change_is_given_up_where_the_next_question_
     assert totals(machine)["events_refused", (("reason", "changed"), ("view", "pages"))] == 2
 
 
-def test_what_was_counted_ahead_of_a_change_stays_counted_where_the_next_question_accepts_the_same() -> None:
+def test_what_was_counted_ahead_of_a_change_stays_counted_where_the_next_definition_accepts_the_same() -> None:
     machine = Machine()
     one = loaded(machine, view())
     machine.carry_out(one.chunk([event(0, "u", "a", 25), event(1, "u", "b", 25)], 6))
 
-    one = changed(machine, questions((0, view()), (20, view(grace_ms=5))))
+    one = changed(machine, definitions((0, view()), (20, view(grace_ms=5))))
     machine.carry_out(one.chunk([event(2, "u", "a", 25), event(3, "u", "c", 25)], 6))
     machine.carry_out(one.ticks([35]))
 
@@ -437,12 +437,12 @@ def test_a_partition_that_learns_too_late_stands_in_for_the_windows_that_had_beg
     assert letters(sent) == {(6, "late"): 1}
 
 
-def test_a_question_that_closed_no_window_leaves_those_before_it_to_one_that_was_decided_later() -> None:
+def test_a_definition_that_closed_no_window_leaves_those_before_it_to_one_that_was_decided_later() -> None:
     machine = Machine()
     one = loaded(machine, view())
     machine.carry_out(one.chunk([event(0, "u", "a", 15), event(1, "u", "a", 25)], 15))
     for begun in ([(0, view()), (40, view())], [(0, view()), (40, view()), (20, view())]):
-        one = loaded(machine, *questions(*begun))
+        one = loaded(machine, *definitions(*begun))
     machine.carry_out(one.chunk([event(2, "u", "b", 25), event(3, "u", "a", 35)], 35))
     machine.carry_out(one.ticks([43]))
 
@@ -453,15 +453,15 @@ def test_a_question_that_closed_no_window_leaves_those_before_it_to_one_that_was
     }
 
 
-def test_what_was_counted_of_a_window_that_is_lost_to_the_next_question_is_given_up() -> None:
-    """The second question accepts as the third, which it is left to; the first did not, so what is open is lost."""
+def test_what_was_counted_of_a_window_that_is_lost_to_the_next_definition_is_given_up() -> None:
+    """The second definition accepts as the third, which it is left to; the first did not, so what is open is lost."""
     machine = Machine()
     begun = [(0, view()), (30, view(items_per_user=1))]
-    one = loaded(machine, *questions(*begun))
+    one = loaded(machine, *definitions(*begun))
     machine.carry_out(one.chunk([event(0, "u", "a", 25), event(1, "u", "a", 35), event(2, "u", "a", 45)], 26))
     machine.carry_out(one.ticks([31]))
 
-    one = changed(machine, questions(*begun, (20, view(items_per_user=1))))
+    one = changed(machine, definitions(*begun, (20, view(items_per_user=1))))
     machine.carry_out(one.ticks([53]))
 
     assert {(p.view, p.start_ms) for p in partials(machine.sent) if p.lost} == {("pages@3", 20), ("pages@3", 30)}
@@ -479,7 +479,7 @@ def test_what_was_bounded_over_another_stretch_of_windows_is_given_up(bounds: tu
     one = loaded(machine, former)
     machine.carry_out(one.chunk([event(0, "u", "a", 41), event(1, "u", "b", 51)], 6))
 
-    one = changed(machine, questions((0, former), (40, latter)))
+    one = changed(machine, definitions((0, former), (40, latter)))
     machine.carry_out(one.chunk([event(2, "u", "c", 61), event(3, "u", "d", 71)], 6))
     machine.carry_out(one.ticks([83]))
 
@@ -487,7 +487,7 @@ def test_what_was_bounded_over_another_stretch_of_windows_is_given_up(bounds: tu
     assert totals(machine)["events_refused", (("reason", "changed"), ("view", "pages"))] == 2
 
 
-def test_late_events_of_an_ended_question_are_refused_once() -> None:
+def test_late_events_of_an_ended_definition_are_refused_once() -> None:
     machine = Machine()
     one = changed(machine)
     machine.carry_out(one.ticks([25]))
@@ -495,7 +495,7 @@ def test_late_events_of_an_ended_question_are_refused_once() -> None:
     assert letters(machine.sent) == {(0, "late"): 1, (1, "late"): 1, (2, "before_start"): 1}
 
 
-def test_records_need_the_fields_of_questions_that_have_windows_open_and_no_others() -> None:
+def test_records_need_the_fields_of_definitions_that_have_windows_open_and_no_others() -> None:
     form = EventFormat(("page", "query"), None, "at", "ms")
     machine, one = Machine(), counter(*TWO, form=form)
     machine.carry_out(one.load(machine))
@@ -545,7 +545,7 @@ def test_what_a_crash_took_back_is_not_given_up_but_read_again() -> None:
     assert ("events_refused", (("reason", "changed"), ("view", "pages"))) not in totals(machine)
 
 
-def test_a_question_to_come_closes_no_window_while_its_source_is_idle() -> None:
+def test_a_definition_to_come_closes_no_window_while_its_source_is_idle() -> None:
     """With a clock of watermarks that goes on with the wall clock, but never ahead of it."""
     machine = Machine()
     one = loaded(machine, view(clock="event", first_ms=1000, idle_ms=5))

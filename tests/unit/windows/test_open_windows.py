@@ -1,4 +1,4 @@
-"""Windows that outgrow memory go on on a shelf: the same in all respects, whenever they go and whatever crashes."""
+"""Windows that outgrow memory spill to disk: the same in all respects, whenever they go and whatever crashes."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def chunks(acts: Acts) -> list[list[Entry]]:
 
 
 def run(acts: Acts, memory: int, cuts: Sequence[int] = (), again: int = 0) -> tuple[Machine, Cabinet]:
-    """Count chunks, then close every window; what is left on shelves when a counter is thrown away goes with it."""
+    """Count chunks, then close every window; spill stores of a counter that is thrown away go with it."""
     machine, cabinet = Machine(), Cabinet()
 
     def new() -> PartitionCounter:
         cabinet.standing.clear()
-        return counter(*VIEWS, memory=memory, shelves=cabinet)
+        return counter(*VIEWS, memory=memory, spill_stores=cabinet)
 
     steps = [lambda one, some=some: one.chunk(some, 100) for some in chunks(acts)]
     deliver(machine, new, [*steps, lambda one: one.ticks([200]), lambda one: one.ticks([201])], cuts=cuts, again=again)
@@ -106,7 +106,7 @@ def test_a_run_on_disk_that_is_cut_anywhere_hands_on_what_an_uncut_run_in_memory
 
 def test_a_window_goes_on_disk_with_the_chunk_that_outgrows_memory_and_holds_nothing_from_then_on() -> None:
     machine, cabinet = Machine(), Cabinet()
-    one = counter(view(), memory=A_FEW, shelves=cabinet)
+    one = counter(view(), memory=A_FEW, spill_stores=cabinet)
     machine.carry_out(one.load(machine))
     made, slow = [], []
     for n in range(4):
@@ -118,7 +118,7 @@ def test_a_window_goes_on_disk_with_the_chunk_that_outgrows_memory_and_holds_not
     (window,) = one._views[0].windows.values()
     assert (window.tables, window.memory_bytes) == (({}, {}, []), 0)
 
-    again = counter(view(), memory=A_FEW, shelves=cabinet)
+    again = counter(view(), memory=A_FEW, spill_stores=cabinet)
     machine.carry_out(again.load(machine))
     assert cabinet.standing[0].entries == cabinet.standing[1].entries
     machine.carry_out(again.ticks([13]))

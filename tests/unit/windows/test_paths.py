@@ -254,7 +254,7 @@ BASKETS = st.lists(
 def test_lists_count_like_events_with_one_item_each_however_they_are_cut_into_chunks(
     baskets: list[tuple[str, list[str], int]], cuts: set[int], most: int, on_disk: bool
 ) -> None:
-    """Windows in memory and on a shelf, beside a view of single items; a crash behind every chunk."""
+    """Windows in memory and in a spill store, beside a view of single items; a crash behind every chunk."""
     one, single = view(items_per_user=most), view("users")
     both = EventFormat(("user", "tags"), None, "at", "ms", frozenset({"tags"}))
     machine = Machine()

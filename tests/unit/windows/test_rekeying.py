@@ -21,9 +21,9 @@ from stream_dp.windows.effects import Message, Step
 from stream_dp.windows.encoding import MESSAGE_BYTES, decode, encode
 from stream_dp.windows.events import EventDecoder, KeyReader
 from stream_dp.windows.merging import Partial
-from stream_dp.windows.open_windows import Shelf
-from stream_dp.windows.rekeying import MOST_BYTES, Parcel, RekeyedCounter, Rekeyer, place_behind
-from stream_dp.windows.rekeying import Entry as Sent
+from stream_dp.windows.open_windows import SpillStore
+from stream_dp.windows.rekeying import MOST_BYTES, RekeyedBatch, RekeyedCounter, Rekeyer, place_behind
+from stream_dp.windows.rekeying import RekeyedEvent as Sent
 from stream_dp.windows.views import CountedView
 from tests.support.counting import (
     FORM,
@@ -42,7 +42,7 @@ from tests.support.machine import Machine, deliver
 
 PARTITIONS = 3
 VIEWS = (view("wall", items_per_user=4), view("event", items_per_user=4, clock="event", idle_ms=6, grace_ms=1))
-PARCELS = "parcels"
+REKEYED = "re-keyed batches"
 
 
 def home(user: bytes) -> int:
@@ -61,13 +61,13 @@ def rekeyer(at: int) -> Rekeyer:
         KeyReader("$.who.id", MOST_BYTES),
         partitions=PARTITIONS,
         place=home,
-        outlet=lambda to, parcel: Message(PARCELS, None, encode(parcel), to),
+        outlet=lambda to, batch: Message(REKEYED, None, encode(batch), to),
         dead_letters=letter,
     )
 
 
 def users_counter(
-    at: int, life: int = 1, shelves: Callable[[], Shelf] | None = None, memory: int = 1 << 30
+    at: int, life: int = 1, spill_stores: Callable[[], SpillStore] | None = None, memory: int = 1 << 30
 ) -> RekeyedCounter:
     return RekeyedCounter(
         "visits",
@@ -78,8 +78,8 @@ def users_counter(
         dead_letters=letter,
         partitioner=None,
         window_memory_bytes=memory,
-        shelves=shelves or Cabinet(),
-        lanes=PARTITIONS,
+        spill_stores=spill_stores or Cabinet(),
+        source_partitions=PARTITIONS,
         life=life,
     )
 
@@ -96,20 +96,20 @@ class Lane:
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Lane:
-        lane, now = cls(), 0
+        source_partition, now = cls(), 0
         for _ in range(chance.randrange(2, 9)):
             now += chance.randrange(1, 15)
             for _ in range(chance.randrange(5)):
-                at, what = len(lane.entries) + len(lane.keyless), chance.random()
+                at, what = len(source_partition.entries) + len(source_partition.keyless), chance.random()
                 if what < 0.1:
-                    lane.keyless.append(at)
+                    source_partition.keyless.append(at)
                 elif what < 0.25:
-                    lane.entries.append(watermark(at, now - chance.randrange(8)))
+                    source_partition.entries.append(watermark(at, now - chance.randrange(8)))
                 else:
                     time = now - chance.randrange(-2, 14)
-                    lane.entries.append(event(at, chance.choice("uvwxyz"), chance.choice("abcd"), time))
-            lane.ticks.append((now, len(lane.entries) + len(lane.keyless)))
-        return lane
+                    source_partition.entries.append(event(at, chance.choice("uvwxyz"), chance.choice("abcd"), time))
+            source_partition.ticks.append((now, len(source_partition.entries) + len(source_partition.keyless)))
+        return source_partition
 
     def records(self) -> list[Entry]:
         """As they stand in the source, in which the key says nothing."""
@@ -178,29 +178,29 @@ def with_zombie(chance: random.Random, log: Sequence[Message]) -> list[Message]:
 
 def assert_counted_as_in_the_source(seed: int, memory: int = 1 << 30) -> None:
     chance = random.Random(seed)
-    lanes = [Lane.drawn(chance) for _ in range(PARTITIONS)]
+    source_partitions = [Lane.drawn(chance) for _ in range(PARTITIONS)]
     logs: list[list[list[Message]]] = [[] for _ in range(PARTITIONS)]
     found_letters: Counter[str] = Counter()
-    for at, lane in enumerate(lanes):
+    for at, source_partition in enumerate(source_partitions):
         machine = Machine()
         cuts = [chance.randrange(1, 9) for _ in range(chance.randrange(5))]
-        deliver(machine, partial(rekeyer, at), lane.steps(chance), cuts=cuts, again=chance.randrange(4))
+        deliver(machine, partial(rekeyer, at), source_partition.steps(chance), cuts=cuts, again=chance.randrange(4))
         found_letters.update({(m.value or b"").decode() for m in machine.sent if m.topic == LETTERS})
         marker = decode(RekeyMarker, machine.rows[rekey_key("visits")])
-        assert marker.consumed == len(lane.entries) + len(lane.keyless)
-        assert marker.watermarks == sum(not one.value for one in lane.entries)
-        assert marker.refused == ({"missing_field": len(lane.keyless)} if lane.keyless else {})
+        assert marker.consumed == len(source_partition.entries) + len(source_partition.keyless)
+        assert marker.watermarks == sum(not one.value for one in source_partition.entries)
+        assert marker.refused == ({"missing_field": len(source_partition.keyless)} if source_partition.keyless else {})
         for to in range(PARTITIONS):
-            sent = [m for m in machine.sent if m.topic == PARCELS and m.partition == to]
+            sent = [m for m in machine.sent if m.topic == REKEYED and m.partition == to]
             logs[to].append(with_zombie(chance, sent))
     counts: dict[str, dict[int, Counter[str]]] = {one.name: {} for one in VIEWS}
     for to in range(PARTITIONS):
-        parcels = [Entry(at, None, m.value) for at, m in enumerate(merged(chance, logs[to]))]
+        batches = [Entry(at, None, m.value) for at, m in enumerate(merged(chance, logs[to]))]
         steps: list[Callable[[RekeyedCounter], Step]] = []
-        while parcels:
+        while batches:
             size = chance.randrange(1, 6)
-            steps.append(partial(lambda chunk, one: one.chunk(chunk, 0), parcels[:size]))
-            del parcels[:size]
+            steps.append(partial(lambda chunk, one: one.chunk(chunk, 0), batches[:size]))
+            del batches[:size]
         machine = Machine()
         cuts = [chance.randrange(1, 12) for _ in range(chance.randrange(4))]
         deliver(machine, partial(users_counter, to, memory=memory), steps, cuts=cuts, again=chance.randrange(4))
@@ -209,21 +209,28 @@ def assert_counted_as_in_the_source(seed: int, memory: int = 1 << 30) -> None:
             for start, table in windows.items():
                 counts[name].setdefault(start, Counter()).update(table)
 
-    oracles = [lane.oracle() for lane in lanes]
+    oracles = [source_partition.oracle() for source_partition in source_partitions]
     for column, one in enumerate(VIEWS):
         assert counts[one.name] == expected([oracle.views[column] for oracle in oracles]), (seed, one.name)
     noted: Counter[str] = Counter()
-    for at, (lane, oracle) in enumerate(zip(lanes, oracles, strict=True)):
-        noted.update(f"{at}/{offset}/missing_field/wall+event" for offset in lane.keyless)
+    for at, (source_partition, oracle) in enumerate(zip(source_partitions, oracles, strict=True)):
+        noted.update(f"{at}/{offset}/missing_field/wall+event" for offset in source_partition.keyless)
         noted.update(f"{at}/{offset}/{reason}/{views}" for offset, reason, views in oracle.letters().elements())
     assert found_letters == noted, seed
 
 
-def expected(lanes: Sequence[ViewOracle]) -> dict[int, Counter[str]]:
-    """What is handed on of the windows that every lane has closed."""
-    closed = set(lanes[0].closed_windows()).intersection(*(lane.closed_windows() for lane in lanes))
+def expected(source_partitions: Sequence[ViewOracle]) -> dict[int, Counter[str]]:
+    """What is handed on of the windows that every source partition has closed."""
+    closed = set(source_partitions[0].closed_windows()).intersection(
+        *(source_partition.closed_windows() for source_partition in source_partitions)
+    )
     found: dict[int, Counter[str]] = {start: Counter() for start in closed}
-    pairs = {(start, user, item) for lane in lanes for (start, user), items in lane.held.items() for item in items}
+    pairs = {
+        (start, user, item)
+        for source_partition in source_partitions
+        for (start, user), items in source_partition.held.items()
+        for item in items
+    }
     for start, _, item in pairs:
         if start in closed:
             found[start][item] += 1
@@ -248,22 +255,22 @@ def test_records_that_were_deleted_before_they_were_passed_on_lose_the_windows_t
     met: Counter[bool] = Counter()
     for seed in range(150):
         chance = random.Random(seed)
-        lanes = [Lane.drawn(chance) for _ in range(PARTITIONS)]
+        source_partitions = [Lane.drawn(chance) for _ in range(PARTITIONS)]
         logs: list[list[Message]] = [[] for _ in range(PARTITIONS)]
-        for at, lane in enumerate(lanes):
+        for at, source_partition in enumerate(source_partitions):
             if chance.random() < 0.7:
-                first = chance.randrange(1, len(lane.ticks))
-                lane.gone = first, chance.randrange(lane.ticks[-1][1] + 1)
+                first = chance.randrange(1, len(source_partition.ticks))
+                source_partition.gone = first, chance.randrange(source_partition.ticks[-1][1] + 1)
             machine = Machine()
             cuts = [chance.randrange(1, 9) for _ in range(chance.randrange(5))]
-            deliver(machine, partial(rekeyer, at), lane.steps(chance), cuts=cuts, again=chance.randrange(4))
+            deliver(machine, partial(rekeyer, at), source_partition.steps(chance), cuts=cuts, again=chance.randrange(4))
             for to in range(PARTITIONS):
-                logs[to] += [m for m in machine.sent if m.topic == PARCELS and m.partition == to]
+                logs[to] += [m for m in machine.sent if m.topic == REKEYED and m.partition == to]
         counts: dict[int, Counter[str]] = {}
         lost: set[int] = set()
         for to in range(PARTITIONS):
-            parcels = [Entry(at, None, m.value) for at, m in enumerate(logs[to])]
-            steps = [partial(lambda chunk, one: one.chunk(chunk, 0), [one]) for one in parcels]
+            batches = [Entry(at, None, m.value) for at, m in enumerate(logs[to])]
+            steps = [partial(lambda chunk, one: one.chunk(chunk, 0), [one]) for one in batches]
             machine = Machine()
             cuts = [chance.randrange(1, 12) for _ in range(chance.randrange(4))]
             deliver(machine, partial(users_counter, to), steps, cuts=cuts, again=chance.randrange(4))
@@ -272,11 +279,13 @@ def test_records_that_were_deleted_before_they_were_passed_on_lose_the_windows_t
             lost |= {decode(Partial, m.value or b"").start_ms for m in gone}
             for start, table in handed_on([m for m in sent if m not in gone]).get("wall", {}).items():
                 counts.setdefault(start, Counter()).update(table)
-        due = expected([lane.oracle().views[0] for lane in lanes])
+        due = expected([source_partition.oracle().views[0] for source_partition in source_partitions])
         assert {start: table for start, table in counts.items() if start not in lost} == {
             start: table for start, table in due.items() if start not in lost
         }
-        assert lost == set.union(*(lane.lost(wall) for lane in lanes)) & due.keys(), seed
+        assert (
+            lost == set.union(*(source_partition.lost(wall) for source_partition in source_partitions)) & due.keys()
+        ), seed
         met.update(start in lost for start in due)
     assert min(met.values()) > 50
 
@@ -291,8 +300,8 @@ def test_only_what_was_deleted_behind_the_first_record_or_tick_is_missing_and_al
     assert not machine.warned
     machine.carry_out(one.ticks([7, 8, 9], [43, 50, 60], 55))
     assert one.next_offset == 60
-    sent = [decode(Parcel, m.value or b"") for m in machine.sent if m.topic == PARCELS and m.partition == 2]
-    told = [(parcel.now_ms, parcel.missing, list(parcel.ticks_ms)) for parcel in sent if not parcel.events]
+    sent = [decode(RekeyedBatch, m.value or b"") for m in machine.sent if m.topic == REKEYED and m.partition == 2]
+    told = [(batch.now_ms, batch.missing, list(batch.ticks_ms)) for batch in sent if not batch.events]
     assert told == [
         (6, None, [6]),
         (7, None, [7]),
@@ -315,36 +324,38 @@ def test_crashes_repetitions_and_former_owners_change_nothing_in_many_more_cases
 # -- one thing at a time ---------------------------------------------------------------------------------------------
 
 
-def parcel(at: int, offset: int, lane: int, *entries: Entry, now: int = 5, ticks: Sequence[int] = ()) -> Entry:
+def batch(
+    at: int, offset: int, source_partition: int, *entries: Entry, now: int = 5, ticks: Sequence[int] = ()
+) -> Entry:
     events = [Sent(one.offset, one.timestamp, one.key or b"", one.value or b"") for one in entries if one.value]
     marks = [(one.offset, int(one.headers[0][1])) for one in entries if not one.value]
-    return Entry(offset, None, encode(Parcel(lane, now, events, marks, list(ticks))))
+    return Entry(offset, None, encode(RekeyedBatch(source_partition, now, events, marks, list(ticks))))
 
 
 def test_no_window_closes_before_the_last_partition_of_the_source_has_passed_it() -> None:
     machine, one = Machine(), users_counter(0)
     machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([parcel(0, 0, 0, event(0, "u", "a", 1)), parcel(0, 1, 0, ticks=[13, 500])], 0))
-    machine.carry_out(one.chunk([parcel(0, 2, 1, ticks=[500])], 0))
+    machine.carry_out(one.chunk([batch(0, 0, 0, event(0, "u", "a", 1)), batch(0, 1, 0, ticks=[13, 500])], 0))
+    machine.carry_out(one.chunk([batch(0, 2, 1, ticks=[500])], 0))
     assert handed_on(machine.sent) == {}
-    machine.carry_out(one.chunk([parcel(0, 3, 2, event(7, "v", "a", 2)), parcel(0, 4, 2, ticks=[12])], 0))
+    machine.carry_out(one.chunk([batch(0, 3, 2, event(7, "v", "a", 2)), batch(0, 4, 2, ticks=[12])], 0))
     assert handed_on(machine.sent) == {}
-    machine.carry_out(one.chunk([parcel(0, 5, 2, event(8, "w", "a", 3)), parcel(0, 6, 2, ticks=[13])], 0))
+    machine.carry_out(one.chunk([batch(0, 5, 2, event(8, "w", "a", 3)), batch(0, 6, 2, ticks=[13])], 0))
     assert handed_on(machine.sent) == {"wall": {0: {"a": 3}}}
 
 
-def test_what_the_topic_of_parcels_held_before_it_was_made_anew_hides_nothing_of_the_new_one() -> None:
+def test_what_the_topic_of_batches_held_before_it_was_made_anew_hides_nothing_of_the_new_one() -> None:
     machine, one = Machine(), users_counter(0)
     machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([parcel(0, 900, 0, event(0, "u", "a", 1))], 0))
+    machine.carry_out(one.chunk([batch(0, 900, 0, event(0, "u", "a", 1))], 0))
     assert one.next_offset == 901
 
     again = users_counter(0, life=2)
     machine.carry_out(again.load(machine))
     assert again.next_offset == 0
-    machine.carry_out(again.chunk([parcel(0, 0, 0, event(1, "v", "a", 1))], 0))
+    machine.carry_out(again.chunk([batch(0, 0, 0, event(1, "v", "a", 1))], 0))
     assert again.next_offset == 1
-    machine.carry_out(again.chunk([parcel(0, at + 1, at, ticks=[13]) for at in range(3)], 0))
+    machine.carry_out(again.chunk([batch(0, at + 1, at, ticks=[13]) for at in range(3)], 0))
     assert handed_on(machine.sent)["wall"] == {0: {"a": 2}}
     marker = decode(Marker, next(value for key, value in machine.rows.items() if key.startswith(b"m")))
     assert place_behind(marker.offset) == (2, 4)
@@ -362,19 +373,19 @@ def test_no_message_is_larger_than_a_message_may_be_and_the_order_stays() -> Non
     machine.carry_out(one.load(machine))
     machine.carry_out(one.chunk(records, 5))
 
-    sent = [m for m in machine.sent if m.topic == PARCELS]
+    sent = [m for m in machine.sent if m.topic == REKEYED]
     assert all(len(m.value or b"") <= MESSAGE_BYTES for m in sent)
-    own = [decode(Parcel, m.value or b"") for m in sent if m.partition == home(b"u")]
+    own = [decode(RekeyedBatch, m.value or b"") for m in sent if m.partition == home(b"u")]
     offsets = [offset for p in own for offset in sorted([e.offset for e in p.events] + [at for at, _ in p.watermarks])]
     assert offsets == list(range(8))
     assert [m.value for m in machine.sent if m.topic == LETTERS] == [b"1/8/record_too_large/wall+event"]
-    assert sorted(m.partition for m in sent if decode(Parcel, m.value or b"").watermarks) == [0, 1, 2]
+    assert sorted(m.partition for m in sent if decode(RekeyedBatch, m.value or b"").watermarks) == [0, 1, 2]
 
 
 def test_a_partial_bears_the_time_of_the_tick_that_was_heard_last() -> None:
     machine, one = Machine(), users_counter(0)
     machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([parcel(0, at, at, ticks=[13 + at]) for at in (0, 1, 2)], 0))
+    machine.carry_out(one.chunk([batch(0, at, at, ticks=[13 + at]) for at in (0, 1, 2)], 0))
     closed = {decode(Partial, m.value or b"").closed_ms for m in machine.sent if m.topic == PARTIALS}
     assert closed == {15}
 
@@ -382,19 +393,19 @@ def test_a_partial_bears_the_time_of_the_tick_that_was_heard_last() -> None:
 def test_time_in_which_nobody_was_there_is_no_idle_time_of_a_partition_and_a_repeated_tick_is_none() -> None:
     machine, one = Machine(), users_counter(0)
     machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([parcel(0, at, at, watermark(0, 4), ticks=[5]) for at in range(3)], 0))
-    machine.carry_out(one.chunk([parcel(0, 3 + at, at, ticks=[5, 70_005, 5]) for at in range(3)], 0))
+    machine.carry_out(one.chunk([batch(0, at, at, watermark(0, 4), ticks=[5]) for at in range(3)], 0))
+    machine.carry_out(one.chunk([batch(0, 3 + at, at, ticks=[5, 70_005, 5]) for at in range(3)], 0))
     assert handed_on(machine.sent).get("event") is None
-    machine.carry_out(one.chunk([parcel(0, 6 + at, at, ticks=[70_012]) for at in range(3)], 0))
+    machine.carry_out(one.chunk([batch(0, 6 + at, at, ticks=[70_012]) for at in range(3)], 0))
     assert handed_on(machine.sent)["event"] == {0: {}}
 
 
 def test_windows_close_one_after_another_though_a_partition_lags() -> None:
     machine, one = Machine(), users_counter(0)
     machine.carry_out(one.load(machine))
-    machine.carry_out(one.chunk([parcel(0, 0, 0, watermark(0, 40), now=50)], 0))
-    machine.carry_out(one.chunk([parcel(0, 1, 1, watermark(0, 15), now=50)], 0))
-    machine.carry_out(one.chunk([parcel(0, 2, 2, watermark(0, 40), now=50)], 0))
-    machine.carry_out(one.chunk([parcel(0, 3, 1, watermark(1, 30), now=45)], 0))
+    machine.carry_out(one.chunk([batch(0, 0, 0, watermark(0, 40), now=50)], 0))
+    machine.carry_out(one.chunk([batch(0, 1, 1, watermark(0, 15), now=50)], 0))
+    machine.carry_out(one.chunk([batch(0, 2, 2, watermark(0, 40), now=50)], 0))
+    machine.carry_out(one.chunk([batch(0, 3, 1, watermark(1, 30), now=45)], 0))
     sent = [decode(Partial, m.value or b"") for m in machine.sent if m.topic == PARTIALS]
     assert {(p.start_ms, p.closed_ms) for p in sent} == {(0, 50), (10, 50)}

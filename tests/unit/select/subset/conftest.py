@@ -15,7 +15,7 @@ import pytest
 
 from stream_dp.exact.comparison import Real
 from stream_dp.select.subset import Noise, SubsetParameters, Variant
-from stream_dp.select.subset.canonical import Clock, chance
+from stream_dp.select.subset.canonical import ArrivalClock, chance
 from stream_dp.select.subset.envelope import Cell, Envelope
 from stream_dp.select.subset.layout import Layout, depth_of, lay_out
 from stream_dp.select.subset.proposals import Pool, proposal
@@ -109,7 +109,7 @@ def law(
 def rates(layout: Layout, p: SubsetParameters, time: Real) -> dict[Subset, Enclosure]:
     """The rates at which subsets succeed at a time, with exponential noise; the top-k always at 1."""
 
-    class At(Clock):
+    class At(ArrivalClock):
         def enclose(self, precision: int) -> Enclosure:
             return time.enclose(precision)
 

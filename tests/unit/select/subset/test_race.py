@@ -15,7 +15,7 @@ from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import log
 from stream_dp.select.one_shot import Exact
 from stream_dp.select.subset import Noise, SubsetParameters, canonical
-from stream_dp.select.subset.canonical import Clock, still_open
+from stream_dp.select.subset.canonical import ArrivalClock, still_open
 from stream_dp.select.subset.envelope import Envelope
 from stream_dp.select.subset.layout import depth_of, lay_out
 from tests.support.tapes import RecordedBits
@@ -24,7 +24,7 @@ from tests.support.tapes import RecordedBits
 def test_a_time_is_the_sum_of_as_many_exponential_times_as_the_clock_has_ticked() -> None:
     rate = Fraction(7, 3)
     tape = bytes.fromhex("8000000000000000" + "4000000000000000" + "00" * 40)
-    clock = Clock(rate, RecordedBits(tape))
+    clock = ArrivalClock(rate, RecordedBits(tape))
     assert clock.enclose(64) == (Fraction(0), Fraction(0))
     clock.tick()
     clock.tick()
@@ -36,7 +36,7 @@ def test_a_time_is_the_sum_of_as_many_exponential_times_as_the_clock_has_ticked(
 
 
 def test_a_closer_look_at_a_time_draws_more_bits_of_the_same_number() -> None:
-    clock = Clock(Fraction(1), KeyedBits(b"k", b"time"))
+    clock = ArrivalClock(Fraction(1), KeyedBits(b"k", b"time"))
     clock.tick()
     bounds = [clock.enclose(precision) for precision in (4, 64, 128, 512, 64)]
     for (low, high), (lower, higher) in pairwise(bounds[:4]):
@@ -46,14 +46,14 @@ def test_a_closer_look_at_a_time_draws_more_bits_of_the_same_number() -> None:
 
 
 def test_the_bits_that_are_not_drawn_yet_are_in_the_bounds() -> None:
-    clock = Clock(Fraction(1), RecordedBits(bytes.fromhex("8000000000000000") + b"\xff" * 80))
+    clock = ArrivalClock(Fraction(1), RecordedBits(bytes.fromhex("8000000000000000") + b"\xff" * 80))
     clock.tick()
     low, _ = clock.enclose(63)
     assert low <= clock.enclose(500)[1]
 
 
 def test_a_time_has_no_largest_value_and_is_never_rounded() -> None:
-    clock = Clock(Fraction(1), RecordedBits(bytes(40) + b"\xff" * 40))
+    clock = ArrivalClock(Fraction(1), RecordedBits(bytes(40) + b"\xff" * 40))
     clock.tick()
     assert clock.enclose(64)[0] > 220
     clock.tick()
@@ -101,7 +101,7 @@ def test_time_goes_on_where_a_proposal_is_refused(monkeypatch: pytest.MonkeyPatc
     layout = lay_out(counts, 0, p, rate=p.rate_in, depth=depth_of(10, 2))
     times: list[tuple[Fraction, Fraction]] = []
 
-    def refused(_proposed: object, clock: Clock, _noise: Noise) -> Callable[[int], tuple[int, int]]:
+    def refused(_proposed: object, clock: ArrivalClock, _noise: Noise) -> Callable[[int], tuple[int, int]]:
         times.append(clock.enclose(64))
         return lambda _precision: (0, 0)
 
