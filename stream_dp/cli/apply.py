@@ -87,7 +87,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def faults_told(manner: Manner) -> Iterator[None]:
+def faults_printed(manner: Manner) -> Iterator[None]:
     """Print for machines, too, why settings cannot be changed."""
     try:
         yield
@@ -129,7 +129,7 @@ def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
     Exit codes: 0 done, or no changes; 1 you said no, other settings were posted first, or the broker does not answer;
     2 it cannot be applied; 3 it is posted, and after a minute not every worker uses it, or all workers have ended.
     """
-    with faults_told(manner):
+    with faults_printed(manner):
         plan = load_plan(file)
         code, _ = run(plan, lambda client: change(plan, lambda _: plan, client, wish, manner, take_back=take_back))
     sys.exit(code)
@@ -142,14 +142,14 @@ async def change(
 
     Args:
         local: of a file of it.
-        wanted: what is to hold, by what does.
+        wanted: makes the wanted plan from the one in effect.
         client: of its broker.
         wish: from when on, and why.
         manner: how.
-        take_back: what changed since its file was written may be taken back without a question.
+        take_back: what changed since its file was written may be reverted without a warning.
 
     Returns:
-        The exit code, and what was to hold.
+        The exit code, and the wanted plan.
     """
     drafted = await draft(local, wanted, client, wish)
     if drafted.taken_back and manner.yes and not (take_back or manner.dry_run):

@@ -154,7 +154,7 @@ def feed(
                 ordered=survey.ordered,
                 until_ms=until,
                 from_row=from_row,
-                told=lambda so_far: bar.update(task, completed=so_far.row),
+                report=lambda so_far: bar.update(task, completed=so_far.row),
             )
 
     try:
@@ -182,7 +182,7 @@ def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
 
 
 def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
-    """What a table holds, in words."""
+    """Say what a table has."""
     yield f"{survey.rows:,} rows: {survey.events:,} events"
     for reason, count in survey.refused.most_common():
         rows = ", ".join(f"{row:,}" for row in survey.first_rows[reason])

@@ -121,7 +121,7 @@ def _tables(found: Summary) -> Iterator[Table]:
     reports = found.reports
 
     def at(time_ms: int) -> str:
-        """To the second; of today only the time, for many columns stand side by side."""
+        """To the second; of today only the time, because there are many columns."""
         words = moment(_second(time_ms))
         day, _, time = words.partition("T")
         return time if time and moment(reports.now_ms).startswith(day) else words

@@ -170,7 +170,7 @@ class Board:
         Args:
             view: the view.
             topic: the topic that is read.
-            at_ms: show the window that holds this moment; None for the newest.
+            at_ms: show the window of this moment; None for the newest.
         """
         self._view = view
         self._topic = topic

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stream_dp.cli.apply import Manner, change, faults_told, options
+from stream_dp.cli.apply import Manner, change, faults_printed, options
 from stream_dp.cli.command_line import command_line, run
 from stream_dp.config.differences import differences
 from stream_dp.config.planning import load_plan
@@ -40,10 +40,10 @@ def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish, manner
 
     Exit codes: those of `stream-dp apply`.
     """
-    with faults_told(manner):
+    with faults_printed(manner):
         plan = load_plan(file)
         code, after = run(
-            plan, lambda client: change(plan, lambda holds: tuned(holds, view, assignments), client, wish, manner)
+            plan, lambda client: change(plan, lambda before: tuned(before, view, assignments), client, wish, manner)
         )
     missing = [] if manner.dry_run or manner.as_json else differences(plan.raw, after.raw)
     if missing:

@@ -25,7 +25,7 @@ async def counting(plan: Plan, client: Client) -> list[ViewPlan]:
     """The questions that workers still count: all but former ones whose last window is closed in every partition.
 
     Args:
-        plan: that holds, with every question of every view.
+        plan: that holds, with every edition of every view.
         client: of its broker.
     """
     if all(view.until_ms is None for view in plan.views.values()):
@@ -77,7 +77,7 @@ def columns_of(
     *,
     everything: bool,
 ) -> Columns:
-    """Where in a row an event stands.
+    """Return where in a row the fields of an event are.
 
     Raises:
         ConfigError: nobody says where the user does.
@@ -140,7 +140,7 @@ class Progress:
     Attributes:
         topic: where they stand.
         events: how many.
-        row: number of a row; all events up to it stand there.
+        row: number of a row; all events up to it are there.
     """
 
     topic: str
@@ -148,7 +148,7 @@ class Progress:
     row: int = 0
 
     def words(self) -> str:
-        """What stands in the topic after a failure, and how to go on."""
+        """Say what is in the topic after a failure, and how to continue."""
         return (
             f"{self.events:,} events, up to row {self.row:,}, are in topic {self.topic}. To continue, add --append "
             f"--from-row {self.row + 1}. Some later rows may be there already. They count once: a user counts once "
@@ -187,10 +187,10 @@ async def make_room(plan: Plan, source: SourcePlan, client: Client, *, append: b
         plan: the application.
         source: one of its sources.
         client: a client of its broker.
-        append: write behind records that stand there.
+        append: write after the records of the topic.
 
     Raises:
-        ConfigError: the topic has another number of partitions than the file says, or holds records.
+        ConfigError: the topic has another number of partitions than the file says, or has records.
         BrokerError: the cluster does not answer.
     """
     count = await client.partitions(source.topic)
@@ -219,9 +219,9 @@ async def write(
     ordered: bool,
     until_ms: int,
     from_row: int = 1,
-    told: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[Progress], None] = lambda _: None,
 ) -> None:
-    """Write events and wait until all of them stand in the topic.
+    """Write events and wait until all of them are in the topic.
 
     Args:
         events: what is written.
@@ -231,7 +231,7 @@ async def write(
         ordered: whether the events are in order of time; if not, there is the last watermark alone.
         until_ms: what the last watermark says.
         from_row: the first row that is written.
-        told: is called after each step.
+        report: is called after each step.
 
     Raises:
         BrokerError: the cluster did not take all of it.
@@ -242,6 +242,6 @@ async def write(
         if chunk:
             progress.events += len(chunk)
             progress.row = chunk[-1].row
-        told(progress)
+        report(progress)
     if watermarks is not None:
         await client.publish(watermarks.last(until_ms))

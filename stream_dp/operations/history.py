@@ -143,7 +143,7 @@ def _unreadable(file: Path, error: Exception) -> TableError:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where in a row an event stands.
+    """The places of the fields of an event in a row.
 
     Attributes:
         user: the column of the user, or a path in the rows.
@@ -179,7 +179,7 @@ class Written(NamedTuple):
 
 @dataclass
 class Survey:
-    """What a table holds.
+    """What is in a table.
 
     Attributes:
         rows: how many.
@@ -217,7 +217,7 @@ class Events:
             table: what is read.
             source: whose records are made.
             views: those that count it.
-            columns: where in a row an event stands.
+            columns: where in a row the fields of an event are.
         """
         self._table = table
         self._source = source
@@ -291,13 +291,13 @@ class Events:
 
 
 def cell(row: Row, field: str) -> object:
-    """What stands in a row's column of that name, or at that path of the row; `ABSENT` if nothing does."""
+    """Return the cell of a row in the column of that name, or at that path of the row; `ABSENT` if nothing does."""
     return row[field] if field in row else find(row, names_of(field))
 
 
 @dataclass(slots=True)
 class _Record:
-    """What the decoder looks at; the number of the row stands for the offset."""
+    """What the decoder looks at; the number of the row is the offset."""
 
     offset: int
     key: bytes | None
@@ -307,7 +307,7 @@ class _Record:
 
 
 def _form_of(cell: object, now_ms: int) -> str:
-    """The form in which a cell is a time of the last years; nothing where none is, or it holds a time."""
+    """The form in which a cell is a time of the last years; nothing where none is, or it is a time already."""
     if isinstance(cell, datetime):
         return ""
     for form in FORMS:
@@ -322,8 +322,8 @@ def _form_of(cell: object, now_ms: int) -> str:
     return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
 
 
-def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> Any:  # noqa: ANN401  whatever stands in a cell
-    """The time in the source's unit; the cell itself where it holds none, as text where that is too large for one."""
+def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> Any:  # noqa: ANN401  whatever is in a cell
+    """The time in the source's unit; the cell itself where it has none, as text where that is too large for one."""
     try:
         moment = _moment(cell, form)
         if unit == "iso":

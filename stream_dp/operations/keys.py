@@ -42,7 +42,7 @@ def rotate(path: Path) -> str:
 def retire(path: Path, key_id: str) -> None:
     """Delete the secret of a key; its id stays, so that nobody takes its windows for damaged.
 
-    A key that the file does not hold is written down as one whose secret is lost.
+    A key that is not in the file is recorded as lost.
 
     Args:
         path: the key file.

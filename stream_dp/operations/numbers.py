@@ -47,7 +47,7 @@ def days(start_ms: int, end_ms: int) -> str:
 
 
 def printable(text: str) -> str:
-    """A key as it may be written on a terminal: whoever makes events must not move somebody's cursor."""
+    """Return a key as it may be written on a terminal: events must not move the cursor."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Forgetting an application: its topics, what its groups have committed, and last its claims.
+"""Deleting an application: its topics, the committed offsets of its groups, and last its claims.
 
 A reset that is cut short leaves claims on topics that are gone, so no worker starts, and the next reset goes on.
 """
@@ -25,7 +25,7 @@ class Holdings(NamedTuple):
     own: list[str]
     """Those that are there as it claimed them, views that were taken out included."""
     others: list[str]
-    """Those of a claimed name that somebody made after the claimed one was deleted."""
+    """Those of a claimed name that were made after the claimed topic was deleted."""
     gone: list[str]
     """Those that were claimed and are not there."""
 

@@ -70,7 +70,7 @@ class ViewSummary:
     """How far a view is.
 
     Attributes:
-        edition: the number of the edition that holds by its clock; None where no settings were posted.
+        edition: the number of the edition in effect by its clock; None where no settings were posted.
         clocks: by partition, what its clock shows.
         open: how many of its windows have begun and are not closed, and from when to when; None: it was never counted.
         released_to: up to when its windows are released or refused; None: nothing is known.

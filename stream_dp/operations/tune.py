@@ -14,18 +14,18 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import Inexact
 
 
-def tuned(holds: Plan, view: str, assignments: Sequence[str]) -> Plan:
-    """The plan of what holds with some settings of a view changed.
+def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
+    """Return the plan in effect with some settings of a view changed.
 
     Args:
-        holds: as the plan of a file.
+        before: in effect, as the plan of a file.
         view: its name.
         assignments: `KEY=VALUE` each.
 
     Raises:
-        ConfigError: there is no such view, an assignment is none, or what it comes to is no configuration.
+        ConfigError: there is no such view, an assignment is wrong, or the outcome is no valid configuration.
     """
-    raw: dict[str, Any] = copy.deepcopy(dict(holds.raw))
+    raw: dict[str, Any] = copy.deepcopy(dict(before.raw))
     if view not in raw["views"]:
         raise ConfigError([Fault("view", f"no view is named {view!r}; {unknown(view, raw['views'])}")])
     for assignment in assignments:
@@ -39,7 +39,7 @@ def tuned(holds: Plan, view: str, assignments: Sequence[str]) -> Plan:
             continue
         is_start = path[0] == "audiences" and len(path) > 1 and not isinstance(entry.get("audiences"), Mapping)
         _assign(raw if is_start else entry, path, _value(assignment, text))
-    return build_plan(raw, holds.folder)
+    return build_plan(raw, before.folder)
 
 
 def _set_level(ladders: dict[str, Any], name: str, path: Sequence[str], assignment: str, value: Data) -> None:
