@@ -1,11 +1,13 @@
 # stream-dp: every target makes and uses the virtual environment .venv of this checkout.
 #
 #   make demo                              live demo (DEMO_ARGS=--keep-running leaves it up)
-#   make test                              lint, then every test (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
+#   make test                              lint, then the ordinary tests (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
 #                                          one after another; by default three files at a time, on one Kafka)
 #   make quick                             the unit, kinds and pipeline tests that need no Kafka
 #   make reproduce                         the papers' tables and figures again (PAPER=topk for one, FOLDER=... for the
 #                                          pictures, REPRODUCE_ARGS="--runs 1000" for options of that paper, or --help)
+#   make slow                              what continuous integration runs besides: every case, where no Kafka is needed
+#   make nightly                           everything that `make test` leaves out: every case on Kafka, chaos, soak
 #   make package                           the wheel and stock Kafka clients, in .venv-wheel and .venv-stock
 #   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
@@ -23,6 +25,7 @@ PAPER ?= all
 FOLDER ?= reproduced
 REPRODUCE_ARGS ?=
 TEST_SECONDS ?= 600
+NIGHTLY_SECONDS ?= 7200
 TEST_JOBS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 VENV := .venv
@@ -30,12 +33,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := -c constraints.txt
 
-.PHONY: help demo test quick reproduce package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
+.PHONY: help demo test quick slow nightly reproduce package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
 
 help:
 	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
-	@echo "make test       install, lint, run every test  (TEST_ARGS=\"-k name\")"
+	@echo "make test       install, lint, run the ordinary tests; about 8 minutes on two cores  (TEST_ARGS=\"-k name\")"
 	@echo "make quick      the unit, kinds and pipeline tests that need no Kafka  (TEST_ARGS=\"-k name\")"
+	@echo "make slow       more cases of what make test shows, without Kafka; about 20 minutes  (TEST_ARGS=\"-k name\")"
+	@echo "make nightly    all that make test leaves out: every case on Kafka, chaos, soak; two hours  (TEST_ARGS=\"-k name\")"
 	@echo "make reproduce  the papers' tables and figures: PAPER=lossless, topk, gap, subset or all; now: $(PAPER)"
 	@echo "                (FOLDER=... for the pictures; now: $(FOLDER); REPRODUCE_ARGS=--help explains one paper)"
 	@echo "make package    the wheel, and stock Kafka clients, in empty environments"
@@ -48,12 +53,20 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/stream-dp demo $(DEMO_ARGS)
 
 test: lint
-	@echo "test: pytest, everything but the long simulations: unit, statistical, pipeline, broker, the wheel"
+	@echo "test: pytest, the ordinary tests: unit, statistical, pipeline, broker, the wheel; about 8 minutes on two cores"
 	@$(BIN)/python -m pytest --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp
 	@echo "quick: pytest, unit, kinds and pipeline, without Kafka"
-	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow" $(TEST_JOBS) $(TEST_ARGS)
+	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow and not nightly" $(TEST_JOBS) $(TEST_ARGS)
+
+slow: $(VENV)/dev.stamp
+	@echo "slow: pytest, more cases of what the ordinary tests show, without Kafka; about 20 minutes on two cores"
+	@$(BIN)/python -m pytest -m "slow and not broker and not nightly" --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
+
+nightly: $(VENV)/dev.stamp
+	@echo "nightly: pytest, everything that make test leaves out; about two hours on two cores"
+	@$(BIN)/python -m pytest -v -m "slow or nightly" --durations 30 --timeout $(NIGHTLY_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 reproduce: $(VENV)/plots.stamp
 	@$(BIN)/python -m experiments $(PAPER) --folder "$(FOLDER)" $(REPRODUCE_ARGS)

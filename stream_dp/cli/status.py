@@ -141,8 +141,8 @@ def _tables(found: Summary) -> Iterator[Table]:
     for name, view in found.views.items():
         windows = UNKNOWN
         if view.open is not None:
-            number, stretch = view.open
-            windows = f"{number}, {at(stretch.start_ms)} to {at(stretch.end_ms)}" if number else "none"
+            number, interval = view.open
+            windows = f"{number}, {at(interval.start_ms)} to {at(interval.end_ms)}" if number else "none"
         due = UNKNOWN if view.next_due is None else at(view.next_due)
         released = UNKNOWN if view.released_to is None else at(view.released_to)
         edition = UNKNOWN if view.edition is None else str(view.edition)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from stream_dp.config.access import access_faults, registry_faults
 from stream_dp.config.loading import Sections, unknown
 from stream_dp.config.models import LevelConfig, SourceConfig, ViewConfig
-from stream_dp.config.shapes import window_faults
+from stream_dp.config.shapes import period_faults, window_faults
 from stream_dp.config.unlocks import unlock_faults
 from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
@@ -50,6 +50,8 @@ def cross_check(sections: Sections) -> list[Fault]:
     faults += _formats(sections)
     for name, ladder in sections.ladders.items():
         faults += _ladder(join("ladders", name), ladder)
+    for name, ledger in sections.ledgers.items():
+        faults += period_faults(join("ledgers", name), ledger)
     views = sections.raw.get("views")
     for name, raw in views.items() if isinstance(views, dict) else ():
         if isinstance(raw, dict):

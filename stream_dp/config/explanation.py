@@ -16,13 +16,10 @@ from stream_dp.config.descriptions import (
     PlanDescription,
     ShareDescription,
     ViewDescription,
-    hops_words,
     modes,
-    unit,
-    when_words,
 )
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
-from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy
+from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy, windows_in
 from stream_dp.config.unlocks import sharpening_words, unlocked_words
 from stream_dp.exact.rationals import decimal_up, exact_text
 from stream_dp.records.models import Amount, PrivacyCost
@@ -86,11 +83,11 @@ def _view(view: ViewPlan) -> ViewDescription:
         topic=view.source.topic,
         item_field=view.item_field,
         has_lists=view.has_lists,
-        window=format_duration(window.released.length_ms),
-        step=format_duration(window.told.length_ms),
-        when=when_words(view),
-        unit=unit(view),
-        hops=hops_words(view),
+        window=window.released.words,
+        step=window.told.words,
+        when=window.shape.when,
+        unit=window.shape.counted_unit,
+        hops=window.shape.explained(view.ledger.name),
         modes=modes(view),
         first_window=None if window.first_ms is None else format_time(window.first_ms),
         grace=format_duration(window.grace_ms),
@@ -126,13 +123,13 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
 
 
 def _protection(view: ViewPlan) -> str:
-    what = "published count" if view.window.running is None else "noised count"
+    what, unit = view.window.shape.bounded_unit, view.window.shape.counted_unit
     counts = _many(view.kind.sensitivity, what, f"{what}s")
     values = _many(view.items_per_user, "distinct value", "distinct values")
     return (
         f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "
-        f"at most {counts} of a {unit(view)}, each by one, because a user adds at most {values} of {view.item_field} "
-        f"to a {unit(view)}, each once."
+        f"at most {counts} of a {unit}, each by one, because a user adds at most {values} of {view.item_field} "
+        f"to a {unit}, each once."
     )
 
 
@@ -143,25 +140,26 @@ def _coalition(view: ViewPlan) -> str:
     grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
     return (
         f"Who reads every topic of this view learns no more than level {view.levels[finest].name} alone tells: one "
-        f"{unit(view)} costs a user epsilon {decimal_up(cost.epsilon)} and delta {decimal_up(cost.delta)} at worst, so "
-        f"it changes the odds that the user took part by a factor of at most {odds_factor(cost.epsilon)}."
+        f"{view.window.shape.counted_unit} costs a user epsilon {decimal_up(cost.epsilon)} and delta "
+        f"{decimal_up(cost.delta)} at worst, so it changes the odds that the user took part by a factor of at most "
+        f"{odds_factor(cost.epsilon)}."
         f"{'' if finest == len(view.levels) - 1 else grants}"
     )
 
 
 def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
-    length = ledger.periods.length_ms
-    shares = Shares.of(ledger.budget, length, views)
-    reach = min((lasts_ms(shares, length, view) for view in views), default=length)
-    whole = sum((asked(view, length) for view in views), Cost.ZERO)
+    period = ledger.periods.longest
+    shares = Shares.of(ledger.budget, period, views)
+    reach = min((lasts_ms(shares, period, view) for view in views), default=period.length_ms)
+    whole = sum((asked(view, period) for view in views), Cost.ZERO)
     return LedgerDescription(
         name=ledger.name,
         population=ledger.population,
         budget=PrivacyCost.spent(ledger.total),
         parts=_parts(ledger, views, whole) if ledger.parts else [],
-        period=format_duration(ledger.periods.length_ms),
+        period=ledger.periods.words,
         asked=PrivacyCost.spent(whole),
-        affords_schedule=reach == length,
+        affords_schedule=reach == period.length_ms,
         lasts=format_duration(reach),
         odds=odds_factor(ledger.total.epsilon),
         shares=[_share(view, shares) for view in views],
@@ -184,7 +182,7 @@ def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], whole: Cost) -> list[P
             unit=entries[0],
             cap=Amount.down(getattr(ledger.budget, entries[0])),
             asked=Amount.up(getattr(whole, entries[0])),
-            lasts=format_duration(reach_ms(ledger.budget, ledger.periods.length_ms, views, entries)),
+            lasts=format_duration(reach_ms(ledger.budget, ledger.periods.longest, views, entries)),
             windows_afforded={
                 view.name: min(getattr(ledger.budget, entry) // each for entry, each in used)
                 for view in views
@@ -196,16 +194,16 @@ def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], whole: Cost) -> list[P
 
 
 def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
-    length = view.ledger.periods.length_ms
-    reach = lasts_ms(shares, length, view)
+    period = view.ledger.periods.longest
+    reach = lasts_ms(shares, period, view)
     return ShareDescription(
         view=view.name,
         level=view.levels[view.planned_level].name,
         cost=PrivacyCost.spent(view.cost(view.planned_level)),
         share=None if view.share is None else exact_text(view.share),
         kept=PrivacyCost.left(shares.kept[view.name]),
-        windows_asked=view.charged.shape.whole_in(length),
-        windows_afforded=view.charged.shape.whole_in(length, reach),
+        windows_asked=windows_in(view, period),
+        windows_afforded=windows_in(view, period, reach),
         lasts=format_duration(reach),
     )
 
@@ -262,7 +260,7 @@ def _short_shares(ledger: LedgerDescription, plan: Plan) -> Iterator[str]:
     short = [share for share in ledger.shares if share.windows_afforded < share.windows_asked]
     if all(view.share is None for view in views) or not short:
         return
-    better = remedy(plan.ledgers[ledger.name].budget, plan.ledgers[ledger.name].periods.length_ms, views)
+    better = remedy(plan.ledgers[ledger.name].budget, plan.ledgers[ledger.name].periods.longest, views)
     if better is None:
         advice = "the budget does not pay for all views, however it is shared out"
     elif all(view.share is None for view in better):

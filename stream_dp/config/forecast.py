@@ -14,7 +14,8 @@ from stream_dp.errors import Fault
 from stream_dp.records.models import PrivacyCost
 from stream_dp.records.statement import LedgerStatement
 from stream_dp.windows.durations import format_duration, format_time
-from stream_dp.windows.shape import Schedule, Tiling
+from stream_dp.windows.shapes.base import Interval, Schedule
+from stream_dp.windows.shapes.tumbling import Tiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def forecast(
 
     kept = {one.view: one.budget.cost for one in statement.view_shares}
     shares = Shares(statement.budget, kept, most_of(statement.budget, views))
-    periods = Tiling(end - period.start_ms, period.start_ms)
+    periods = Tiling.of(Interval(period.start_ms, end))
     windows = [Schedule(view.charged.shape, periods) for view in views]
 
     def begun(at: int, time_ms: int) -> int:
@@ -131,7 +132,7 @@ def _owed(view: ViewPlan, statement: LedgerStatement) -> Cost:
         return Cost.ZERO
     shape, period = view.charged.shape, statement.account.period
     first = max(shape.first_from(period.start_ms), view.window.first_younger(max(after), shape.end(last)))
-    waiting = Schedule(shape, Tiling(period.end_ms - period.start_ms, period.start_ms)).begun(first, shape.next(last))
+    waiting = Schedule(shape, Tiling.of(Interval(period.start_ms, period.end_ms))).begun(first, shape.next(last))
     return (view.counts(view.planned_level) - view.counts(view.start_level)) * waiting
 
 
@@ -151,17 +152,21 @@ def closed(view: ViewPlan, now_ms: int) -> int:
 
 
 def covered(view: ViewPlan, count: int) -> int:
-    """How many of a view's first windows its ledger pays for, if nothing is spent and the view is alone.
-
-    Every full period has as many of them.
-    """
+    """How many of a view's first windows its ledger pays for, if nothing is spent and the view is alone."""
     windows, periods = view.charged, view.ledger.periods
     first_ms = view.window.first_ms or 0
     affords = view.ledger.budget.fits(view.cost(view.planned_level))
-    in_first = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))
-    each = windows.shape.whole_in(periods.length_ms)
-    full, in_last = divmod(count - in_first, each)
-    return min(in_first, affords) + full * min(each, affords) + min(in_last, affords)
+    found = in_period = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))
+    paid, rest, period = min(found, affords), count - in_period, periods.interval(first_ms)
+    if periods.shortest_ms == periods.longest.length_ms:  # every full period has as many of them
+        each = windows.shape.whole_in(period)
+        full, in_last = divmod(rest, each)
+        return paid + full * min(each, affords) + min(in_last, affords)
+    while rest:
+        period = periods.interval(period.end_ms)
+        in_period = min(rest, windows.shape.whole_in(period))
+        paid, rest = paid + min(in_period, affords), rest - in_period
+    return paid
 
 
 def withdrawn(view: ViewPlan, now_ms: int) -> int:
@@ -236,7 +241,7 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         cost = PrivacyCost.spent(view.cost(view.planned_level) * count)
         began = format_time(view.window.first_ms or 0)
         windows = "1 window is" if count == 1 else f"{count:,} windows are"
-        windows += " over" if view.window.running is None else " under way or over"
+        windows += f" {view.window.shape.due_words}"
         when = "at once"
         if view.window.clock == "event":
             idle = format_duration(view.window.idle_ms)

@@ -27,9 +27,17 @@ from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds.base import Kind
 from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic
 from stream_dp.kinds.registry import KINDS
-from stream_dp.windows.durations import format_duration, format_time, parse_duration, parse_time
+from stream_dp.windows.durations import (
+    CalendarUnit,
+    format_duration,
+    format_time,
+    parse_duration,
+    parse_length,
+    parse_time,
+)
 from stream_dp.windows.encoding import parse_size
 from stream_dp.windows.events import TimeUnit, ValueFormat, names_of
+from stream_dp.windows.shapes.calendars import check_zone
 from stream_dp.windows.views import Clock
 
 NAME_LENGTH = 63
@@ -79,12 +87,24 @@ def _slack(value: Fraction) -> Fraction:
 
 
 def _duration(value: object) -> int:
+    return _at_most(parse_duration(_with_unit(value)))
+
+
+def _length(value: object) -> int | CalendarUnit:
+    found = parse_length(_with_unit(value))
+    return found if isinstance(found, CalendarUnit) else _one_second(_at_most(found))
+
+
+def _with_unit(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f'{value} needs a unit: "{value}s", "{value}m", "{value}h", "{value}d"')
-    found = parse_duration(value if isinstance(value, str) else "")
-    if found > LONGEST_MS:
+    return value if isinstance(value, str) else ""
+
+
+def _at_most(duration: int) -> int:
+    if duration > LONGEST_MS:
         raise ValueError(f"must be at most {format_duration(LONGEST_MS)} (100 years)")
-    return found
+    return duration
 
 
 def _size(value: object) -> int:
@@ -180,6 +200,9 @@ def _place(value: str) -> str:
 
 Duration = Annotated[int, PlainValidator(_duration)]
 Lasting = Annotated[Duration, AfterValidator(_one_second)]
+Length = Annotated[int | CalendarUnit, PlainValidator(_length)]
+"""Of windows and of periods."""
+Zone = Annotated[str, AfterValidator(check_zone)]
 Moment = Annotated[int, PlainValidator(_time)]
 Name = Annotated[str, AfterValidator(check_name)]
 Place = Annotated[Text, AfterValidator(_place)]
@@ -241,8 +264,9 @@ class LedgerConfig(Section):
     population: Text
     epsilon: Epsilon
     delta: Delta
-    period: Lasting
-    start: Moment = 0
+    period: Length
+    zone: Zone | None = None
+    start: Moment | None = None
     parts: PartsConfig | None = None
 
 
@@ -292,7 +316,8 @@ class SharpenConfig(Section):
 class WindowConfig(Section):
     """A view's windows."""
 
-    size: Lasting
+    size: Length
+    zone: Zone | None = None
     step: Lasting | None = None
     pane: Lasting | None = None
     start: Moment | None = None

@@ -18,11 +18,11 @@ from stream_dp.config.access import Broker, Registry
 from stream_dp.kinds.base import KindPlan
 from stream_dp.kinds.noise import NoiseLevel
 from stream_dp.kinds.sealing import SealedTable
-from stream_dp.windows.blocks import Running
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.encoding import moment
 from stream_dp.windows.events import TimeUnit, ValueFormat
-from stream_dp.windows.shape import Paned, Schedule, Shape, Stretch, Tiling
+from stream_dp.windows.shapes.base import Interval, Schedule, Shape
+from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import Clock, view_of
 
 
@@ -31,9 +31,7 @@ class WindowPlan:
     """When windows open, close and are forgotten. All times in milliseconds.
 
     Attributes:
-        shape: how what is counted, noised and charged by itself cuts the time: windows or, of windows that are made of
-            panes, the panes.
-        made_of_panes: how those windows cut it, None where there are no panes. It is no part of a view's identity.
+        shape: how the windows cut time, and what is counted, noised, charged and released of them.
         first_ms: start of the first window since epoch, None when it is recorded once, at run time.
         grace_ms: how long after its end a window still takes late events.
         clock: "wall" closes windows by the clock of the machine, "event" by the watermark records of the source. No
@@ -41,8 +39,6 @@ class WindowPlan:
         max_ahead_ms: an event further ahead of the tick behind it than this is refused.
         idle_ms: after this long without a watermark, a partition's event clock goes on with the wall clock.
         retention_ms: how long after its end a sealed window can still be sharpened.
-        running: how the windows are made up of which a total is told at the end of every pane; `shape` is that of the
-            panes then. None where a window is told of when it is over.
     """
 
     shape: Shape
@@ -52,50 +48,44 @@ class WindowPlan:
     max_ahead_ms: int
     idle_ms: int
     retention_ms: int
-    made_of_panes: Paned | None = None
-    running: Running | None = None
 
     @property
     def released(self) -> Shape:
-        """How the windows cut the time that are released."""
-        if self.running is not None:
-            return self.running.windows
-        return self.shape if self.made_of_panes is None else self.made_of_panes.windows
+        """How the windows that are released cut time."""
+        return self.shape.released
 
     @property
     def panes(self) -> int:
-        """Of how many panes a window is; 1: it is counted by itself."""
-        return 1 if self.made_of_panes is None else self.made_of_panes.count
+        """Of how many panes that are paid for one by one a window is; 1: it is counted by itself."""
+        return self.shape.panes
 
     @property
     def kept_ms(self) -> int:
         """How long after its end what was sealed is kept, for all that is released of it."""
-        if self.running is not None:
-            return self.running.kept(self.retention_ms)
-        return self.retention_ms if self.made_of_panes is None else self.made_of_panes.kept(self.retention_ms)
+        return self.shape.kept(self.retention_ms)
 
     @property
-    def told(self) -> Tiling:
+    def told(self) -> Shape:
         """How often something is released: the grid of the windows, or the panes where each tells a total."""
-        return self.released.grid if self.running is None else self.running.panes
+        return self.shape.told
 
     @property
     def summands(self) -> int:
         """Of how many noisy counts, at most, a count that is released is the sum."""
-        return self.panes if self.running is None else self.running.most_blocks
+        return self.shape.summands
 
     def pays(self, start_ms: int) -> bool:
         """Whether something is charged with a window: with each, but of the panes of one only with the first."""
-        return self.running is None or self.running.first(start_ms) == start_ms
+        return self.whole.start_of(start_ms) == start_ms
 
     @property
     def whole(self) -> Shape:
-        """How what is paid for together cuts the time: the window, or all panes of a total that is told of at each."""
-        return self.shape if self.running is None else self.running.windows
+        """How what is paid for together cuts time: the window, or all panes of a total that is told of at each."""
+        return self.shape.paid
 
-    def charged(self, start_ms: int) -> Stretch:
+    def charged(self, start_ms: int) -> Interval:
         """What is paid for together: the window, or all panes of the one that a pane is in."""
-        return self.whole.stretch(start_ms)
+        return self.whole.interval(start_ms)
 
     def at_age(self, start_ms: int, age_ms: int) -> int:
         """When a window is so old, which is told from its end; a pane is with all that is paid for together with it."""
@@ -182,7 +172,7 @@ class LedgerPlan:
         total: the guarantee, (epsilon, delta).
         budget: the caps that keep it (`accounting.ledger`): without parts the same, with parts epsilon and delta less
             what the parts add, and their caps.
-        periods: how they cut the time.
+        periods: how they cut time.
         parts: by name, `selection` or `zcdp`.
     """
 
@@ -190,7 +180,7 @@ class LedgerPlan:
     population: str
     total: Cost
     budget: Cost
-    periods: Tiling
+    periods: Shape
     parts: Mapping[str, PartPlan] = field(default_factory=dict)
 
     @property
@@ -250,13 +240,13 @@ class Edition:
         number: 1 for the settings that the view began with.
         first_ms: start of the first window.
         audiences: who may read these windows, and the index of the level each starts with.
-        made_of_panes: how the windows cut the time that end with these panes, None where there are no panes.
+        shape: that of the windows; editions of one view edition may differ in what is made of the same panes.
     """
 
     number: int
     first_ms: int
     audiences: Mapping[str, int]
-    made_of_panes: Paned | None = None
+    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -317,13 +307,12 @@ class ViewPlan:
     @property
     def windows(self) -> Schedule:
         """Which windows are released: those that one period of its ledger pays for."""
-        return Schedule(self.window.shape, self.ledger.periods)
+        return Schedule(self.window.shape.counted, self.ledger.periods)
 
     @property
     def charged(self) -> Schedule:
         """Which windows are charged: those, or of windows that are told of at every pane each as a whole."""
-        running = self.window.running
-        return self.windows if running is None else Schedule(running.windows, self.ledger.periods)
+        return Schedule(self.window.whole, self.ledger.periods)
 
     @property
     def view(self) -> str:
@@ -354,8 +343,7 @@ class ViewPlan:
     @property
     def most_panes(self) -> int:
         """Of how many panes a window is at most, in whichever edition; 1 where there are no panes."""
-        made_of = [self.window.made_of_panes, *(one.made_of_panes for one in self.editions)]
-        return max([1, *(one.count for one in made_of if one is not None)])
+        return max([self.window.panes, *(one.shape.panes for one in self.editions)])
 
     def begun(self, first_ms: int, number: int = 1) -> ViewPlan:
         """The same with its first edition, from a window on."""
@@ -363,7 +351,7 @@ class ViewPlan:
 
     def as_edition(self, number: int, first_ms: int) -> Edition:
         """What may differ between the editions with this definition, as it is here."""
-        return Edition(number, first_ms, self.audiences, self.window.made_of_panes)
+        return Edition(number, first_ms, self.audiences, self.window.shape)
 
     def edition(self, start_ms: int) -> Edition:
         """The edition that holds for a window: of those that begin no later the one that was decided last."""
@@ -373,9 +361,9 @@ class ViewPlan:
     def at(self, start_ms: int) -> ViewPlan:
         """The same with the audiences that it has in the edition of a window or pane, and what its panes make up."""
         edition = self.edition(start_ms)
-        if edition.audiences == self.audiences and edition.made_of_panes == self.window.made_of_panes:
+        if edition.audiences == self.audiences and edition.shape == self.window.shape:
             return self
-        window = replace(self.window, made_of_panes=edition.made_of_panes)
+        window = replace(self.window, shape=edition.shape)
         return replace(self, audiences=edition.audiences, window=window)
 
     @property

@@ -24,7 +24,6 @@ from stream_dp.config.models import (
     PartConfig,
     SourceConfig,
     ViewConfig,
-    WindowConfig,
 )
 from stream_dp.config.plan import (
     FINGERPRINT_BYTES,
@@ -36,14 +35,13 @@ from stream_dp.config.plan import (
     ViewPlan,
     WindowPlan,
 )
-from stream_dp.config.shapes import pane_faults, running_of, shape_of, windows_of_panes
+from stream_dp.config.shapes import pane_faults, periods_of, shape_of
 from stream_dp.config.unlocks import planned_sharpening, planned_unlocks, unlock_faults
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.kinds.base import ViewBasis
 from stream_dp.kinds.registry import KINDS
 from stream_dp.windows.durations import Slots
-from stream_dp.windows.shape import Hopping, Tiling
 
 
 def fingerprint(view: ViewPlan, application: str) -> bytes:
@@ -64,7 +62,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         source.partitioner,
         *([] if source.key_field is None else [["key", source.key_field]]),
         [view.item_field] if view.has_lists else view.item_field,
-        [*_lengths(view.window), view.window.first_ms],
+        [*view.window.shape.identity, view.window.first_ms],
         [view.items_per_user, view.buckets],
         [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
         [ledger.fingerprint.hex(), *sorted(ledger.parts)],
@@ -72,13 +70,6 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
     ]
     text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()
-
-
-def _lengths(window: WindowPlan) -> Sequence[int]:
-    """What of the lengths of a view's windows may not change: each that decides what is counted, noised or charged."""
-    shape, running = window.shape, window.running
-    step = [shape.step_ms] if isinstance(shape, Hopping) else []
-    return [shape.length_ms, *step, *([running.windows.length_ms] if running is not None else [])]
 
 
 _DAY_MS = 86_400_000
@@ -225,8 +216,7 @@ def plan_view(
         ConfigError: its kind cannot be planned; paths of faults are relative to the view.
     """
     levels = [(level.level, level.epsilon) for level in ladder]
-    kind, window = KINDS[view.kind], _window(view.window, view.retention, running=KINDS[view.kind].running)
-    panes = 1 if window.running is None else window.running.count
+    kind, window = KINDS[view.kind], _window(view)
     planned = ViewPlan(
         name=name,
         source=source,
@@ -236,7 +226,7 @@ def plan_view(
         buckets=view.buckets,
         audiences=audiences,
         ledger=ledger,
-        kind=kind.plan(view, ViewBasis(levels, view.items_per_user, folder, panes)),
+        kind=kind.plan(view, ViewBasis(levels, view.items_per_user, folder, window.shape.totals)),
         fingerprint=b"",
         share=view.share,
         has_lists=view.items is not None,
@@ -280,7 +270,7 @@ def plan_ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:
     rest = total - taken
     caps = {entry: parts[part].cap for part, entry in PART_ENTRIES.items() if part in parts}
     budget = Cost(rest.epsilon, rest.delta, **caps)
-    return LedgerPlan(name, ledger.population, total, budget, Tiling(ledger.period, ledger.start), parts)
+    return LedgerPlan(name, ledger.population, total, budget, periods_of(ledger), parts)
 
 
 _CAPS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {"selection": squares_within, "zcdp": rho_within}
@@ -306,18 +296,16 @@ def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
     )
 
 
-def _window(window: WindowConfig, retention_ms: int, *, running: bool) -> WindowPlan:
-    ahead = max(window.size, _DAY_MS) if window.max_ahead is None else window.max_ahead
+def _window(view: ViewConfig) -> WindowPlan:
+    window, shape = view.window, shape_of(view)
     return WindowPlan(
-        shape=shape_of(window),
-        made_of_panes=None if running else windows_of_panes(window),
-        running=running_of(window) if running else None,
+        shape=shape,
         first_ms=window.start,
         grace_ms=window.grace,
         clock=window.clock,
-        max_ahead_ms=ahead,
+        max_ahead_ms=max(shape.released.longest.length_ms, _DAY_MS) if window.max_ahead is None else window.max_ahead,
         idle_ms=window.idle,
-        retention_ms=retention_ms,
+        retention_ms=view.retention,
     )
 
 

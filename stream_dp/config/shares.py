@@ -28,6 +28,7 @@ from fractions import Fraction
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
 from stream_dp.config.plan import ViewPlan
+from stream_dp.windows.shapes.base import Interval
 
 Taken = Mapping[str, Cost]
 """By view, what it has spent and reserved; also views that are no longer configured."""
@@ -48,24 +49,24 @@ class Shares:
     most: Mapping[str, Cost]
 
     @classmethod
-    def of(cls, budget: Cost, period_ms: int, views: Iterable[ViewPlan]) -> Shares:
+    def of(cls, budget: Cost, period: Interval, views: Iterable[ViewPlan]) -> Shares:
         """Share a budget out.
 
         Args:
             budget: the caps of the period.
-            period_ms: its length.
+            period: the period; of those to come, one than which none is longer.
             views: all views of the ledger, the newest definition of each; the shares among them add up to 1 at most.
         """
         views = list(views)
         kept = most = most_of(budget, views)
         others = [view for view in views if view.share is None]
         rest = budget - sum(kept.values(), Cost.ZERO)
-        reach = reach_ms(rest, period_ms, others)
-        kept = kept | {view.view: asked(view, period_ms, reach) for view in others}
+        reach = reach_ms(rest, period, others)
+        kept = kept | {view.view: asked(view, period, reach) for view in others}
         over = budget - sum(kept.values(), Cost.ZERO)
         for view in others:
             cost, shape = view.cost(view.planned_level), view.charged.shape
-            more = cost * min(over.fits(cost), shape.whole_in(period_ms) - shape.whole_in(period_ms, reach))
+            more = cost * min(over.fits(cost), shape.whole_in(period) - shape.whole_in(period, period.start_ms + reach))
             kept[view.view] += more
             over -= more
         return cls(budget, kept, most)
@@ -107,29 +108,34 @@ def most_of(budget: Cost, views: Iterable[ViewPlan]) -> dict[str, Cost]:
     return {view.view: budget * view.share for view in views if view.share is not None}
 
 
-def asked(view: ViewPlan, period_ms: int, time_ms: int | None = None) -> Cost:
-    """What the windows of a view cost at worst that begin before a time of a period, as their schedule ends."""
-    return view.cost(view.planned_level) * view.charged.shape.whole_in(period_ms, time_ms)
+def asked(view: ViewPlan, period: Interval, time_ms: int | None = None) -> Cost:
+    """What the windows of a view cost at worst that begin so far into a period, as their schedule ends."""
+    return view.cost(view.planned_level) * windows_in(view, period, time_ms)
 
 
-def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
+def windows_in(view: ViewPlan, period: Interval, time_ms: int | None = None) -> int:
+    """How many windows of a view are charged to a period; of these, those that begin before it is so old."""
+    return view.charged.shape.whole_in(period, None if time_ms is None else period.start_ms + time_ms)
+
+
+def reach_ms(budget: Cost, period: Interval, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
     """How far into a period a budget pays for every window of some views.
 
     Windows start with the period, and each is charged at worst from its start on (`asked`).
 
     Args:
         budget: the caps.
-        period_ms: length of the period.
+        period: the period.
         views: the views.
         only: names of the entries of the budget that count.
     """
     costs = [(view.cost(view.planned_level), view.charged.shape) for view in views]
 
     def fits(time_ms: int) -> bool:
-        whole = sum((cost * shape.whole_in(period_ms, time_ms) for cost, shape in costs), Cost.ZERO)
+        whole = sum((cost * shape.whole_in(period, period.start_ms + time_ms) for cost, shape in costs), Cost.ZERO)
         return whole <= budget or all(getattr(whole, name) <= getattr(budget, name) for name in only)
 
-    low, high = 0, period_ms
+    low, high = 0, period.length_ms
     if fits(high):
         return high
     while high - low > 1:
@@ -138,17 +144,17 @@ def reach_ms(budget: Cost, period_ms: int, views: Sequence[ViewPlan], only: Sequ
     return low
 
 
-def lasts_ms(shares: Shares, period_ms: int, view: ViewPlan) -> int:
+def lasts_ms(shares: Shares, period: Interval, view: ViewPlan) -> int:
     """How far into a period what is kept for a view pays for every window of it."""
-    return reach_ms(shares.kept[view.view], period_ms, [view])
+    return reach_ms(shares.kept[view.view], period, [view])
 
 
-def remedy(budget: Cost, period_ms: int, views: Sequence[ViewPlan]) -> Sequence[ViewPlan] | None:
+def remedy(budget: Cost, period: Interval, views: Sequence[ViewPlan]) -> Sequence[ViewPlan] | None:
     """The views of a ledger with shares that last for the whole period, as few of them changed as may be.
 
     Args:
         budget: the caps of the period.
-        period_ms: its length.
+        period: the period.
         views: all views of the ledger, whose shares do not last.
 
     Returns:
@@ -156,11 +162,11 @@ def remedy(budget: Cost, period_ms: int, views: Sequence[ViewPlan]) -> Sequence[
     """
 
     def lasts(views: Sequence[ViewPlan]) -> list[bool]:
-        shares = Shares.of(budget, period_ms, views)
-        return [lasts_ms(shares, period_ms, view) == period_ms for view in views]
+        shares = Shares.of(budget, period, views)
+        return [lasts_ms(shares, period, view) == period.length_ms for view in views]
 
     def needed(view: ViewPlan) -> ViewPlan:
-        used = [(part, whole) for part, whole in zip(asked(view, period_ms), budget, strict=True) if part]
+        used = [(part, whole) for part, whole in zip(asked(view, period), budget, strict=True) if part]
         part = max((Fraction(part, whole) for part, whole in used if whole), default=Fraction(1))
         return replace(view, share=Fraction(-(-part.numerator * 100 // part.denominator), 100))
 

@@ -89,9 +89,9 @@ def boundary(
         assert at_ms is not None  # noqa: S101 - the last one is the end of a pair
         former = _in_force(asked, at_ms)
         own = latter.window.whole.grid
-        grid = own if former is None else former.window.whole.grid.common(own)
-        if grid is not None and (until_ms is None or grid.first_from(at_ms) < until_ms):
-            return grid.first_from(at_ms)
+        first_ms = own.first_from(at_ms) if former is None else former.window.whole.grid.first_common(own, at_ms)
+        if first_ms is not None and (until_ms is None or first_ms < until_ms):
+            return first_ms
     raise ConfigError(
         [
             Fault(

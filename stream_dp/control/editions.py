@@ -140,7 +140,7 @@ def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> P
                     _path(posted, join("views", name)),
                     "a file that it names, its list of keys, was changed since these settings were posted, or another "
                     "version of stream-dp posted them; put the former content back, and give a new list a file of its "
-                    "own name",
+                    f"own name{plan.views[name].window.shape.remedy}",
                 )
                 for name in changed
             ]

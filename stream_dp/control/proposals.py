@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Literal
 
 from stream_dp.accounting import Cost
@@ -18,7 +17,7 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.forecast import backlog_faults, forecast
 from stream_dp.config.loading import Sections
 from stream_dp.config.plan import Edition, LedgerPlan, Plan, ViewPlan
-from stream_dp.config.shares import Shares, asked, lasts_ms
+from stream_dp.config.shares import Shares, asked, lasts_ms, windows_in
 from stream_dp.control.boundaries import Situation, boundary
 from stream_dp.control.editions import is_same_definition
 from stream_dp.errors import ConfigError, Fault
@@ -69,7 +68,7 @@ def day(views: Sequence[ViewPlan]) -> Cost:
     It is the mean over the days of a period, so a view of weekly windows has its part of a week.
     """
     costs = (
-        asked(view, length) * Fraction(DAY_MS, length) for view in views for length in [view.ledger.periods.length_ms]
+        asked(view, longest) * longest.share(DAY_MS) for view in views for longest in [view.ledger.periods.longest]
     )
     return sum(costs, Cost.ZERO)
 
@@ -111,18 +110,18 @@ def starved(before: Plan, after: Plan) -> Iterator[Fault]:
         after: what is to hold.
     """
     for ledger in after.ledgers.values():
-        views, length = _charged_to(ledger.name, after), ledger.periods.length_ms
+        views, period = _charged_to(ledger.name, after), ledger.periods.longest
         former = {view.name: replace(view, ledger=ledger) for view in _charged_to(ledger.name, before)}
         dearer = [view for view in views if view.share is None and _is_dearer(view, former.get(view.name))]
         others = [view for view in views if view not in dearer]
         cheaper = [former[view.name] for view in dearer if view.name in former]
-        with_them = Shares.of(ledger.budget, length, views)
-        without = Shares.of(ledger.budget, length, [*others, *cheaper])
+        with_them = Shares.of(ledger.budget, period, views)
+        without = Shares.of(ledger.budget, period, [*others, *cheaper])
         had = _lasting_before(ledger, before)
         paid = {
             view.name: (
-                _windows(view, lasts_ms(with_them, length, view)),
-                _windows(view, min(lasts_ms(without, length, view), had.get(view.name, length))),
+                windows_in(view, period, lasts_ms(with_them, period, view)),
+                windows_in(view, period, min(lasts_ms(without, period, view), had.get(view.name, period.length_ms))),
             )
             for view in others
         }
@@ -140,24 +139,19 @@ def _is_dearer(view: ViewPlan, former: ViewPlan | None) -> bool:
     """Return True if a view may take more of a period than before: in total, or early, in fewer but dearer windows."""
     if former is None or former.share is not None:
         return True
-    length = view.ledger.periods.length_ms
+    period = view.ledger.periods.longest
     costs_no_more = view.cost(view.planned_level) <= former.cost(former.planned_level)
-    return not (costs_no_more and asked(view, length) <= asked(former, length))
+    return not (costs_no_more and asked(view, period) <= asked(former, period))
 
 
 def _lasting_before(ledger: LedgerPlan, before: Plan) -> dict[str, int]:
     """Return how far into a period each view of a ledger is paid for today; nothing where its periods differ."""
     views, was = _charged_to(ledger.name, before), before.ledgers.get(ledger.name)
-    if was is None or was.periods.length_ms != ledger.periods.length_ms:
+    if was is None or was.periods.longest.length_ms != ledger.periods.longest.length_ms:
         return {}
-    length = was.periods.length_ms
-    shares = Shares.of(was.budget, length, views)
-    return {view.name: lasts_ms(shares, length, view) for view in views}
-
-
-def _windows(view: ViewPlan, time_ms: int) -> int:
-    """Return the number of a view's windows that begin before a time of a period."""
-    return view.charged.shape.whole_in(view.ledger.periods.length_ms, time_ms)
+    period = was.periods.longest
+    shares = Shares.of(was.budget, period, views)
+    return {view.name: lasts_ms(shares, period, view) for view in views}
 
 
 def _charged_to(ledger: str, plan: Plan) -> list[ViewPlan]:
@@ -165,8 +159,8 @@ def _charged_to(ledger: str, plan: Plan) -> list[ViewPlan]:
 
 
 def _lasting(plan: Plan, ledger: LedgerPlan, situation: Situation, begins: Mapping[str, int]) -> Lasting:
-    """Return how long a ledger pays for all its views, in its period or a whole one where none is charged."""
-    views, length = _charged_to(ledger.name, plan), ledger.periods.length_ms
+    """How long a ledger pays for all its views: what its period has left, or a whole period where none is charged."""
+    views, period = _charged_to(ledger.name, plan), ledger.periods.longest
     for statement in situation.statements:
         account, reached = statement.account, statement.reached_ms
         clocks = [clock for view in views if (clock := situation.clock(view)) is not None]
@@ -174,9 +168,9 @@ def _lasting(plan: Plan, ledger: LedgerPlan, situation: Situation, begins: Mappi
         if (account.name, account.population) == (ledger.name, ledger.population) and now_ms < account.period.end_ms:
             until = forecast(plan, statement, begins)[1]
             return Lasting(max(0, until - now_ms), until, until == account.period.end_ms)
-    shares = Shares.of(ledger.budget, length, views)
-    reach = min((lasts_ms(shares, length, view) for view in views), default=length)
-    return Lasting(reach, None, reach == length)
+    shares = Shares.of(ledger.budget, period, views)
+    reach = min((lasts_ms(shares, period, view) for view in views), default=period.length_ms)
+    return Lasting(reach, None, reach == period.length_ms)
 
 
 @dataclass(frozen=True, slots=True)

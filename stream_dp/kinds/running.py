@@ -1,10 +1,10 @@
 """The kind `running`: for every key of a public list, at the end of every pane, how many had it since the window began.
 
 Contributions are bounded over the whole window: a user has at most `items_per_user` keys of it, each counted once, in
-the pane in which it was accepted first. What is noised are not the totals but blocks of panes (`windows.blocks`), each
-once, and a total is the sum of a few of them. A count of a user is in `height` blocks at most, so noise is scaled to
-`items_per_user` times that; a level is paid for once, for all panes of the window and for every block
-(specs/lossless 2.8).
+the pane in which it was accepted first. What is noised are not the totals but blocks of panes
+(`windows.shapes.running`), each once, and a total is the sum of a few of them. A count of a user is in `height` blocks
+at most, so noise is scaled to `items_per_user` times that; a level is paid for once, for all panes of the window and
+for every block (specs/lossless 2.8).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedIn, placed
 from stream_dp.kinds.lists import ListField
 from stream_dp.kinds.noise import noise_levels
 from stream_dp.records.models import ItemCount, Release
-from stream_dp.windows.blocks import height, most_blocks
+from stream_dp.windows.shapes.running import height, most_blocks
 
 DISPLAY_DIGITS = 3
 

@@ -41,7 +41,7 @@ def moment(time_ms: int) -> str:
 
 
 def days(start_ms: int, end_ms: int) -> str:
-    """A stretch of whole days by its first and last day, as in "24 Dec to 30 Dec 2013"."""
+    """An interval of whole days by its first and last day, as in "24 Dec to 30 Dec 2013"."""
     first, last = (datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in (start_ms, end_ms - 1))
     return f"{first.day} {first:%b} to {last.day} {last:%b %Y}"
 

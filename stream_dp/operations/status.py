@@ -20,7 +20,7 @@ from stream_dp.runtime.faust.membership import EMPTY, STABLE
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import read_history
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 from stream_dp.windows.views import Clock
 
 BEHIND_MS = 60_000
@@ -80,7 +80,7 @@ class ViewSummary:
 
     edition: int | None
     clocks: Mapping[int, int]
-    open: tuple[int, Stretch] | None
+    open: tuple[int, Interval] | None
     released_to: int | None
     next_due: int | None
     waiting: int = 0
@@ -446,7 +446,7 @@ def _at(definitions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
     return one if one.until_ms is None or time_ms < one.until_ms else None
 
 
-def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Stretch]:
+def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, Interval]:
     """How many windows have begun from one on that is open, and from when to when they are."""
     number, end = 0, start_ms
     for one in definitions:
@@ -454,7 +454,7 @@ def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tupl
         begun = one.window.shape.begun(first, clock_ms if one.until_ms is None else min(clock_ms, one.until_ms))
         if begun:
             number, end = number + begun, one.window.shape.end(one.window.shape.next(first, begun - 1))
-    return number, Stretch(start_ms, end)
+    return number, Interval(start_ms, end)
 
 
 def _is_over(newest: ViewPlan, found: ViewSummary) -> bool:
@@ -544,8 +544,8 @@ def _unlocked(view: ViewPlan, audience: str, step: Unlock, now_ms: int, end_ms: 
     first_ms = view.window.first_younger(step.after_ms, now_ms)
     for edition in view.editions:
         start_ms = last_ms = view.charged.next(max(first_ms, edition.first_ms))
-        if edition.made_of_panes is not None:  # it is unlocked with the pane that it ends with
-            windows = edition.made_of_panes.windows
+        if edition.shape.is_sum:  # it is unlocked with the pane that it ends with
+            windows = edition.shape.released
             start_ms = max(windows.first_open(start_ms), windows.first_from(view.begins_ms))
             last_ms = view.window.shape.start_of(windows.end(start_ms) - 1)
         is_its_own = last_ms < end_ms and view.edition(last_ms) == edition

@@ -123,7 +123,7 @@ class PrivacyLoss(PeriodPrivacyLoss):
 
 
 class Interval(PublicRecord):
-    """A half-open interval of time: the start is in it, the end is not."""
+    """An interval of time, the start in it and the end not."""
 
     start: str = Field(pattern=_TIME, description="First moment, RFC 3339 in UTC.")
     end: str = Field(pattern=_TIME, description="First moment after it, RFC 3339 in UTC.")

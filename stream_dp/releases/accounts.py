@@ -59,7 +59,7 @@ from stream_dp.releases.rows import (
 )
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.encoding import after
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 from stream_dp.windows.views import view_of
 
 
@@ -172,7 +172,7 @@ class Accounts:
         newest = self._newest(of)
         ended = {name: self._scheduled(name, of, period) for name in self._ended(of)}
         kept = sum(ended.values(), Cost.ZERO)
-        shared = Shares.of(budget.most(kept) - kept, period.end_ms - period.start_ms, newest.values())
+        shared = Shares.of(budget.most(kept) - kept, period, newest.values())
         return replace(shared, budget=budget, kept={**ended, **shared.kept})
 
     def _stored(self, key: bytes, budget: Cost, kept: dict[str, Cost]) -> Shares:
@@ -199,8 +199,8 @@ class Accounts:
         """The newest definitions of its other views, by view."""
         return {one.view: one for one in self._paying(population) if one.until_ms is None}
 
-    def _scheduled(self, view: str, population: bytes, period: Stretch) -> Cost:
-        """Return the worst-case cost of a view's windows in a period, by its definitions."""
+    def _scheduled(self, view: str, population: bytes, period: Interval) -> Cost:
+        """What the windows of a view in a period cost at worst, by its definitions."""
         asked = (one for one in self._paying(population) if one.view == view)
         return sum((one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms) for one in asked), Cost.ZERO)
 

@@ -452,7 +452,7 @@ def _concerns(grant: GrantRow, view: ViewPlan) -> bool:
 
 
 def _covers(wide: tuple[int | None, int | None], narrow: tuple[int | None, int | None]) -> bool:
-    """Return True if a stretch of starts has all of another; None is no bound."""
+    """Tell whether an interval of starts has all of another; None is no bound."""
     (first, until), (other_first, other_until) = wide, narrow
     begins = first is None or (other_first is not None and first <= other_first)
     return begins and (until is None or (other_until is not None and other_until <= until))

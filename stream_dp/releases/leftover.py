@@ -33,7 +33,7 @@ from stream_dp.releases.unlocks import Ages
 from stream_dp.releases.view_definitions import ViewDefinitions
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import decode, encode, text, window_key, window_start
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Leftover:
             row.at_ms = run.plan.times.start_of(self._ages.now_ms(view))
             row.before_ms = self._marks[view.name].next_ms
         first = max(view.ledger.periods.start_of(row.done_ms), self._marks[view.name].kept_ms)
-        pending: dict[Stretch, dict[tuple[str, int], Cost]] = {}
+        pending: dict[Interval, dict[tuple[str, int], Cost]] = {}
         start = shape.next(row.before_ms, -1)
         for _ in range(LOOKED_AT_ONCE):
             if start < first:
@@ -143,7 +143,7 @@ class Leftover:
         return lacks and self._clearances.may_rise(run.view, audience, start, row)
 
     def _fits(
-        self, run: _Run, start: int, row: WindowRow, period: Stretch, pending: Mapping[tuple[str, int], Cost]
+        self, run: _Run, start: int, row: WindowRow, period: Interval, pending: Mapping[tuple[str, int], Cost]
     ) -> bool:
         """Return True if a window can be sharpened out of what nobody needs."""
         view, level = run.view, max(row.finest, run.plan.level)
@@ -157,18 +157,18 @@ class Leftover:
     def _sharing(self, view: ViewPlan) -> list[ViewPlan]:
         return [other for other in self._views.values() if other.ledger.fingerprint == view.ledger.fingerprint]
 
-    def _to_come(self, view: ViewPlan, period: Stretch) -> Cost:
-        """Return the worst-case cost of a view's windows that are still to be released in a period."""
+    def _to_come(self, view: ViewPlan, period: Interval) -> Cost:
+        """What the windows of a view that are still to be released in a period cost at worst."""
         first = view.charged.shape.first_from(max(self._marks[view.name].next_ms, period.start_ms))
         return view.scheduled(first, period.end_ms)
 
     @staticmethod
-    def _first_in(view: ViewPlan, period: Stretch) -> int:
+    def _first_in(view: ViewPlan, period: Interval) -> int:
         """Start of the first window that starts in a period."""
         return view.window.shape.first_from(period.start_ms)
 
-    def _unlocks_to_come(self, view: ViewPlan, period: Stretch, rows: Rows) -> dict[tuple[str, int], Cost]:
-        """Return the cost of scheduled unlocks for windows released in a period, by view and window."""
+    def _unlocks_to_come(self, view: ViewPlan, period: Interval, rows: Rows) -> dict[tuple[str, int], Cost]:
+        """What the schedules of unlocks ask for windows that were released in a period, by view and window."""
         found: dict[tuple[str, int], Cost] = {}
         for other in self._sharing(view):
             if other.unlocks:

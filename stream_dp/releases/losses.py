@@ -40,7 +40,7 @@ class Shown(NamedTuple):
         """The one that a record is, by its outline."""
         tiling, window = view.window.shape.tilings[0], record.window
         last, panes = tiling.next(window.end_ms, -1), tiling.begun(window.start_ms, window.end_ms)
-        alone = view.window.running is not None  # its other panes were published by themselves
+        alone = view.window.shape.tells_totals  # its other panes were told of by themselves
         return cls(audience, last, record.revision, record.type == "refusal", 1 if alone else panes)
 
 

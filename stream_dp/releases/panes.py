@@ -94,8 +94,7 @@ class Sums:
             ledger: that ledger, behind it.
             rows: the partition's table, with the panes before it.
         """
-        windows = view.window.made_of_panes
-        count = 0 if windows is None else len(windows.of_window(last.start_ms))
+        count = len(view.window.shape.of_window(last.start_ms))
         panes = [*self._before(view, last.start_ms, count, rows), last]
         reason = self._refusal(panes)
         last.row.sum = PaneSum(count if len(panes) == count else 0, refused=reason is not None)
@@ -293,9 +292,8 @@ def earlier_blocks(view: ViewPlan, start: int, secrets: Mapping[str, bytes], row
     None where one of them cannot be read any more: it is not stored, or its key is retired. None of them where totals
     are not told of.
     """
-    running = view.window.running
     found: list[Part] = []
-    for at in [] if running is None else running.blocks(start)[:-1]:
+    for at in view.window.shape.blocks(start)[:-1]:
         row = stored_window(view.name, at, rows)
         if row is None or row.key_id not in secrets:
             return None
@@ -328,7 +326,7 @@ def block_rows(view: ViewPlan, start: int, counts: Mapping[str, int]) -> list[Ch
         start: start of the pane.
         counts: exact, of the block.
     """
-    if view.window.running is None or not view.window.running.is_needed_later(start):
+    if not view.window.shape.is_needed_later(start):
         return []
     parts = parts_of(counts)
     return [
@@ -375,12 +373,10 @@ def leftover_blocks(view: ViewPlan, next_ms: int, rows: Rows) -> Iterator[Change
 
 
 def _inner(view: ViewPlan, start: int) -> Sequence[int]:
-    return () if view.window.running is None else view.window.running.inner(start)
+    return view.window.shape.inner(start)
 
 
 def _open_before(view: ViewPlan, start: int) -> Sequence[int]:
     """Starts of the last panes of the blocks that a pane or a later one needs; it is not the first of its window."""
-    running = view.window.running
-    if running is None:
-        return ()
-    return [at for at in running.blocks(running.panes.next(start, -1)) if running.is_needed_later(at)]
+    shape = view.window.shape
+    return [at for at in shape.blocks(shape.next(start, -1)) if shape.is_needed_later(at)]

@@ -34,7 +34,7 @@ from stream_dp.releases.accounts import Balance, difference
 from stream_dp.releases.pieces import RECORD_BYTES, Addressed
 from stream_dp.releases.rows import AudienceState
 from stream_dp.version import __version__
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes import base as shapes
 
 Outcome = Literal["charge", "refusal"]
 
@@ -223,14 +223,14 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
     return Account(
         name=ledger.name,
         population=ledger.population,
-        period=_interval(ledger.periods.stretch(start_ms)),
+        period=_interval(ledger.periods.interval(start_ms)),
         budget=PrivacyCost.spent(ledger.total),
         parts=_parts(ledger),
     )
 
 
-def _interval(stretch: Stretch) -> Interval:
-    return Interval.of(stretch.start_ms, stretch.end_ms)
+def _interval(interval: shapes.Interval) -> Interval:
+    return Interval.of(interval.start_ms, interval.end_ms)
 
 
 def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any]:
@@ -241,13 +241,12 @@ def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any
         start_ms: start of the window; of a running total, of the pane that it ends with.
         panes: of how many panes the window is made; None: of none.
     """
-    running = view.window.running
-    if running is not None:
-        total = running.total(start_ms)
+    shape = view.window.shape
+    if shape.tells_totals:
         edition = view.edition(start_ms).number
-        return {"edition": edition, "window": _interval(total), "blocks": len(running.blocks(start_ms))}
-    last_ms = view.window.shape.next(start_ms, (panes or 1) - 1)
-    window = Interval.of(start_ms, view.window.shape.end(last_ms))
+        return {"edition": edition, "window": _interval(shape.total(start_ms)), "blocks": len(shape.blocks(start_ms))}
+    last_ms = shape.next(start_ms, (panes or 1) - 1)
+    window = Interval.of(start_ms, shape.end(last_ms))
     return {"edition": view.edition(last_ms).number, "window": window, "panes": panes, "blocks": None}
 
 

@@ -193,11 +193,11 @@ class Releasing:
             asked = Cost.ZERO if arrived.is_lost else view.cost(finest)
             row = WindowRow(refused=True, slot_ms=slot, lost=arrived.is_lost)
             refused = Booking(ledger, balance, asked)
-            if view.window.made_of_panes is None:
+            if view.window.shape.is_sum:
+                leaving = self._sums.first(view, Pane(start, row), levels, balance.plan, ledger, rows)
+            else:
                 row.refused_grants = dict.fromkeys(levels, 0)
                 leaving = self._record_builder.refusals(view, start, levels, 1, asked, refused, reason)
-            else:
-                leaving = self._sums.first(view, Pane(start, row), levels, balance.plan, ledger, rows)
             leaving.append(self._record_builder.refusal(view, start, levels, 1, refused))
             yield from self._refuse(view, start, row, leaving, rows)
             return
@@ -210,11 +210,11 @@ class Releasing:
         paid = commit(reserved, str(call), cost, shares, view=view.view)
         self._accounts.keep(view, key, paid)
         booking = Booking(paid, self._accounts.balance(view, start), view.cost(finest), shares)
-        if view.window.made_of_panes is None:
+        if view.window.shape.is_sum:
+            leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.balance.plan, paid, rows)
+        else:
             parts = [(sealed.table, sealed.noise)]
             leaving = self._record_builder.releases(view, start, parts, row.states, levels, booking)
-        else:
-            leaving = self._sums.first(view, Pane(start, row, sealed.table), levels, booking.balance.plan, paid, rows)
         leaving.append(self._record_builder.charge(view, start, sealed.table, row.states, levels, -1, booking))
         yield from self._store_sealed(view, start, row, sealed, leaving, charged_rows(key, paid), rows)
 

@@ -51,7 +51,8 @@ from stream_dp.windows.encoding import (
     window_key,
 )
 from stream_dp.windows.merging import MergedBucket
-from stream_dp.windows.shape import Stretch, Tiling
+from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.tumbling import Tiling
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
@@ -224,7 +225,7 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         }
         return cls(str(total.epsilon), str(total.delta), parts)
 
-    def plan(self, ledger: LedgerPlan, period: Stretch, budget: Cost) -> LedgerPlan:
+    def plan(self, ledger: LedgerPlan, period: Interval, budget: Cost) -> LedgerPlan:
         """A ledger as it is planned today, but for the period, what it promises and the caps that keep that."""
         total = Cost(Fraction(self.epsilon), Fraction(self.delta))
         parts = {name: PartPlan(*map(Fraction, part)) for name, part in self.parts.items()}
@@ -276,7 +277,7 @@ def merged_key(bucket: MergedBucket) -> bytes:
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
     """The row of a view's ledger in the configured period of a window: of one that is released it holds all."""
-    period = view.ledger.periods.stretch(start_ms)
+    period = view.ledger.periods.interval(start_ms)
     return LEDGER + view.ledger.fingerprint + moment(period.start_ms) + moment(period.end_ms)
 
 
@@ -285,7 +286,7 @@ def population_of(ledger: bytes) -> bytes:
     return ledger[:_PERIOD_AT]
 
 
-def period_of(ledger: bytes) -> Stretch:
+def period_of(ledger: bytes) -> Interval:
     """The period that a ledger is about, by the key of its row.
 
     Raises:
@@ -293,7 +294,7 @@ def period_of(ledger: bytes) -> Stretch:
     """
     if len(ledger) != _LEDGER_BYTES:
         raise StateError("a stored ledger has a damaged key")
-    return Stretch(moment_at(ledger, _PERIOD_AT), moment_at(ledger, _END_AT))
+    return Interval(moment_at(ledger, _PERIOD_AT), moment_at(ledger, _END_AT))
 
 
 def promise_key(ledger: bytes) -> bytes:

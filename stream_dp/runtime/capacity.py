@@ -34,7 +34,6 @@ from stream_dp.runtime.storage import Database
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.encoding import bucket_of, encode
 from stream_dp.windows.merging import Partial
-from stream_dp.windows.shape import Paned
 
 SHARE = 2
 """Of the offset a window may take one part in so many; the rest is for the way between the topics, and other views."""
@@ -131,10 +130,8 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
     The keys are those of the view's list as far as it has so many.
     """
     kind, others = view.kind, (f"{number:012d}" for number in count())
-    if view.window.made_of_panes is not None:  # a window for every pane; adding the others up is little beside that
-        one = view.window.made_of_panes.panes
-        window = replace(view.window, made_of_panes=Paned(one, one.length_ms, one.length_ms))
-        plan = replace(plan, views={**plan.views, view.name: replace(view, window=window)})
+    window = replace(view.window, shape=view.window.shape.each_pane)  # adding the others up is little beside that
+    plan = replace(plan, views={**plan.views, view.name: replace(view, window=window)})
     listed = () if kind.topics else kind.domain({}) or ()
     names = list(islice(chain(listed, others), keys))
     start = view.window.first_ms or 0

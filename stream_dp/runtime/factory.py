@@ -242,7 +242,7 @@ def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) ->
     return CountedView(
         name=view.name,
         fingerprint=view.fingerprint,
-        windows=window.shape,
+        windows=window.shape.counted,
         first_ms=start_ms,
         grace_ms=window.grace_ms,
         clock=window.clock,
@@ -253,7 +253,7 @@ def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) ->
         needed=view.kind.needed,
         retention_ms=window.retention_ms,
         domain=None if view.kind.topics else view.kind.domain({}),
-        bounds=None if window.running is None else window.running.windows,
+        bounds=window.shape.bounds,
         item=view.item_field,
         has_lists=view.has_lists,
         until_ms=view.until_ms,

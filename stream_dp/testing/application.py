@@ -39,7 +39,7 @@ T = TypeVar("T")
 NONE: Mapping[str, int] = MappingProxyType({})
 
 WITHIN_SECONDS = 300.0
-"""How long something may take that a test waits for; a machine under load is slow, a lost message never comes."""
+"""Time limit of what a test waits for; a machine under load is slow, a lost message never comes."""
 
 
 @dataclass
@@ -202,7 +202,7 @@ class Application:
         }
 
     async def releases(self, view: str) -> dict[str, list[AnyRecord]]:
-        """What `published` has, decoded, and releases in parts put together."""
+        """Return the decoded records of `published`, releases in parts put together."""
         joiner = Joiner()
         return {
             audience: [whole for value in values if (whole := joiner.take(decode(value))) is not None]
@@ -210,7 +210,7 @@ class Application:
         }
 
     async def wait_for_releases(self, view: str, count: int) -> dict[str, list[AnyRecord]]:
-        """What `releases` has as soon as every audience of the view has `count` records.
+        """Return the result of `releases` as soon as every audience of the view has `count` records.
 
         Raises:
             TimeoutError: that did not come to pass.

@@ -1,4 +1,4 @@
-"""What a plan should release, computed the plain way: loops over a script, no state, no crash, no partition.
+"""Oracle of a plan's releases, computed by plain loops over a script: no state, no crash, no partition.
 
 The counting is written anew, on dictionaries; the noise is the package's own pure functions on the oracle's counts,
 with the same keyed bits as the worker under test.
@@ -26,7 +26,7 @@ from stream_dp.windows.merging import summed
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a script comes to in one view.
+    """Result of a script in one view.
 
     Attributes:
         counts: by window start, the number of users that had each item, bounded.
@@ -174,9 +174,10 @@ def _released(
     level, ledger = view.audiences[audience], account(view.ledger, last)
     starts: Sequence[int] = [last]
     panes = None
-    if view.window.made_of_panes is not None:
-        starts, panes = view.window.made_of_panes.of_window(last), view.window.panes
-    elif view.window.running is not None:
+    shape = view.window.shape
+    if shape.is_sum:
+        starts, panes = shape.of_window(last), shape.panes
+    elif shape.tells_totals:
         starts = [start for _, start in blocks_of(view, last)]
     if not starts or not sealed.keys() >= set(starts):
         return []
@@ -229,16 +230,16 @@ def blocks_of(view: ViewPlan, last_ms: int) -> list[tuple[int, int]]:
     ]
 
 
-def panes_before(view: ViewPlan, start_ms: int) -> range:
+def panes_before(view: ViewPlan, start_ms: int) -> Sequence[int]:
     """The other panes of the block that is sealed with one; none where windows have no panes."""
-    if view.window.running is None:
-        return range(0)
+    if not view.window.shape.tells_totals:
+        return ()
     begin, _ = blocks_of(view, start_ms)[-1]
     return view.window.shape.starts(begin, start_ms)
 
 
 def handed_on(view: ViewPlan, counts: Mapping[str, int]) -> dict[str, int]:
-    """What of a window's counts reaches the release: what the view's kind needs of every bucket."""
+    """Return the part of a window's counts that the view's kind needs of every bucket."""
     buckets: list[dict[str, int]] = [{} for _ in range(view.buckets)]
     for item, count in counts.items():
         buckets[bucket_of(item, view.buckets)][item] = count

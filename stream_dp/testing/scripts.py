@@ -29,7 +29,7 @@ class Event:
     more: tuple[str, ...] = ()
 
     def items(self, view: ViewPlan) -> tuple[str, ...]:
-        """What a view counts of it."""
+        """Return the items that a view counts."""
         return (self.item, *self.more) if view.has_lists else (self.item,)
 
 
@@ -51,7 +51,7 @@ class Raw:
 
 
 Script = Iterable[Event | Watermark | Raw]
-"""What happens on one source topic, in order."""
+"""Script of one source topic: its events and watermarks, in order."""
 
 
 class SourceWriter:
@@ -85,7 +85,7 @@ class SourceWriter:
         return self._records.place(user.encode())
 
     def value(self, event: Event) -> dict[str, object]:
-        """What a record of an event says."""
+        """Return the value of an event's record."""
         value: dict[str, object] = {}
         for view in self._views:
             put(value, names_of(view.item_field), list(event.items(view)) if view.has_lists else event.item)

@@ -1,10 +1,10 @@
 """Contribution bounding and counting of one chunk for one view: the loop that every event passes.
 
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
-same window before, or to the same stretch of windows where contributions are bounded over one. The clock is moved by
+same window before, or to the same interval of windows where contributions are bounded over one. The clock is moved by
 watermark records or by ticks, never by an event: an event that could close a window would make other users' events
 late. So adding or removing one user changes no other user's contributions, and moves each count of a window by at most
-1 and at most `items_per_user` counts of it, or of all windows of the stretch together (specs/lossless 1.2,
+1 and at most `items_per_user` counts of it, or of all windows of the interval together (specs/lossless 1.2,
 specs/topk 1.2).
 
 An event of windows that overlap counts in each of them that still takes it, and each window is bounded by itself: what
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from stream_dp.windows.count_rows import JournalRow
 from stream_dp.windows.events import Column, Decoded
 from stream_dp.windows.open_windows import OpenWindow
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.base import Shape
 from stream_dp.windows.views import CountedView
 
 _NO_MORE = (1 << 63, -(1 << 63))
@@ -56,7 +56,7 @@ def bound_chunk(
 
     Args:
         view: the view.
-        windows: what its open windows hold, by start of the window or of the stretch that bounds contributions to it;
+        windows: what its open windows hold, by start of the window or of the interval that bounds contributions to it;
             changed in place.
         decoded: the chunk.
         column: which of the chunk's item columns the view counts.
@@ -108,7 +108,7 @@ class _BoundArguments(NamedTuple):
 
 
 def _bound_tiling(
-    shape: Tiling, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _BoundArguments
+    shape: Shape, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _BoundArguments
 ) -> Bounded:
     """As `bound_chunk`, for those of the view's windows that are of one tiling: an event is in one of them.
 

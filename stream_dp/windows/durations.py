@@ -1,14 +1,27 @@
-"""Times as they are written in a configuration: "7d", "1h30m", "250ms"; and moments as RFC 3339 text in UTC."""
+"""Times as they are written in a configuration: "7d", "1h30m", "1mo"; and moments as RFC 3339 text in UTC."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 _UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,15}}){unit})?" for unit in _UNITS_MS))
-_CALENDAR = re.compile(r"[0-9]+(?:M| ?(?:mo|months?|y|years?|quarters?))")
+_CALENDAR = re.compile(r"[0-9]+(?:M| ?(?:mo|months?|y|years?|q|quarters?))")
+
+
+class CalendarUnit(StrEnum):
+    """Lengths that follow a calendar, as they are written."""
+
+    DAY = "1d"
+    WEEK = "1w"
+    MONTH = "1mo"
+    QUARTER = "1q"
+    YEAR = "1y"
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -20,15 +33,32 @@ def parse_duration(text: str) -> int:
         text: such as "7d", "1h30m" or "250ms"; units w, d, h, m, s, ms.
 
     Raises:
-        ValueError: the text is not of this form. Months and years are not: they have no fixed length.
+        ValueError: the text is not of this form. Months and years are not: they have no fixed length (`parse_length`).
     """
     match = _FORM.fullmatch(text)
     parts = {unit: int(number) for unit, number in match.groupdict().items() if number} if match else {}
     if not parts and _CALENDAR.fullmatch(text):
-        raise ValueError('months and years have no fixed length, which windows and periods need: "28d", "30d", "365d"')
+        raise ValueError(
+            "months, quarters and years have no fixed length. The size of a window and the period of a ledger can be "
+            '"1w", "1mo", "1q" or "1y"; anywhere else write days: "30d", "365d"'
+        )
     if not parts:
         raise ValueError('write a duration as whole numbers with units, largest first: "7d", "1h30m", "250ms"')
     return sum(number * _UNITS_MS[unit] for unit, number in parts.items())
+
+
+def parse_length(text: str) -> int | CalendarUnit:
+    """Return a length of windows or periods: one that follows a calendar, or a duration in milliseconds.
+
+    Args:
+        text: "1w", "1mo", "1q" or "1y"; or a duration, such as "7d". So is "1d": it follows a calendar only where a
+            time zone is named.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    units = {one.value: one for one in CalendarUnit if one is not CalendarUnit.DAY}
+    return units.get(text) or parse_duration(text)
 
 
 def format_duration(duration_ms: int) -> str:

@@ -206,7 +206,7 @@ class ViewState:
     view: CountedView
     mark: ViewMark
     windows: dict[int, OpenWindow] = field(default_factory=dict)
-    """By start of where contributions are bounded: a window, or a longer stretch of them."""
+    """By start of where contributions are bounded: a window, or a longer interval of them."""
     rows: Counter[int] = field(default_factory=Counter)
     """Return the number of journal rows of each window."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from stream_dp.windows.shape import Shape, Tiling
+from stream_dp.windows.shapes.base import Shape
 
 HANDED_ON_AT_ONCE = 32
 """Windows whose partial counts are handed on in one go when many close together."""
@@ -52,8 +52,8 @@ class CountedView:
     retention_ms: int
     domain: Container[str] | None = None
     """The keys that can be needed, where that is settled before a window is sealed; None: any."""
-    bounds: Tiling | None = None
-    """Longer stretches, each of whole windows, in which `items_per_user` holds; None: it holds in every window."""
+    bounds: Shape | None = None
+    """Longer intervals, each of whole windows, in which `items_per_user` holds; None: it holds in every window."""
     item: str = ""
     """The field that is counted."""
     has_lists: bool = False
@@ -73,7 +73,7 @@ class CountedView:
         before = max(self.first_ms, self.windows.first_open(clock_ms - self.grace_ms))
         return before if self.until_ms is None else min(before, self.until_ms)
 
-    def ends(self, tiling: Tiling) -> int | None:
+    def ends(self, tiling: Shape) -> int | None:
         """The first moment behind the last of its windows that are of a tiling, None if none is the last."""
         return None if self.until_ms is None else tiling.end(tiling.start_of(self.until_ms - 1))
 
@@ -104,14 +104,14 @@ class CountedView:
         return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists
 
     def bounded_in(self, start_ms: int) -> int:
-        """The start of the stretch in which contributions to a window are bounded."""
+        """The start of the interval in which contributions to a window are bounded."""
         return start_ms if self.bounds is None else self.bounds.start_of(start_ms)
 
     def is_over(self, start_ms: int, stop_ms: int) -> bool:
-        """Return True if no window of an interval in which contributions are bounded is left before a start.
+        """Whether no window of an interval in which contributions are bounded is left, where the next starts at a time.
 
         Args:
-            start_ms: start of the stretch.
+            start_ms: start of the interval.
             stop_ms: start of the first window that is not over.
         """
         return start_ms < stop_ms if self.bounds is None else self.bounds.end(start_ms) <= stop_ms

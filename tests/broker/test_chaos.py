@@ -10,7 +10,7 @@ from stream_dp.runtime import localkafka
 from tests.chaos.acts import KINDS
 from tests.chaos.driver import run
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.nightly]
 
 
 async def test_two_minutes_of_chaos_leave_every_window_released_in_time_drawn_once_counted_right_and_paid(

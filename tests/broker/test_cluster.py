@@ -21,6 +21,7 @@ from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.kafka.topic_settings import differences
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec, sources_of
 from stream_dp.testing import application, plan_from
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.cluster import COPIES, GROUPS, TRANSACTIONS, Cluster
 from tests.support.visits import RICH, WITNESSED, Stream
 
@@ -113,7 +114,7 @@ async def test_while_one_broker_of_three_is_frozen_releases_go_on(
     """It led a partition of the releases. The others give it up after 9 s."""
     async with fed(cluster, tmp_path, visits, spawn, workers=1) as scene:
         cluster.freeze(await cluster.leader(scene.topics.changelog("releases"), 1))
-        took = await scene.next_release(GONE_S)
+        took = await scene.next_release(WITHIN_SECONDS)
         await asyncio.to_thread(cluster.come_back)
     print(f"\none of three frozen: {took:.1f} s until the next release")
 
@@ -134,12 +135,12 @@ async def freezes(scene: Scene, *numbers: int) -> float:
 async def _away(scene: Scene, disturb: Callable[..., None], *numbers: int) -> float:
     disturb(*numbers)
     if len(numbers) == 1:
-        took = await scene.next_release(GONE_S)
+        took = await scene.next_release(WITHIN_SECONDS)
         await asyncio.to_thread(scene.cluster.come_back)
         return took
     await asyncio.sleep(GONE_S)
     await asyncio.to_thread(scene.cluster.come_back)
-    return await scene.next_release(GONE_S)
+    return await scene.next_release(WITHIN_SECONDS)
 
 
 async def leader(scene: Scene) -> float:
@@ -178,7 +179,7 @@ async def power_loss(scene: Scene) -> float:
 async def rolling_restart(scene: Scene) -> float:
     for number in scene.cluster.numbers:
         await asyncio.to_thread(scene.cluster.restart, number)
-    return await scene.next_release(GONE_S)
+    return await scene.next_release(WITHIN_SECONDS)
 
 
 async def kills_in_rotation(scene: Scene) -> float:
@@ -188,19 +189,19 @@ async def kills_in_rotation(scene: Scene) -> float:
         await asyncio.sleep(chance.uniform(1, 5))
         await asyncio.to_thread(scene.cluster.come_back)
         await asyncio.sleep(chance.uniform(4, 8))
-    return await scene.next_release(GONE_S)
+    return await scene.next_release(WITHIN_SECONDS)
 
 
 async def reassignment(scene: Scene) -> float:
     topics = scene.topics
     moved = [topics.changelog(table) for table in ("counts", "merges", "releases")]
     await scene.cluster.reassign([*moved, topics.ticks, topics.partials, topics.merged, topics.control])
-    return await scene.next_release(GONE_S)
+    return await scene.next_release(WITHIN_SECONDS)
 
 
 async def preferred_election(scene: Scene) -> float:
     await scene.cluster.prefer()
-    return await scene.next_release(GONE_S)
+    return await scene.next_release(WITHIN_SECONDS)
 
 
 DISTURBANCES: list[Callable[[Scene], Awaitable[float]]] = [

@@ -80,7 +80,7 @@ async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_it
 
         worker.check()
         said = said_since(worker, before)
-        assert len(said) in (2, 4), said  # a loaded broker that comes back may fall silent again
+        assert len(said) in (2, 4, 6, 8), said  # a loaded broker that comes back may fall silent again
         assert all(GONE in line for line in said[::2]), said
         assert all(BACK in line for line in said[1::2]), said
         assert worker.terminate(10) == 0

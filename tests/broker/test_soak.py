@@ -21,7 +21,7 @@ from stream_dp.runtime.storage import LOG_BYTES, LOG_FILES, MANIFEST_BYTES
 from stream_dp.testing import application
 from stream_dp.windows.encoding import TABLES, WRITE_BUFFERS_BYTES
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.nightly]
 
 MINUTES = float(os.environ.get("STREAM_DP_SOAK_MINUTES", "30"))
 LOOK_SECONDS = 5.0

@@ -53,7 +53,7 @@ class Watch:
         self.seen: dict[str, dict[int, float]] = {}
         """By topic, by the start of the minute with which a window ends."""
         for view in views:
-            no_window_ends = range(start_of(view), start_of(view) + view.window.shape.length_ms - MINUTE, MINUTE)
+            no_window_ends = range(start_of(view), start_of(view) + view.window.shape.shortest_ms - MINUTE, MINUTE)
             for audience in view.audiences:
                 self.seen[topics.release(view.name, audience)] = dict.fromkeys(no_window_ends, -inf)
 

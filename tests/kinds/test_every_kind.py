@@ -20,7 +20,8 @@ from stream_dp.cli.tail import record_line
 from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.kinds.registry import KINDS
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts, schema
+from stream_dp.records import codec
+from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts
 from stream_dp.records.history import History, Joiner
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases import pieces, publication
@@ -380,6 +381,9 @@ def test_check_explains_the_kind(case: Case, kind: str, tmp_path: Path) -> None:
     for heading, cells in view["explanation"]["columns"].items():
         assert len(cells) == len(LEVELS)
         assert heading.split("\n")[0] in page.stdout
+
+
+schema = cache(codec.schema)
 
 
 def test_records_fit_the_schema_of_their_kind_and_of_no_other(case: Case, kind: str) -> None:

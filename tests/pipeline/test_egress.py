@@ -22,6 +22,7 @@ from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Healt
 from stream_dp.runtime.worker.lifecycle import Start
 from stream_dp.runtime.worker.logs import JsonLines
 from stream_dp.testing import Application, Event, Raw, Watermark
+from stream_dp.windows.shapes.base import Interval
 from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, released, start_of
 
@@ -152,7 +153,7 @@ async def test_records_of_other_data_differ_in_nothing_but_what_is_released(laun
     for number, (pages, users) in enumerate(((3, 400), (40, 1200), (1, 0))):
         await app.publish(visits_of(start + 2 * MINUTE * number, pages, users))
     for name, view in app.plan.views.items():
-        number = view.window.shape.whole_in(3 * 2 * MINUTE)
+        number = view.window.shape.whole_in(Interval(start, start + 3 * 2 * MINUTE))
         for rows in (await app.wait_for_releases(name, number)).values():
             records = released(rows)
             shapes = [shape(record) for record in records]

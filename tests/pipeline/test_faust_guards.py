@@ -25,6 +25,7 @@ from aiokafka.consumer.consumer import AIOKafkaConsumer
 from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 from faust.stores.rocksdb import Store
+from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.consumer import Consumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
@@ -312,3 +313,9 @@ def test_table_values_are_served_over_http_unless_that_is_switched_off(tmp_path:
     conf = faust.App("defaults", datadir=str(tmp_path)).conf
 
     assert (conf.web_enabled, conf.web_tables_enabled, conf.web_router_enabled) == (True, True, True)
+
+
+def test_tables_wait_a_second_for_more_of_them_and_collect_all_garbage_to_close_databases() -> None:
+    assert "await self.sleep(1.0)" in inspect.getsource(TableManager.on_start)
+    for method in (Store.stop, Store.revoke_partitions):
+        assert "gc.collect()" in inspect.getsource(method)

@@ -25,6 +25,8 @@ from tests.support.poison import Visit, good, poison
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]
+
+SLOW_ON_KAFKA = True
 MINUTE = 60_000
 WINDOWS = 3
 PAGES = [f"/{number}" for number in range(9)]

@@ -15,11 +15,13 @@ from stream_dp.runtime.worker import reporting
 from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, serving
 from stream_dp.runtime.worker.lifecycle import Start
 from stream_dp.testing import Application, Event, Raw, Watermark, count_script
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, start_of
 
 Launch = Callable[..., Awaitable[Application]]
+
+SLOW_ON_KAFKA = True
 MINUTE = 60_000
 
 
@@ -38,7 +40,7 @@ async def test_a_scrape_reads_what_was_counted_released_and_left(launch: Launch)
     worker = await app.start()
     health = Health(Start())
     health.worker = worker
-    top, pages = sorted(app.plan.views.values(), key=lambda view: view.window.shape.stretch(0).end_ms, reverse=True)
+    top, pages = sorted(app.plan.views.values(), key=lambda view: view.window.shape.interval(0).end_ms, reverse=True)
     start = start_of(pages)
     events = [Event(f"u{user}", f"/{page}", start + user) for user in range(50) for page in range(user % 5)]
     await app.publish([*events, Raw(0, b"u1", b"{", {}), Watermark(start + 2 * MINUTE + 10_000)])
@@ -106,7 +108,7 @@ async def test_status_says_what_the_worker_has_counted_and_released_and_that_it_
     assert found.lag == {view.source.name: dict.fromkeys(range(app.plan.partitions), 0)}
     shown = found.views[view.name]
     assert set(shown.clocks.values()) == {start + MINUTE + 10_000}
-    assert shown.open == (1, Stretch(start + MINUTE, start + 2 * MINUTE))
+    assert shown.open == (1, Interval(start + MINUTE, start + 2 * MINUTE))
     assert shown.released_to == start + MINUTE
     assert sorted(found.budgets) == ["visitors"]
 

@@ -21,6 +21,8 @@ from stream_dp.testing import (
 from tests.support.views import oracle_bytes
 
 Launch = Callable[..., Awaitable[Application]]
+
+SLOW_ON_KAFKA = True
 MINUTE = 60_000
 PLANTED = "planted-91c44e07"
 

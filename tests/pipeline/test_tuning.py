@@ -75,7 +75,10 @@ def changed(made: Changing, holds: Plan, tune: Tune) -> Plan:
 
 def alike(one: ViewPlan, other: ViewPlan) -> bool:
     """Whether two definitions accept the same contributions."""
-    accepts = [(v.window.shape, v.window.running, v.items_per_user, v.item_field, v.has_lists) for v in (one, other)]
+    accepts = [
+        (v.window.shape.counted, v.window.shape.bounds, v.items_per_user, v.item_field, v.has_lists)
+        for v in (one, other)
+    ]
     return accepts[0] == accepts[1]
 
 
@@ -129,7 +132,7 @@ async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_bound
     for number, (what, tune) in enumerate(TUNES.items(), 2):
         holds, definitions = changed(made, holds, tune), len(made.definitions())
         view = holds.views[made.view.name]
-        made_of[number] = view.window.released.length_ms, set(made.view.audiences)  # late ones get it as well
+        made_of[number] = view.window.released.shortest_ms, set(made.view.audiences)  # late ones get it as well
         begins = await made.tune(holds, tuning.fed)
         await made.learned(number)
         assert (len(made.definitions()) == definitions) == tune.goes_on, what

@@ -24,6 +24,8 @@ from tests.support.views import only_view
 
 Launch = Callable[..., Awaitable[Application]]
 
+SLOW_ON_KAFKA = True
+
 
 def health_of(worker: Worker) -> Health:
     health = Health(Start())

@@ -2,7 +2,7 @@
 
 Randomness is keyed, so a run repeats. With a fresh key a correct implementation falls below the line with a
 probability of `FALSE_ALARM` per p-value, and leaves the 4.5 standard errors of the other checks with one below 10^-5
-each. Every kind of check rejects a mutant. The short form runs always, the long one with `-m slow`.
+each. Every kind of check rejects a mutant. The short form runs always, the long one with `make slow`.
 """
 
 from __future__ import annotations

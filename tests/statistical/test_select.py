@@ -2,7 +2,7 @@
 
 A chi-square test rejects a right sampler with probability 10^-6, a frequency is accepted within 5 standard errors
 (6 x 10^-7); with the bits fixed this is decided once and for all. Each has a mutant that is refused. The short form
-of each test always runs, the long one (200,000 runs and more) with `-m slow`.
+of each test always runs, the long one (200,000 runs and more) with `make slow`.
 """
 
 from __future__ import annotations

@@ -208,8 +208,8 @@ def _check_audience(
     names, refused = [level.name for level in view.levels], set(expected.refused.get(view.view, ()))
     forgone, late = set[int](), set[int]()
     shape = view.window.shape
-    ahead_ms = shape.length_ms - shape.grid.length_ms
-    """How long before the stretch in which it ends a window begins."""
+    ahead_ms = shape.shortest_ms - shape.grid.shortest_ms
+    """How long before the interval in which it ends a window begins."""
     for one in records:
         record = one.record
         part, _ = _part(record)

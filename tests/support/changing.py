@@ -104,7 +104,7 @@ class Changing:
             for one in script:
                 if isinstance(one, Watermark):
                     own.append(one)
-                elif asked.begins_ms <= one.time_ms < end + asked.window.whole.length_ms:
+                elif asked.begins_ms <= one.time_ms < end + asked.window.whole.shortest_ms:
                     own += [event] if (event := seen(asked, one)) is not None else []
             windows = count_script(asked, asked.begins_ms, own).between(asked, asked.begins_ms, end)
             made = expected_records(_for_late_ones(asked), windows, prf_key=self.app.prf_key, entropy=self.app.entropy)
@@ -149,7 +149,7 @@ class Changing:
         for start, records in by_window(releases).items():
             finest = max(records, key=lambda one: (one.privacy.window.cost.epsilon, one.privacy.window.cost.delta))
             asked = next(one for one in self.definitions() if finest.edition in [made.number for made in one.editions])
-            if asked.window.made_of_panes is None and asked.window.running is None:
+            if not (asked.window.shape.is_sum or asked.window.shape.tells_totals):
                 due[start] = finest.edition, finest.privacy.window.cost
                 continue
             for pane in asked.window.shape.starts(asked.begins_ms, finest.window.end_ms):

@@ -21,7 +21,8 @@ from stream_dp.windows.encoding import decode, encode, text
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.merging import Partial
 from stream_dp.windows.open_windows import SpillStore
-from stream_dp.windows.shape import Hopping, Tiling
+from stream_dp.windows.shapes.hopping import Hopping
+from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
 
@@ -50,7 +51,7 @@ VIEW = CountedView(
 
 def view(name: str = "pages", **changes: object) -> CountedView:
     """The usual view with some of it changed, windows that begin with the first; its fingerprint follows its name."""
-    length: Any = changes.pop("length_ms", VIEW.windows.length_ms)
+    length: Any = changes.pop("length_ms", VIEW.windows.shortest_ms)
     step: Any = changes.pop("step_ms", length)
     first: Any = changes.get("first_ms", VIEW.first_ms)
     changes["windows"] = Tiling(length, first) if step == length else Hopping(length, step, first)
@@ -248,18 +249,18 @@ class ViewOracle:
         """The starts of the windows that a time is in."""
         start, found = self.view.first_ms, []
         while start <= time:
-            found += [start] if time < start + self.view.windows.length_ms else []
-            start += self.view.windows.grid.length_ms
+            found += [start] if time < start + self.view.windows.shortest_ms else []
+            start += self.view.windows.grid.shortest_ms
         return found
 
     def closed(self, start: int) -> bool:
-        return start + self.view.windows.length_ms + self.view.grace_ms <= self.clock
+        return start + self.view.windows.shortest_ms + self.view.grace_ms <= self.clock
 
     def closed_windows(self) -> list[int]:
         start, found = self.view.first_ms, []
         while self.closed(start):
             found.append(start)
-            start += self.view.windows.grid.length_ms
+            start += self.view.windows.grid.shortest_ms
         return found
 
     def take(self, user: bytes, item: str, time: int, now: int, *, misplaced: bool) -> str | None:
@@ -285,13 +286,13 @@ class ViewOracle:
 
     def bounded_with(self, start: int) -> list[int]:
         """Starts of the windows over which contributions to one are bounded, itself among them."""
-        length, bounds = self.view.windows.length_ms, self.view.bounds
+        length, bounds = self.view.windows.shortest_ms, self.view.bounds
         if bounds is None:
             return [start]
         first = start
-        while (first - bounds.origin_ms) % bounds.length_ms:
+        while bounds.start_of(first) != first:
             first -= length
-        return list(range(first, first + bounds.length_ms, length))
+        return list(range(first, first + bounds.shortest_ms, length))
 
     def counts(self, start: int) -> dict[str, int]:
         return dict(Counter(item for (at, _), items in self.held.items() if at == start for item in items))

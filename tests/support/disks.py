@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
+from unittest import SkipTest
 
 BALLAST = "ballast"
 
@@ -50,7 +49,7 @@ def unmount(folder: Path) -> None:
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
     """A folder with a disk of its own; the test is skipped where nothing can be mounted."""
     if problem := mount(folder, megabytes):
-        pytest.skip(f"no disk can be mounted here: {problem}")
+        raise SkipTest(f"no disk can be mounted here: {problem}")
     try:
         yield folder
     finally:
@@ -79,7 +78,7 @@ def _mounted(column: str, folder: Path) -> str:
 def fragile_disk(folder: Path, megabytes: int) -> Iterator[Path]:
     """A folder with a disk that `make_read_only` can break; the test is skipped where there can be none."""
     if shutil.which("mkfs.ext4") is None or shutil.which("losetup") is None:
-        pytest.skip("no disk can be made here: no mkfs.ext4 or no losetup")
+        raise SkipTest("no disk can be made here: no mkfs.ext4 or no losetup")
     image = folder.with_suffix(".image")
     folder.mkdir(parents=True)
     with image.open("wb") as file:
@@ -87,7 +86,7 @@ def fragile_disk(folder: Path, megabytes: int) -> Iterator[Path]:
     made = subprocess.run(["mkfs.ext4", "-q", str(image)], check=False, capture_output=True, text=True)
     looped = subprocess.run(["losetup", "--find", "--show", str(image)], check=False, capture_output=True, text=True)
     if made.returncode or looped.returncode:
-        pytest.skip(f"no disk can be made here: {made.stderr}{looped.stderr}")
+        raise SkipTest(f"no disk can be made here: {made.stderr}{looped.stderr}")
     device = looped.stdout.strip()
     try:
         subprocess.run(["mount", "-o", "errors=remount-ro", device, str(folder)], check=True)

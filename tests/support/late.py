@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView, state_name
 from tests.support.counting import Entry, counter, event, handed_on, partials, view, watermark
 from tests.support.machine import CutError, Machine

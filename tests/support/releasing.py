@@ -606,8 +606,8 @@ class Auditor:
         self()
         ledgers = read_ledgers(self.desk.machine.rows.items())
         views = self.desk.plan.views.values()
-        paned = any(view.at(one.first_ms).window.made_of_panes for view in views for one in view.editions)
-        paned = paned or any(view.window.made_of_panes for view in views)
+        paned = any(view.at(one.first_ms).window.shape.is_sum for view in views for one in view.editions)
+        paned = paned or any(view.window.shape.is_sum for view in views)
         assert self.shown.keys() <= ledgers.keys()
         for key, ledger in ledgers.items():
             assert not ledger.reserved

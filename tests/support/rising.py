@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.grants import Scope
+from stream_dp.windows.shapes.paned import Paned
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ class Definition:
     def told(self, start: int) -> list[tuple[int, int]]:
         """The window that readers are told of with a window or pane; none, or one."""
         window, end = self.plan.at(start).window, self.plan.window.shape.end(start)
-        if window.made_of_panes is not None:
-            ending = (end - window.made_of_panes.length_ms, end)
-            is_step = (end - window.made_of_panes.panes.origin_ms) % window.made_of_panes.step_ms == 0
+        if isinstance(window.shape, Paned):
+            ending = (end - window.shape.length_ms, end)
+            is_step = (end - window.shape.pane.origin_ms) % window.shape.step_ms == 0
             return [ending] if is_step and {*self.panes(ending)} <= {*self.stored} else []
         return [(self.unit(start), end)]
 
@@ -93,7 +94,7 @@ class Definition:
         return min(self.levels[unit].get(audience, -1) for unit in units)
 
     def is_paned(self, window: tuple[int, int]) -> bool:
-        return self.plan.at(self.last[window]).window.made_of_panes is not None
+        return self.plan.at(self.last[window]).window.shape.is_sum
 
     def show(self, window: tuple[int, int], audience: str) -> None:
         """Readers are told of a window as fine as they may see it, unless something of it has expired."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stream_dp.accounting import Ledger
 from stream_dp.config.plan import Plan
 from stream_dp.releases.rows import period_of, read_ledgers
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 from tests.support.releasing import SHOP, Desk, plan_of
 
 HOME = {"home": 40, "cart": 12}
@@ -57,5 +57,5 @@ def opened(shape: Shape) -> Desk:
     return Desk(shape.plan(), audit=False)
 
 
-def stored(desk: Desk) -> dict[Stretch, Ledger]:
+def stored(desk: Desk) -> dict[Interval, Ledger]:
     return {period_of(key): ledger for key, ledger in read_ledgers(desk.machine.rows.items()).items()}

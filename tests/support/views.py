@@ -35,7 +35,7 @@ CHOOSERS = 'ledgers:\n  choosers: {population: choosers, epsilon: "200", delta: 
 def balance(view: ViewPlan, left: Cost, views: Iterable[ViewPlan] = ()) -> Balance:
     """What the account of a view that leaves so much says, where these views share it; by default the view alone."""
     mine = [one for one in views or [view] if one.ledger.name == view.ledger.name]
-    return Balance(view.ledger, left, left, Shares.of(view.ledger.budget, view.ledger.periods.length_ms, mine))
+    return Balance(view.ledger, left, left, Shares.of(view.ledger.budget, view.ledger.periods.longest, mine))
 
 
 def only_view(app: Application) -> ViewPlan:

@@ -199,7 +199,7 @@ class DemoState:
     def starts(self) -> range:
         """The starts of the year's windows; the last one may reach beyond the data."""
         window = self.run.view(DESTINATIONS).window
-        return window.shape.starts(window.first_ms or 0, self.feed.flights.end_ms)
+        return range(window.first_ms or 0, self.feed.flights.end_ms, window.shape.grid.shortest_ms)
 
     def style(self, audience: str) -> str:
         """The colour of an audience."""

@@ -11,6 +11,7 @@ import mode
 import rocksdict
 from aiokafka.errors import KafkaError
 from faust.stores import STORES
+from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import TRANSPORTS
 
@@ -59,6 +60,15 @@ class PatientRecovery(Recovery):
                 raise  # Faust knows what it means
 
         await self.app.outage.patiently(once)
+
+
+class Tables(TableManager):
+    """The tables of an application. All are made before it starts; Faust's manager waits a second for more."""
+
+    async def on_start(self) -> None:
+        """Let the topics be subscribed to, and recover."""
+        await self._update_channels()
+        await self.recovery.start()
 
 
 CHUNK_RECORDS = 10_000
@@ -113,6 +123,7 @@ def new_app(plan: Plan, log: memory.MemoryLog | None = None, protocol: str = "")
         store=f"{storage.SCHEME}://",
         datadir=str(plan.data_dir),
         Table=DurableTable,
+        TableManager=Tables,
         PartitionAssignor=Assignor,
         topic_partitions=plan.partitions,
         topic_allow_declare=False,

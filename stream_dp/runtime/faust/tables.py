@@ -11,6 +11,7 @@ owner only (`stream_dp.runtime.kafka.transactions`).
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -40,7 +41,21 @@ class Store(rocksdb.Store):
         except StorageError:
             raise
         except Exception:
+            gc.collect()  # it may be garbage that holds the database open
             return await super()._try_open_db_for_partition(partition, *args, **options)
+
+    async def stop(self) -> None:
+        """Let go of the databases: each is closed when its last reader ends.
+
+        Faust's store collects all garbage of the process, for every table and at every rebalance.
+        """
+        self._dbs.clear()
+
+    def revoke_partitions(self, table: Any, tps: set[TP]) -> None:
+        """Let go of the databases of some partitions of the table's changelog."""
+        for tp in tps:
+            if tp.topic in table.changelog_topic.topics:
+                self._dbs.pop(tp.partition, None)
 
 
 class DurableTable(Table):

@@ -378,7 +378,7 @@ def _historic(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> It
     lag = trial.lags_ms[len(trial.lags_ms) // 2]
     for view in views:
         window = view.window
-        if window.clock != "wall" or lag - window.grace_ms <= window.shape.length_ms:
+        if window.clock != "wall" or lag - window.grace_ms <= window.shape.longest.length_ms:
             continue
         if window.first_ms is None:
             said = "windows begin with the first start, so they are not counted; to release history, set window.start"
@@ -397,7 +397,7 @@ def _untimed(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Ite
     """A field with times of other windows, where the times of records count."""
     if source.time_field is not None or not views:
         return
-    shortest = min(view.window.shape.length_ms for view in views)
+    shortest = min(view.window.shape.shortest_ms for view in views)
     for name, unit, lag_ms in _fields(trial.sample, source, trial).times():
         if abs(lag_ms) > shortest:
             side = "before" if lag_ms > 0 else "after"

@@ -218,7 +218,7 @@ class Advice:
                 if more := total - self._windows.get((view.name, counter), 0):
                     amounts.append(f"{more} {word}")
                 self._windows[view.name, counter] = total
-            if amounts or view.window.shape.grid.length_ms <= HOUR_SECONDS * 1000:
+            if amounts or view.window.shape.grid.shortest_ms <= HOUR_SECONDS * 1000:
                 said.append(f"view {view.name} {', '.join(amounts) or 'none'}")
         if said:
             log.info("windows of the last hour: %s", "; ".join(said))

@@ -91,7 +91,7 @@ class Office:
         return iter(enumerate(self.entries))
 
     def statement(self, day: int = 0) -> LedgerStatement:
-        period = self.plan.ledgers["visitors"].periods.stretch(day * DAY_MS)
+        period = self.plan.ledgers["visitors"].periods.interval(day * DAY_MS)
         return read_statements(self.timed())[Period("visitors", period.start_ms, period.end_ms)]
 
 

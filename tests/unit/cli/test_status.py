@@ -32,7 +32,7 @@ from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
 from stream_dp.runtime.kafka.control_topic import post
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 from tests.unit.cli.test_ledger import Office
 
 DAY = 86_400_000
@@ -353,10 +353,10 @@ def test_windows_of_two_definitions_that_are_open_are_told_together(visits: Plan
     known = edited(visits, ("window.size=12h", TODAY))
     found = under(visits, known, *counted(2, TODAY - DAY)).views["searches"]
     assert found.edition == 2
-    assert found.open == (2, Stretch(TODAY - DAY, TODAY + DAY // 2)), "a day, and the first half of the next one"
+    assert found.open == (2, Interval(TODAY - DAY, TODAY + DAY // 2)), "a day, and the first half of the next one"
     assert found.next_due == TODAY + 302_000, "the last window of a day, with its grace and the slot"
     later = under(visits, known, *counted(2, TODAY)).views["searches"]
-    assert later.open == (1, Stretch(TODAY, TODAY + DAY // 2))
+    assert later.open == (1, Interval(TODAY, TODAY + DAY // 2))
     assert later.next_due == TODAY + DAY // 2 + 302_000
 
 
@@ -364,7 +364,7 @@ def test_a_view_that_was_taken_out_is_shown_until_its_last_window_is_released(vi
     known = edited(visits)
     known.append(next_record(known, without_searches(visits), {}, {"searches": TODAY}, NOW - DAY))
     closing = under(visits, known, *counted(2, TODAY - DAY))
-    assert closing.views["searches"].open == (1, Stretch(TODAY - DAY, TODAY))
+    assert closing.views["searches"].open == (1, Interval(TODAY - DAY, TODAY))
     assert under(visits, known, *counted(2, TODAY)).views.keys() == {"pages"}
 
 

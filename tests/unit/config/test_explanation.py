@@ -71,7 +71,7 @@ def test_budget_reaches_to_the_last_moment_before_a_window_it_cannot_pay(planned
         ("size: 7d, start: 2013-01-01T00:00:00Z, clock", "size: 3d, start: 2013-01-01T00:00:00Z, clock"),
     )
     ledger, views = plan.ledgers["aircraft"], list(plan.views.values())
-    assert reach_ms(ledger.budget, ledger.periods.length_ms, views) == 49 * DAY_MS
+    assert reach_ms(ledger.budget, ledger.periods.longest, views) == 49 * DAY_MS
     described = describe(plan).ledgers[0]
     assert [(share.windows_afforded, share.lasts) for share in described.shares] == [(7, "49d"), (19, "57d")]
     assert described.lasts == "49d"

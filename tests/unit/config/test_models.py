@@ -624,7 +624,7 @@ def test_duration_in_another_form_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["1M", "1mo", "3 months", "1 month", "1y", "2years", "1quarter"])
 def test_months_and_years_are_refused_for_what_they_are(text: str) -> None:
-    with pytest.raises(ValueError, match="months and years have no fixed length"):
+    with pytest.raises(ValueError, match="months, quarters and years have no fixed length"):
         parse_duration(text)
 
 

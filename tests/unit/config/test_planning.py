@@ -17,7 +17,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.kinds.selection import gumbel
 from stream_dp.lossless.levels import WORD, discovery_delta
 from stream_dp.windows.durations import Slots
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.sealing import minimum_counts, selection_of
 
 Planner = Callable[..., Plan]

@@ -10,8 +10,8 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.forecast import closed
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
-from stream_dp.windows.blocks import Running
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.running import Running
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.running import running
 
 PANES = "{size: 6s, pane: 1s,"
@@ -31,8 +31,8 @@ def view(*changes: tuple[str, str]) -> ViewPlan:
 
 def test_panes_are_counted_and_windows_are_charged() -> None:
     one = view()
-    assert one.window.shape == Tiling(1000)
-    assert one.window.running == Running(Tiling(1000), Tiling(6000))
+    assert one.window.shape == Running(Tiling(1000), Tiling(6000))
+    assert one.window.shape.counted == Tiling(1000)
     assert one.window.released == one.charged.shape == Tiling(6000)
     assert [one.window.pays(start) for start in range(0, 12000, 1000)] == [True, *[False] * 5] * 2
     assert one.window.kept_ms == one.window.retention_ms + 5000

@@ -10,7 +10,9 @@ import pytest
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
-from stream_dp.windows.shape import Hopping, Tiling
+from stream_dp.windows.shapes.hopping import Hopping
+from stream_dp.windows.shapes.paned import Paned
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.panes import CATALOGUE
 from tests.support.releasing import plan
 
@@ -38,10 +40,10 @@ def test_the_shape_follows_from_size_step_and_pane() -> None:
     assert shapes("size: 4s") == (Tiling(4000), Tiling(4000), 1)
     assert shapes("size: 4s, step: 4s") == (Tiling(4000), Tiling(4000), 1)
     assert shapes("size: 4s, step: 2s") == (Hopping(4000, 2000), Hopping(4000, 2000), 1)
-    assert shapes("size: 4s, step: 2s, pane: 1s") == (Tiling(1000), Hopping(4000, 2000, -4000), 4)
-    assert shapes("size: 4s, pane: 1s") == (Tiling(1000), Hopping(4000, 4000, -4000), 4)
+    assert shapes("size: 4s, step: 2s, pane: 1s") == (Paned(Tiling(1000), 4000, 2000), Hopping(4000, 2000, -4000), 4)
+    assert shapes("size: 4s, pane: 1s") == (Paned(Tiling(1000), 4000, 4000), Hopping(4000, 4000, -4000), 4)
     assert shapes("size: 4s, pane: 4s") == (Tiling(4000), Tiling(4000), 1)
-    assert shapes("size: 3s, step: 2s, pane: 1s") == (Tiling(1000), Hopping(3000, 2000, -3000), 3)
+    assert shapes("size: 3s, step: 2s, pane: 1s") == (Paned(Tiling(1000), 3000, 2000), Hopping(3000, 2000, -3000), 3)
 
 
 def test_size_and_step_are_part_of_the_definition_of_direct_windows_and_not_of_windows_of_panes() -> None:

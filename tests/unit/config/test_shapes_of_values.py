@@ -53,6 +53,7 @@ ledgers:
     period: 91d
     start: 2013-01-01T00:00:00Z
     parts: {selection: {epsilon: "100", slack: "1e-6"}, zcdp: {epsilon: "100", slack: "1e-6"}}
+  guests: {population: guests, epsilon: "1000", delta: "1/100", period: 1mo, zone: Europe/Berlin}
 ladders:
   standard:
   - {level: overview, epsilon: "0.25"}
@@ -128,6 +129,15 @@ views:
     items_per_user: 2
     window: {size: 7d, pane: 1d, start: 2013-01-01T00:00:00Z}
     ledger: aircraft
+    ladder: standard
+  local:
+    kind: histogram
+    source: flights
+    item: dest
+    items_per_user: 1
+    window: {size: 1d, zone: Europe/Berlin}
+    delta: "1e-6"
+    ledger: guests
     ladder: standard
 """
 
@@ -221,7 +231,7 @@ def files() -> Iterator[tuple[dict[str, Data], list[Place]]]:
     """The full file in parts that are planned quickly, and the places to change in each."""
     data: Any = full()
     aircraft = {key: value for key, value in data["ledgers"]["aircraft"].items() if key != "parts"}
-    plain = {**data, "ledgers": {"aircraft": aircraft}}
+    plain = {**data, "ledgers": {**data["ledgers"], "aircraft": aircraft}}
     for number, (name, view) in enumerate(data["views"].items()):
         one = {**plain, "views": {name: view}}
         yield one, [path for path in places(one) if number == 0 or path[0] in ("views", "audiences")]

@@ -16,9 +16,11 @@ from stream_dp.config.loading import read_config
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, remedy
 from stream_dp.errors import ConfigError
+from stream_dp.windows.shapes.base import Interval
 from tests.support.releasing import PARTS, SHOP, plan, plan_of
 
 PERIOD_MS = 12_000
+PERIOD = Interval(0, PERIOD_MS)
 SIZES = {"pages": 1000, "tops": 3000, "towns": 12_000}
 """Windows of a second, of three, and of the whole period."""
 TOWNS = """\
@@ -57,7 +59,7 @@ def sharings(draw: st.DrawFn) -> tuple[Cost, list[ViewPlan]]:
     views = draw(st.sampled_from([FLAT, PARTED]))
     eighths = draw(st.lists(st.integers(0, 4), min_size=3, max_size=3).filter(lambda found: sum(found) <= 8))
     shared = [replace(view, share=Fraction(part, 8) or None) for view, part in zip(views, eighths, strict=True)]
-    whole = sum((asked(view, PERIOD_MS) for view in views), Cost.ZERO)
+    whole = sum((asked(view, PERIOD) for view in views), Cost.ZERO)
     parts = [Fraction(draw(st.integers(1, 30)), 20) for _ in range(4)]
     return Cost(*(entry * part for entry, part in zip(whole, parts, strict=True))), shared
 
@@ -83,7 +85,7 @@ def test_caps_hold_and_no_view_starves_another_whoever_comes_first(
     sharing: tuple[Cost, list[ViewPlan]], calls: Sequence[tuple[int, int, int, bool]]
 ) -> None:
     budget, views = sharing
-    shares, ledger = Shares.of(budget, PERIOD_MS, views), Ledger(budget)
+    shares, ledger = Shares.of(budget, PERIOD, views), Ledger(budget)
     assert sum(shares.kept.values(), Cost.ZERO) <= budget
     for number, (at, level, eighths, opened) in enumerate(calls):
         view, cost, call = views[at], views[at].cost(level), f"{views[at].name} {number}"
@@ -110,7 +112,7 @@ def test_the_windows_that_are_paid_for_are_admitted_in_any_order_of_their_coming
     sharing: tuple[Cost, list[ViewPlan]], order: Sequence[str]
 ) -> None:
     budget, views = sharing
-    shares, ledger = Shares.of(budget, PERIOD_MS, views), Ledger(budget)
+    shares, ledger = Shares.of(budget, PERIOD, views), Ledger(budget)
     by_name = {view.name: view for view in views}
     for number, name in enumerate(order):
         view = by_name[name]
@@ -123,7 +125,7 @@ def test_the_windows_that_are_paid_for_are_admitted_in_any_order_of_their_coming
         windows = PERIOD_MS // SIZES[view.name]
         paid = min(windows, shares.kept[view.name].fits(cost))
         assert cost * paid <= ledger.views.get(view.name, Cost.ZERO)
-        assert lasts_ms(shares, PERIOD_MS, view) == min(PERIOD_MS, paid * SIZES[view.name])
+        assert lasts_ms(shares, PERIOD, view) == min(PERIOD_MS, paid * SIZES[view.name])
 
 
 @settings(derandomize=True, max_examples=50, deadline=None)
@@ -132,7 +134,7 @@ def test_what_is_covered_together_is_admitted_one_by_one_in_any_order(
     sharing: tuple[Cost, list[ViewPlan]], counts: list[int]
 ) -> None:
     budget, views = sharing
-    shares = Shares.of(budget, PERIOD_MS, views)
+    shares = Shares.of(budget, PERIOD, views)
     costs = {view.name: view.cost(view.start_level) for view in views}
     wanted = dict(zip(costs, counts, strict=True))
     covered = shares.covers({}, {name: costs[name] * count for name, count in wanted.items()})
@@ -151,8 +153,8 @@ def test_views_without_a_share_last_equally_long_and_what_is_over_is_for_whoever
     """A second of pages costs 2, three of tops 4.02, the whole period of towns 2, of 20."""
     views = of({})
     budget = Cost(Fraction(20), Fraction(1))
-    shares = Shares.of(budget, PERIOD_MS, views)
-    reach = {view.name: lasts_ms(shares, PERIOD_MS, view) for view in views}
+    shares = Shares.of(budget, PERIOD, views)
+    reach = {view.name: lasts_ms(shares, PERIOD, view) for view in views}
     assert reach == {"pages": 4000, "tops": 6000, "towns": 12_000}
     kept = sum(shares.kept.values(), Cost.ZERO)
     assert {view.name: shares.room(view.name, {}) for view in views} == {
@@ -165,19 +167,19 @@ def test_a_view_that_is_alone_has_the_whole_budget() -> None:
     for share in (None, Fraction(1)):
         view = replace(FLAT[0], share=share)
         budget = Cost(Fraction(7), Fraction(1, 2))
-        assert Shares.of(budget, PERIOD_MS, [view]).room(view.name, {}) == budget
+        assert Shares.of(budget, PERIOD, [view]).room(view.name, {}) == budget
 
 
 def test_what_nobody_asked_for_is_kept_for_nobody() -> None:
     """Towns are a public list: nothing of delta and of the squares is kept for it."""
-    shares = Shares.of(Cost(*[Fraction(100)] * 4), PERIOD_MS, PARTED)
+    shares = Shares.of(Cost(*[Fraction(100)] * 4), PERIOD, PARTED)
     assert [name for name, _ in shares.kept["towns"].entries()] == ["rho"]
     assert [name for name, _ in shares.kept["tops"].entries()] == ["epsilon", "delta", "squares", "rho"]
     assert shares.kept["pages"].squares == 0
 
 
 def test_what_others_were_charged_that_are_gone_is_kept_from_no_view_that_has_its_own_left() -> None:
-    shares = Shares.of(Cost(Fraction(40), Fraction(1)), PERIOD_MS, of({}))
+    shares = Shares.of(Cost(Fraction(40), Fraction(1)), PERIOD, of({}))
     taken = {"former": Cost(Fraction(30), Fraction(0)), "pages": Cost(Fraction(3), Fraction(0))}
     assert shares.room("pages", taken).epsilon == shares.kept["pages"].epsilon - 3
     assert shares.room("former", taken).epsilon == 0
@@ -231,10 +233,10 @@ def test_shares_that_are_advised_last_the_whole_period_and_where_none_are_none_w
     sharing: tuple[Cost, list[ViewPlan]],
 ) -> None:
     budget, views = sharing
-    found = remedy(budget, PERIOD_MS, views)
-    affordable = sum((asked(view, PERIOD_MS) for view in views), Cost.ZERO) <= budget
+    found = remedy(budget, PERIOD, views)
+    affordable = sum((asked(view, PERIOD) for view in views), Cost.ZERO) <= budget
     assert (found is not None) == affordable
     if found is not None:
-        shares = Shares.of(budget, PERIOD_MS, found)
+        shares = Shares.of(budget, PERIOD, found)
         assert sum(shares.kept.values(), Cost.ZERO) <= budget
-        assert all(lasts_ms(shares, PERIOD_MS, view) == PERIOD_MS for view in found)
+        assert all(lasts_ms(shares, PERIOD, view) == PERIOD_MS for view in found)

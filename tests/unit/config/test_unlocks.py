@@ -14,6 +14,7 @@ from stream_dp.config.plan import SharpenPlan, Unlock
 from stream_dp.config.planning import load_plan
 from stream_dp.config.shares import Shares, asked
 from stream_dp.errors import ConfigError
+from stream_dp.windows.shapes.base import Interval
 from tests.support.panes import CATALOGUE
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, SHOP, plan
 
@@ -59,9 +60,9 @@ def test_a_schedule_is_in_no_fingerprint() -> None:
 
 def test_every_window_is_reckoned_at_the_last_level_of_the_schedule(faults: Callable[..., list[str]]) -> None:
     before, view = plan(ONLY_PAGES).views["pages"], plan(ONLY_PAGES, (PUBLIC, SCHEDULE)).views["pages"]
-    assert asked(before, 4000) == Cost(Fraction(4 * 2), 4 * DELTA)
-    assert asked(view, 4000) == Cost(Fraction(4 * 4), 4 * DELTA)
-    assert Shares.of(view.ledger.budget, 4000, [view]).kept["pages"] == asked(view, 4000)
+    assert asked(before, Interval(0, 4000)) == Cost(Fraction(4 * 2), 4 * DELTA)
+    assert asked(view, Interval(0, 4000)) == Cost(Fraction(4 * 4), 4 * DELTA)
+    assert Shares.of(view.ledger.budget, Interval(0, 4000), [view]).kept["pages"] == asked(view, Interval(0, 4000))
     (ledger,) = describe(plan(ONLY_PAGES, (PUBLIC, SCHEDULE))).ledgers
     assert (ledger.shares[0].level, ledger.shares[0].cost.epsilon.exact) == ("fine", "4")
     (short,) = describe(plan(ONLY_PAGES, (PUBLIC, SCHEDULE), ('epsilon: "40"', 'epsilon: "8"'))).ledgers

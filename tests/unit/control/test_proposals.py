@@ -15,7 +15,7 @@ from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
 from stream_dp.control.editions import Posted, editions, first_record, next_record, plan_holding, plan_of
 from stream_dp.control.proposals import Lasting, Proposal, propose, starved
 from stream_dp.errors import ConfigError
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.published import VISITS
 from tests.support.releasing import plan_of as plan_from
 from tests.unit.cli.test_ledger import Office

@@ -163,7 +163,9 @@ def test_a_removed_view_ends_and_one_that_comes_back_is_a_later_edition_of_it(pl
     back = plan_holding(known, one)
     assert [*back.newest] == [gone, kept]
     assert back.newest[gone].name == f"{gone}@2"
-    assert back.newest[gone].editions == (Edition(2, START + 6 * MINUTE, both.views[gone].audiences),)
+    assert back.newest[gone].editions == (
+        Edition(2, START + 6 * MINUTE, both.views[gone].audiences, both.views[gone].window.shape),
+    )
 
 
 def test_no_window_is_cut_where_one_of_another_length_begins_inside_of_it(planner: Planner) -> None:

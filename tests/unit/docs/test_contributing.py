@@ -53,10 +53,11 @@ def test_the_hooks_run_the_parts_of_make_lint_and_fetch_nothing() -> None:
     assert {hook["language"] for hook in repository["hooks"]} == {"system"}
 
 
-def test_continuous_integration_runs_make_test() -> None:
+def test_continuous_integration_runs_the_ordinary_tests_and_the_slow_ones() -> None:
     commands = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
-    assert commands[-1] == "exec make test"
+    assert commands[-2:] == ["make test", "exec make slow"]
+    assert "Continuous integration runs `.ci/run`: `make test`, then `make slow`" in CONTRIBUTING
 
 
 def test_every_marker_and_every_folder_of_tests_is_explained() -> None:
@@ -65,3 +66,12 @@ def test_every_marker_and_every_folder_of_tests_is_explained() -> None:
 
     assert [marker for marker in markers if f"\n| `{marker}` | " not in CONTRIBUTING] == []
     assert [folder for folder in folders if f"`tests/{folder}`" not in CONTRIBUTING] == []
+
+
+def test_the_files_that_are_begun_first_exist() -> None:
+    tests = CHECKOUT / "tests"
+    (listed,) = re.findall(r"^LONG = \((.*?)^\)", (tests / "conftest.py").read_text(encoding="utf-8"), re.M | re.S)
+    files = re.findall(r'"(.*?)"', listed)
+
+    assert files
+    assert [file for file in files if not (tests / file).is_file()] == []

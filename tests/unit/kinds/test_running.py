@@ -20,7 +20,7 @@ from stream_dp.kinds.lists import TopicSettings
 from stream_dp.kinds.running import RunningPlan, RunningSettings, plan_running
 from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import WORD
-from stream_dp.windows.blocks import blocks_of, height, inner_blocks, most_blocks
+from stream_dp.windows.shapes.running import blocks_of, height, inner_blocks, most_blocks
 from tests.support.laplace_laws import bridge_pmf
 
 LADDER = [("coarse", Fraction(1)), ("fine", Fraction(3))]

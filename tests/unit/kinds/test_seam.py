@@ -1,4 +1,4 @@
-"""Nobody but the kinds themselves asks which kind a view is, and nobody but `windows.shape` adds up window lengths."""
+"""Nobody but the kinds themselves asks which kind a view is, and nobody but `windows.shapes` adds up window lengths."""
 
 from __future__ import annotations
 
@@ -53,12 +53,31 @@ def test_the_search_finds_what_it_is_for() -> None:
     assert asks(ast.parse("from stream_dp.kinds.registry import KINDS\nKINDS[view.kind.name]")) == []
 
 
-def test_only_one_module_adds_up_lengths_of_windows_and_periods() -> None:
+CUTS = ("base", "tumbling")
+"""A ledger's period that began, and the times at which something is done, are intervals of one length."""
+
+
+def test_nothing_outside_the_shapes_asks_which_shape_windows_have() -> None:
+    found = []
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            if not path.startswith("windows/shapes/") and (module or "").startswith("stream_dp.windows.shapes."):
+                found.append((path, (module or "").rpartition(".")[2]))
+    others = {(path, name) for path, name in found if name not in CUTS}
+    assert others == {
+        ("config/models.py", "calendars"),  # the names of time zones
+        ("config/shapes.py", "registry"),
+        ("kinds/running.py", "running"),  # how many blocks a pane is in
+    }
+
+
+def test_only_the_shapes_add_up_lengths_of_windows_and_periods() -> None:
     """Elsewhere a length is shown as a duration, compared or fingerprinted; it is in no sum, product or remainder."""
     found = []
     for path, tree in modules():
         for node in ast.walk(tree):
-            if isinstance(node, ast.BinOp | ast.AugAssign) and path != "windows/shape.py":
+            if isinstance(node, ast.BinOp | ast.AugAssign) and not path.startswith("windows/shapes/"):
                 names = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
                 if names & {"length_ms", "origin_ms"}:
                     found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")

@@ -485,7 +485,7 @@ def test_no_period_has_events_of_a_window_that_is_charged_to_another() -> None:
             refused += [fault.path for fault in error.faults]
             continue
         desk, windows = Desk(tiled, audit=False), tiled.views["pages"].window.shape
-        for at in windows.starts(windows.origin_ms, 12_000):
+        for at in windows.starts(tiled.views["pages"].window.first_ms or 0, 12_000):
             desk.give("pages", at, HOME)
         for record in desk.records("pages", "public"):
             paying = record.ledger.period

@@ -130,29 +130,31 @@ def every(desk: Desk, view: str) -> list[AnyRecord]:
     return [record for audience in desk.plan.views[view].audiences for record in desk.records(view, audience)]
 
 
+@pytest.mark.parametrize("first", [0, pytest.param(7, marks=pytest.mark.slow)])
 @either
-def test_a_run_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(whole: Desk) -> None:
-    """Every seventh point; the next test takes more of them."""
-    for cut in range(0, whole.machine.points, stride(whole, 7)):
+def test_a_run_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(whole: Desk, first: int) -> None:
+    """Every seventh point in all; the next test takes more of them."""
+    for cut in range(first, whole.machine.points, stride(whole, 14)):
         desk = play(Desk(whole.plan, cuts=[cut], back=5 * (cut % 4 // 2), compacts=cut % 8 > 3))
         desk.auditor.settled()
         assert desk.machine.rows == whole.machine.rows
         assert releases(desk) == releases(whole)
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, 5))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, 15))])
 @either
 def test_a_run_cut_anywhere_draws_each_stored_window_once(whole: Desk, first: int) -> None:
     """With entropy that never repeats, equal bytes prove that nothing is drawn behind the commit point."""
-    for cut in range(first, whole.machine.points, stride(whole, 5)):
+    for cut in range(first, whole.machine.points, stride(whole, 15)):
         desk = play(FreshEntropy(whole.plan, [cut], back=5 * ((cut + 1) % 2)).desk)
         desk.auditor.settled()
         assert releases(desk).keys() == releases(whole).keys()
 
 
+@pytest.mark.parametrize("first", [0, pytest.param(23, marks=pytest.mark.slow)])
 @either
-def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one(whole: Desk) -> None:
-    for cut in range(0, whole.machine.points, stride(whole, 23)):
+def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one(whole: Desk, first: int) -> None:
+    for cut in range(first, whole.machine.points, stride(whole, 46)):
         for second in (0, 1, 3, 6):
             desk = play(Desk(whole.plan, cuts=[cut, second], back=cut % 4))
             desk.auditor.settled()

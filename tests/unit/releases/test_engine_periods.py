@@ -12,7 +12,8 @@ from stream_dp.errors import StateError
 from stream_dp.records.models import Refusal
 from stream_dp.releases.rows import LEDGER, PROMISE, PromiseRow, ledger_key, promise_key
 from stream_dp.windows.encoding import decode, encode
-from stream_dp.windows.shape import Stretch, Tiling
+from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.releasing import ONLY_PAGES, PARTS, Desk, plan, promise_of
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
@@ -208,6 +209,6 @@ def test_a_promise_is_read_as_the_plan_it_was_written_of(planned: Plan) -> None:
     ledger = planned.ledgers["visitors"]
     other = plan(ONLY_PAGES, ('"40"', '"50"')).ledgers["visitors"]
     row = decode(PromiseRow, encode(PromiseRow.of(ledger)))
-    assert row.plan(other, Stretch(0, 4000), ledger.budget) == ledger
+    assert row.plan(other, Interval(0, 4000), ledger.budget) == ledger
     moved = replace(ledger, periods=Tiling(3000, 2000))
-    assert row.plan(other, Stretch(2000, 5000), ledger.budget) == moved
+    assert row.plan(other, Interval(2000, 5000), ledger.budget) == moved

@@ -99,10 +99,10 @@ def expected(definition: Definition, window: tuple[int, int], audience: str, rec
     """The record of a window at the level that an audience has of it, from the exact counts and the keyed entropy."""
     last, level = definition.last[window], definition.shown[window][audience]
     view = definition.plan.at(last)
-    paned, panes = view.window.made_of_panes is not None, [last]
+    paned, panes = view.window.shape.is_sum, [last]
     if paned:
         panes = [*definition.panes(window)]
-    elif view.window.running is not None:
+    elif view.window.shape.tells_totals:
         panes = [start for _, start in blocks_of(view, last)]
     parts = [sealed(definition, start) for start in panes]
     if len(parts) == 1 and not paned:

@@ -12,7 +12,7 @@ from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Refusal
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.rows import PROMISE, ledger_key, promise_key, reservation_key
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 from tests.support.machine import newest
 from tests.support.releasing import SECOND, Desk
 from tests.support.shapes import HOME, Shape, opened, stored
@@ -44,7 +44,7 @@ def spent(desk: Desk) -> dict[str, Fraction]:
     return {words_of(period): ledger.spent.epsilon for period, ledger in stored(desk).items()}
 
 
-def words_of(period: Stretch) -> str:
+def words_of(period: Interval) -> str:
     return f"{period.start_ms // SECOND} to {period.end_ms // SECOND}"
 
 
@@ -95,7 +95,7 @@ def test_a_reservation_of_a_view_that_is_gone_counts_in_every_period_it_overlaps
     desk.change(Shape(6, budget=10).plan())
     assert left(desk, 4) == 10 - 2 - 2
     assert give(desk, 1, 2, 3, 4) == ["0 to 4", "0 to 4", "0 to 4", "no 0 to 6"]
-    assert dict(stored(desk)[Stretch(0, 4000)].reserved) == {"others 1000  -1 -1": WINDOW}
+    assert dict(stored(desk)[Interval(0, 4000)].reserved) == {"others 1000  -1 -1": WINDOW}
 
 
 def test_another_wording_is_another_population_which_a_view_does_not_pass_to_unnoticed() -> None:

@@ -22,7 +22,7 @@ from stream_dp.records.statement import caps
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.rows import charged_rows, period_of
 from stream_dp.windows.effects import Commit
-from stream_dp.windows.shape import Stretch
+from stream_dp.windows.shapes.base import Interval
 from tests.support.acts import shop
 from tests.support.machine import Machine
 from tests.support.shapes import HOME, Shape, opened, stored
@@ -40,23 +40,23 @@ def caps_are_worked_out_once() -> Iterator[None]:
 class Book:
     """What the records say was paid, kept as (period, window, view, cost), and what that leaves."""
 
-    begun: dict[Stretch, Cost] = field(default_factory=dict)
+    begun: dict[Interval, Cost] = field(default_factory=dict)
     """The caps of every period that a release was charged to."""
-    paid: list[tuple[Stretch, Stretch, str, Cost]] = field(default_factory=list)
+    paid: list[tuple[Interval, Interval, str, Cost]] = field(default_factory=list)
     refused: int = 0
     changed: int = 0
     """Releases that were paid by a period of another shape than the configured one."""
     exact: bool = True
     """Whether to ask more than that every promise is kept: that what is charged fits, and what is refused does not."""
-    finest: dict[tuple[str, Stretch], Cost] = field(default_factory=dict)
+    finest: dict[tuple[str, Interval], Cost] = field(default_factory=dict)
     """By view and window: what the finest release of it has cost."""
-    kept: dict[Stretch, Mapping[str, Cost]] = field(default_factory=dict)
+    kept: dict[Interval, Mapping[str, Cost]] = field(default_factory=dict)
     """By period that has begun: what it keeps for each view that there was then."""
 
-    def counted(self, period: Stretch) -> Cost:
+    def counted(self, period: Interval) -> Cost:
         return sum(self.taken(period).values(), Cost.ZERO)
 
-    def taken(self, period: Stretch) -> dict[str, Cost]:
+    def taken(self, period: Interval) -> dict[str, Cost]:
         """What counts in a period, by view."""
         found: dict[str, Cost] = {}
         for payer, _, view, cost in self.paid:
@@ -64,11 +64,11 @@ class Book:
                 found[view] = found.get(view, Cost.ZERO) + cost
         return found
 
-    def inside(self, period: Stretch) -> Cost:
+    def inside(self, period: Interval) -> Cost:
         """What the windows have cost that have a moment in a period, whichever period paid."""
         return sum((cost for _, window, _, cost in self.paid if window.overlaps(period)), Cost.ZERO)
 
-    def fits(self, payer: Stretch, budget: Cost, window: Stretch, cost: Cost) -> bool:
+    def fits(self, payer: Interval, budget: Cost, window: Interval, cost: Cost) -> bool:
         """Whether a window may be charged: entry by entry under all that have begun, and in whole where one begins."""
         if payer not in self.begun and not self.counted(payer) + cost <= budget:
             return False
@@ -79,7 +79,7 @@ class Book:
             for have, asked, most in zip(self.counted(period), cost, limit, strict=True)
         )
 
-    def shared(self, plan: Plan, payer: Stretch, budget: Cost, window: Stretch, view: str, cost: Cost) -> bool:
+    def shared(self, plan: Plan, payer: Interval, budget: Cost, window: Interval, view: str, cost: Cost) -> bool:
         """Whether nothing that a window costs is kept for another view in any period that it is in."""
         periods = {payer: budget} | {each: caps for each, caps in self.begun.items() if each.overlaps(window)}
         return all(
@@ -87,8 +87,8 @@ class Book:
             for period, limit in periods.items()
         )
 
-    def _shares(self, plan: Plan, period: Stretch, budget: Cost) -> Shares:
-        planned = Shares.of(budget, period.end_ms - period.start_ms, plan.views.values())
+    def _shares(self, plan: Plan, period: Interval, budget: Cost) -> Shares:
+        planned = Shares.of(budget, period, plan.views.values())
         return replace(planned, kept=self.kept.get(period, planned.kept))
 
     def change(self, plan: Plan) -> None:
@@ -98,10 +98,10 @@ class Book:
 
     def take(self, plan: Plan, record: AnyRecord) -> None:
         """Check a record against what was paid before, and write down what it charged."""
-        window = Stretch(record.window.start_ms, record.window.end_ms)
-        payer = Stretch(record.ledger.period.start_ms, record.ledger.period.end_ms)
+        window = Interval(record.window.start_ms, record.window.end_ms)
+        payer = Interval(record.ledger.period.start_ms, record.ledger.period.end_ms)
         (ledger,) = plan.ledgers.values()
-        today = ledger.periods.stretch(window.start_ms)
+        today = ledger.periods.interval(window.start_ms)
         begun = sorted(self.begun, key=lambda period: (period.start_ms, period.end_ms))
         paying = today if today in self.begun else next((each for each in begun if each.holds(window)), today)
         assert payer == paying, "another period paid than the one that has begun"
@@ -127,7 +127,7 @@ class Book:
             assert self.inside(period) <= limit, "a period does not keep what it promised"
         assert fits or not self.exact, "a window was charged that does not fit"
 
-    def agree(self, ledgers: Mapping[Stretch, Ledger]) -> None:
+    def agree(self, ledgers: Mapping[Interval, Ledger]) -> None:
         """What is stored is what was paid, no more and no less."""
         assert ledgers.keys() == self.begun.keys()
         for period, ledger in ledgers.items():
@@ -278,4 +278,4 @@ def test_a_window_that_is_charged_as_a_whole_is_paid_for_by_a_period_that_holds_
     machine = charged(tumbling, 0, Cost(Fraction(6), Fraction(0)))
     views = views_under("40s", 0, 40, "tumbling", "running")
     key, _ = resumed(views, machine).of(views["running"], 0)
-    assert period_of(key) == Stretch(0, 40_000)
+    assert period_of(key) == Interval(0, 40_000)

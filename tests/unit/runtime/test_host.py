@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -287,17 +288,20 @@ async def test_what_takes_long_is_read_back_off_the_event_loop_and_says_how_far_
     caplog.set_level(logging.INFO, "stream_dp.worker")
     monkeypatch.setattr("stream_dp.runtime.faust.host.PROGRESS_SECONDS", 0)
     threads: set[int] = set()
+    asked = ContextVar("asked", default=False)  # the agents of the worker load parts of their own, any time
 
     def load(_part: object, _rows: PartitionRows) -> Step:
-        for _ in range(3):
-            threads.add(threading.get_ident())
-            yield Increment(ROWS_LOADED, 7)
+        if asked.get():
+            for _ in range(3):
+                threads.add(threading.get_ident())
+                yield Increment(ROWS_LOADED, 7)
 
     monkeypatch.setattr(PartitionCounter, "load", load)
     monkeypatch.setattr(BucketMerger, "load", load)
     (topic,) = {view.source.topic for view in worker.plan.views.values()}
-    host = at_time(worker, 0)  # the agents of the worker load parts of their own
+    host = at_time(worker, 0)
     caplog.clear()
+    asked.set(True)
     await host.counter(topic, 1)
     await host.merge(Chunk(host.topics.partials, 2, [], 0))
 

@@ -9,6 +9,7 @@ import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.runtime.sources.sampling import Sample, Trial, count_sample
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.samples import sample_of
 
 NOW = 1_790_000_000_000
@@ -19,8 +20,7 @@ DAY = 86_400_000
 def view(planned: Callable[..., Plan]) -> ViewPlan:
     """One view with windows of a day and an hour of grace, by the wall clock, whose first window is not configured."""
     made = planned().views["destinations"]
-    shape = replace(made.window.shape, length_ms=DAY, origin_ms=0)
-    window = replace(made.window, shape=shape, first_ms=None, clock="wall", grace_ms=3_600_000, max_ahead_ms=DAY)
+    window = replace(made.window, shape=Tiling(DAY), first_ms=None, clock="wall", grace_ms=3_600_000, max_ahead_ms=DAY)
     return replace(made, window=window, items_per_user=1)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,48 @@ async def test_commit_reaches_changelog_and_database_in_order_and_moves_the_offs
     assert changelog(table, 0) == []
     assert table.rows(1).get(b"a") is None
     assert table.rows(1).get(b"b") == b"2"
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """No garbage is collected unless somebody asks."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_database_that_is_let_go_of_is_closed_without_a_collection_of_all_garbage(
+    table: DurableTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection takes longer the more a worker holds; there was one for every table at every rebalance."""
+    store = table.data
+    await commit(table, 1, [(b"a", b"1")])
+    monkeypatch.setattr("stream_dp.runtime.storage.gc.collect", lambda: pytest.fail("collected"))
+
+    store.revoke_partitions(table, {changelog_of(table, 1)})
+    await store._try_open_db_for_partition(1)
+    assert table.rows(1).get(b"a") == b"1"
+    await store.stop()
+    await store._try_open_db_for_partition(1)
+    assert table.rows(1).get(b"a") == b"1"
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_database_that_garbage_holds_open_is_opened_again_at_once(
+    table: DurableTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = table.data
+    await commit(table, 1, [(b"a", b"1")])
+    circle: list[object] = [store._db_for_partition(1)]
+    circle.append(circle)
+    del circle
+    monkeypatch.setattr(store, "sleep", lambda *_: pytest.fail("waited"))
+
+    store.revoke_partitions(table, {changelog_of(table, 1)})
+    await store._try_open_db_for_partition(1)
+
+    assert table.rows(1).get(b"a") == b"1"
 
 
 async def test_recovery_ends_with_the_row_of_the_claim(table: DurableTable) -> None:

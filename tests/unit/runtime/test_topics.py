@@ -15,7 +15,7 @@ from stream_dp.runtime.faust.membership import instance_id
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.testing import plan_from
 from stream_dp.windows.encoding import BATCH_BYTES, BROKER_BYTES, MESSAGE_BYTES
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 
 
 @pytest.fixture

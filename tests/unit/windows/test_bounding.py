@@ -14,7 +14,7 @@ from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.encoding import decode, encode, text, window_start
 from stream_dp.windows.events import Column, Decoded
 from stream_dp.windows.open_windows import OpenWindow
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.counting import Entry, counter, event, handed_on, letters, letters_by_view, view, watermark
 from tests.support.feeding import SOURCE, TICKS, Feed
@@ -355,7 +355,7 @@ def test_journals_are_kept_under_the_name_of_their_view() -> None:
 
 def test_a_record_has_one_dead_letter_for_each_reason_which_names_the_views_that_do_not_count_it() -> None:
     machine = Machine()
-    one = counter(view("a"), view("b"), view("c", first_ms=view().first_ms + view().windows.length_ms))
+    one = counter(view("a"), view("b"), view("c", first_ms=view().first_ms + view().windows.shortest_ms))
     machine.carry_out(one.load(machine))
     start = view().first_ms
     records = [

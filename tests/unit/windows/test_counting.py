@@ -16,7 +16,7 @@ from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Send, Step
 from stream_dp.windows.encoding import CHUNK_BYTES, MESSAGE_BYTES, bucket_of, decode, text
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import HANDED_ON_AT_ONCE
 from tests.support.counting import (
     Entry,
@@ -135,7 +135,7 @@ def test_the_two_logs_decide_what_is_counted_and_refused_whatever_is_read_first_
 
     assert handed_on(machine.sent) == expected(oracle)
     assert totals(machine) == oracle.totals(script.entries)
-    assert all(one.closed_windows()[-1] + one.view.windows.grid.length_ms > 60 for one in oracle.views)
+    assert all(one.closed_windows()[-1] + one.view.windows.grid.shortest_ms > 60 for one in oracle.views)
     assert machine.rows.keys() == {MARKER_KEY}
     assert machine.unerased(JOURNAL) == []
     assert Counter(letters_by_view(machine.sent)).keys() == oracle.letters().keys()

@@ -115,7 +115,7 @@ def test_a_rule_that_loses_too_little_is_found_out(mutant: str, monkeypatch: pyt
         begin = gaps.open_gap
 
         def too_late(one: CountedView, mark: ViewMark, clock: SourcePartitionClock, now_ms: int) -> object:
-            later = SourcePartitionClock(clock.clock_ms + one.windows.length_ms, None)
+            later = SourcePartitionClock(clock.clock_ms + one.windows.shortest_ms, None)
             return begin(one, mark, later, now_ms)
 
         monkeypatch.setattr(counting, "open_gap", too_late)

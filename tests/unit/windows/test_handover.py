@@ -20,7 +20,7 @@ from stream_dp.windows.effects import Commit, Message
 from stream_dp.windows.encoding import decode
 from stream_dp.windows.events import EventFormat
 from stream_dp.windows.merging import LOST, Partial
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView, state_name
 from tests.support.counting import (
     PARTIALS,
@@ -125,12 +125,12 @@ class Definition:
 
     def start_of(self, time: int) -> int:
         start = self.asked.first_ms
-        while start + self.asked.windows.length_ms <= time:
-            start += self.asked.windows.length_ms
+        while start + self.asked.windows.shortest_ms <= time:
+            start += self.asked.windows.shortest_ms
         return start
 
     def closed(self, start: int) -> bool:
-        return start + self.asked.windows.length_ms + self.asked.grace_ms <= self.clock
+        return start + self.asked.windows.shortest_ms + self.asked.grace_ms <= self.clock
 
 
 @dataclass
@@ -177,7 +177,7 @@ class Oracle:
                 opens < one.open_from for one in self.definitions if one.open_from > one.asked.first_ms
             ):
                 self.lost |= {(asked.name, opens)} if opens < (asked.until_ms or 1 << 60) else set()
-                opens += asked.windows.length_ms
+                opens += asked.windows.shortest_ms
             clocks = [one.clock for one in counting if one.asked.clock == asked.clock]
             self.definitions.append(Definition(asked, clocks[-1] if clocks else asked.first_ms, opens))
         for one in former:
@@ -242,7 +242,7 @@ class Oracle:
                 held = one.held.pop(one.open_from, {})
                 counts = Counter(item for items in held.values() for item in items)
                 self.out.setdefault(one.asked.name, {})[one.open_from] = dict(counts)
-                one.open_from += one.asked.windows.length_ms
+                one.open_from += one.asked.windows.shortest_ms
 
 
 def read(entry: Entry) -> tuple[str, int]:
@@ -472,8 +472,8 @@ def test_what_was_counted_of_a_window_that_is_lost_to_the_next_definition_is_giv
 
 
 @pytest.mark.parametrize("bounds", [(None, Tiling(40)), (Tiling(40), None), (Tiling(20), Tiling(40))])
-def test_what_was_bounded_over_another_stretch_of_windows_is_given_up(bounds: tuple[Tiling | None, ...]) -> None:
-    """A user has two items in a stretch; taken along, the second of them would have been bounded as another one's."""
+def test_what_was_bounded_over_another_interval_of_windows_is_given_up(bounds: tuple[Tiling | None, ...]) -> None:
+    """A user has two items in an interval; taken along, the second of them would have been bounded as another one's."""
     former, latter = (view(bounds=one) for one in bounds)
     machine = Machine()
     one = loaded(machine, former)

@@ -15,7 +15,7 @@ from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import bucket_of, format_size, parse_size
 from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, tables_of
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.counting import Cabinet, Entry, counter, event, handed_on, view, watermark
 from tests.support.machine import Machine, deliver
 from tests.support.phases import PHASES

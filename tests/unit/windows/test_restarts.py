@@ -9,7 +9,7 @@ import pytest
 from stream_dp.errors import ConfigError
 from stream_dp.windows.count_rows import JOURNAL
 from stream_dp.windows.encoding import text
-from stream_dp.windows.shape import Tiling
+from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.counting import counted, event, handed_on, letters, loaded, totals, view
 from tests.support.machine import Machine
 
@@ -58,7 +58,7 @@ def test_a_longer_grace_does_not_reopen_windows_that_were_handed_on() -> None:
     assert [key for key in machine.rows if key.startswith(JOURNAL)] == []
 
 
-def test_what_a_user_had_counts_until_the_stretch_ends_in_which_it_is_bounded() -> None:
+def test_what_a_user_had_counts_until_the_interval_ends_in_which_it_is_bounded() -> None:
     """The journals of windows that were handed on stay until then, and not longer."""
     machine, running = Machine(), view(length_ms=5, grace_ms=0, bounds=Tiling(20), items_per_user=2)
     one = loaded(machine, running)

@@ -7,7 +7,9 @@ from itertools import combinations, product
 
 import pytest
 
-from stream_dp.windows.shape import Hopping, Schedule, Shape, Stretch, Tiling
+from stream_dp.windows.shapes.base import Interval, Schedule
+from stream_dp.windows.shapes.hopping import Hopping
+from stream_dp.windows.shapes.tumbling import Tiling
 
 LENGTHS = range(1, 9)
 PAIRS = [
@@ -33,20 +35,20 @@ def test_windows_tile_periods_if_and_only_if_no_window_is_in_two() -> None:
     assert 0 < sum(tiled) < len(PAIRS)
 
 
-def test_stretches_hold_and_overlap_one_another_as_their_moments_do() -> None:
-    stretches = [Stretch(start, end) for start, end in combinations(range(-3, 4), 2)]
-    for one, other in product(stretches, stretches):
+def test_intervals_hold_and_overlap_one_another_as_their_moments_do() -> None:
+    intervals = [Interval(start, end) for start, end in combinations(range(-3, 4), 2)]
+    for one, other in product(intervals, intervals):
         mine, theirs = range(one.start_ms, one.end_ms), range(other.start_ms, other.end_ms)
         assert one.holds(other) == (set(theirs) <= set(mine))
         assert one.overlaps(other) == other.overlaps(one) == (not set(mine).isdisjoint(theirs))
 
 
-def test_a_tiling_is_that_of_each_of_its_stretches() -> None:
+def test_a_tiling_is_that_of_each_of_its_intervals() -> None:
     for tiling, moment in product([Tiling(3, -1), Tiling(1), Tiling(8, 5)], range(-20, 20)):
-        stretch = tiling.stretch(moment)
-        assert stretch.start_ms <= moment < stretch.end_ms
-        assert Tiling.of(stretch).length_ms == tiling.length_ms
-        assert all(Tiling.of(stretch).start_of(at) == tiling.start_of(at) for at in range(-20, 20))
+        interval = tiling.interval(moment)
+        assert interval.start_ms <= moment < interval.end_ms
+        assert Tiling.of(interval).length_ms == tiling.length_ms
+        assert all(Tiling.of(interval).start_of(at) == tiling.start_of(at) for at in range(-20, 20))
 
 
 def test_windows_that_fit_are_the_longest_that_do_and_are_moved_by_less_than_one() -> None:
@@ -90,7 +92,7 @@ def test_search_for_a_length_that_fits_ends_where_lengths_have_no_unit_in_common
 
 # -- windows that hop, and those that a period pays for -------------------------------------------------------------
 
-SHAPES: list[Shape] = [
+SHAPES: list[Tiling | Hopping] = [
     *(Tiling(length, origin) for length, origin in product((1, 2, 3, 6), (-7, 0, 2))),
     *(
         Hopping(length, step, origin)
@@ -101,20 +103,20 @@ SHAPES: list[Shape] = [
 MOMENTS = range(-20, 21)
 
 
-def windows_of(shape: Shape) -> list[int]:
+def windows_of(shape: Tiling | Hopping) -> list[int]:
     """Starts far beyond every moment, walked from the origin."""
-    step = shape.grid.length_ms
+    step = shape.grid.shortest_ms
     return [shape.origin_ms + step * number for number in range(-60 // step, 60 // step + 1)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_shape_says_what_its_windows_are_one_by_one(shape: Shape) -> None:
+def test_a_shape_says_what_its_windows_are_one_by_one(shape: Tiling | Hopping) -> None:
     starts = windows_of(shape)
     for moment in MOMENTS:
         around = [start for start in starts if start <= moment < shape.end(start)]
         assert len(around) == shape.at_once
         assert shape.start_of(moment) == around[-1]
-        assert (shape.stretch(moment).start_ms, shape.stretch(moment).end_ms) == (around[-1], shape.end(around[-1]))
+        assert (shape.interval(moment).start_ms, shape.interval(moment).end_ms) == (around[-1], shape.end(around[-1]))
         assert sorted(tiling.start_of(moment) for tiling in shape.tilings) == around
         assert shape.first_open(moment) == next(start for start in starts if shape.end(start) > moment)
         assert shape.first_from(moment) == next(start for start in starts if start >= moment)
@@ -122,20 +124,21 @@ def test_a_shape_says_what_its_windows_are_one_by_one(shape: Shape) -> None:
         assert shape.begun(first, moment) == sum(first <= start < moment for start in starts)
         assert shape.ended(first, moment) == sum(first <= start and shape.end(start) <= moment for start in starts)
         assert [*shape.starts(first, moment)] == [start for start in starts if first <= start < moment]
-    assert {tiling.length_ms for tiling in shape.tilings} == {shape.length_ms}
+    assert {tiling.shortest_ms for tiling in shape.tilings} == {shape.length_ms}
     assert shape.next(starts[0], 3) == starts[3]
-    assert shape.per_second == 1000 / Fraction(shape.grid.length_ms)
+    assert shape.per_second == 1000 / Fraction(shape.grid.shortest_ms)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_schedule_has_the_windows_that_are_whole_in_a_period_and_no_other(shape: Shape) -> None:
-    step = shape.grid.length_ms
+def test_a_schedule_has_the_windows_that_are_whole_in_a_period_and_no_other(shape: Tiling | Hopping) -> None:
+    step = shape.grid.shortest_ms
     for periods in (Tiling(count * step, shape.origin_ms + shift * step) for count in (1, 2, 6, 7) for shift in (0, 1)):
         if periods.length_ms < shape.length_ms:
             continue
+        assert shape.tiles(periods)
         schedule = Schedule(shape, periods)
         starts = windows_of(shape)
-        whole = [start for start in starts if periods.stretch(start).holds(Stretch(start, shape.end(start)))]
+        whole = [start for start in starts if periods.interval(start).holds(Interval(start, shape.end(start)))]
         assert [start for start in starts if schedule.has(start)] == whole
         first = shape.first_from(-20)
         there = [start for start in whole if start >= first]
@@ -146,5 +149,6 @@ def test_a_schedule_has_the_windows_that_are_whole_in_a_period_and_no_other(shap
             assert schedule.ended(first, moment) == sum(shape.end(start) <= moment for start in there)
         for before in range(periods.length_ms + 1):
             of_one = [start for start in whole if periods.start_of(start) == periods.origin_ms]
-            assert shape.whole_in(periods.length_ms) == len(of_one)
-            assert shape.whole_in(periods.length_ms, before) == sum(s < periods.origin_ms + before for s in of_one)
+            period, until = periods.interval(periods.origin_ms), periods.origin_ms + before
+            assert shape.whole_in(period) == len(of_one)
+            assert shape.whole_in(period, until) == sum(start < until for start in of_one)

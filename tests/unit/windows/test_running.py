@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from stream_dp.lossless.factorization import cover
-from stream_dp.windows.blocks import Running, blocks_of, height, inner_blocks, is_needed_later, most_blocks
-from stream_dp.windows.shape import Stretch, Tiling
+from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.running import Running, blocks_of, height, inner_blocks, is_needed_later, most_blocks
+from stream_dp.windows.shapes.tumbling import Tiling
 
 WINDOWS = range(1, 130)
 
@@ -66,11 +67,11 @@ def test_the_table_in_the_document_is_what_the_code_computes() -> None:
 def test_blocks_of_panes_in_time_begin_anew_with_every_window() -> None:
     """Windows of six panes of 5 ms, from 2 on: 0, 0-1, 2, 0-3, 4, 4-5."""
     shape = Running(Tiling(5, 2), Tiling(30, 2))
-    assert shape.count == 6
+    assert shape.totals == 6
     for window in (-28, 2, 32):
         starts = range(window, window + 30, 5)
         totals = [shape.total(start) for start in starts]
-        assert totals == [Stretch(window, start + 5) for start in starts]
+        assert totals == [Interval(window, start + 5) for start in starts]
         blocks = [[start - window for start in shape.blocks(start)] for start in starts]
         assert blocks == [[0], [5], [5, 10], [15], [15, 20], [15, 25]]
         assert [[start - window for start in shape.inner(start)] for start in starts] == [

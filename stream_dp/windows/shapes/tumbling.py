@@ -1,0 +1,148 @@
+"""Windows of one length that follow one another. So do the periods of ledgers, and the panes of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Self
+
+from stream_dp.errors import Fault
+from stream_dp.windows.durations import format_duration, format_time
+from stream_dp.windows.shapes.base import Interval, Settings, Shape
+
+_LONGEST_IN_UNITS = 10_000
+"""How far a length that fits is searched for; of lengths as people write them, the first hundreds are enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling(Shape):
+    """Intervals of one length, end to end, over all time: tumbling windows, panes, or the periods of a ledger.
+
+    Attributes:
+        length_ms: length of every interval, above 0.
+        origin_ms: start of some interval; all others follow from it.
+    """
+
+    name = "tumbling"
+
+    length_ms: int
+    origin_ms: int = 0
+
+    @classmethod
+    def is_asked(cls, settings: Settings) -> bool:
+        """Tell whether windows neither overlap nor are made of panes."""
+        return settings.pane is None and settings.step in (None, settings.size)
+
+    @classmethod
+    def faults(cls, settings: Settings) -> Iterator[Fault]:
+        """Find nothing: any length will do."""
+        yield from ()
+
+    @classmethod
+    def planned(cls, settings: Settings) -> Self:
+        """Return the tiling that the first window is one of."""
+        return cls(settings.size_ms, settings.origin_ms)
+
+    @classmethod
+    def of(cls, interval: Interval) -> Tiling:
+        """Return the tiling that an interval is one of."""
+        return cls(interval.length_ms, interval.start_ms)
+
+    def start_of(self, time_ms: int) -> int:
+        """Return the start of the interval that a time is in."""
+        return time_ms - (time_ms - self.origin_ms) % self.length_ms
+
+    def end(self, start_ms: int) -> int:
+        """Return the first moment behind an interval."""
+        return start_ms + self.length_ms
+
+    def next(self, start_ms: int, steps: int = 1) -> int:
+        """Return the start of the interval so many steps on; back, where `steps` is negative."""
+        return start_ms + steps * self.length_ms
+
+    def starts(self, first_ms: int, until_ms: int) -> range:
+        """Return the starts from one interval on up to, and without, a time."""
+        return range(first_ms, until_ms, self.length_ms)
+
+    def begun(self, first_ms: int, until_ms: int) -> int:
+        """Count the intervals that begin from `first_ms`, a start, up to and without a time."""
+        return max(0, -((first_ms - until_ms) // self.length_ms))
+
+    @property
+    def shortest_ms(self) -> int:
+        """Length of every interval."""
+        return self.length_ms
+
+    @property
+    def longest(self) -> Interval:
+        """Any interval: all are as long."""
+        return Interval(self.origin_ms, self.end(self.origin_ms))
+
+    @property
+    def per_second(self) -> Fraction:
+        """How many begin in a second."""
+        return Fraction(1000, self.length_ms)
+
+    @property
+    def words(self) -> str:
+        """The length as text."""
+        return format_duration(self.length_ms)
+
+    @property
+    def since(self) -> str:
+        """Length and some start as text."""
+        return f"{self.words} from {format_time(self.origin_ms)} on"
+
+    @property
+    def identity(self) -> Sequence[int | str]:
+        """The length. Sums of panes of this length are counted and paid for alike, so they share it."""
+        return [self.length_ms]
+
+    def tiles(self, others: Shape) -> bool:
+        """Tell whether every other interval is made of whole ones of these."""
+        return others.fixed_ms % self.length_ms == 0 and all(self.start_of(start) == start for start in others.changing)
+
+    def first_common(self, other: Shape, time_ms: int) -> int | None:
+        """Return the first start, at a time or later, that both have; None where they have none in common."""
+        if not isinstance(other, Tiling):
+            return Shape.first_common(self, other, time_ms)
+        found = self.common(other)
+        return None if found is None else found.first_from(time_ms)
+
+    def to_tile(self, others: Tiling) -> Tiling:
+        """Return intervals like these, but shorter or moved (towards 1970) where they have to be to tile the others."""
+        unit = greatest_common(self.length_ms, others.length_ms)
+        most = min(self.length_ms // unit, _LONGEST_IN_UNITS)
+        length = unit * max(units for units in range(1, most + 1) if others.length_ms // unit % units == 0)
+        grid = Tiling(length, others.origin_ms)
+        start = grid.start_of(self.origin_ms)
+        return Tiling(length, grid.next(start) if start < self.origin_ms < 0 else start)
+
+    def to_tile_with(self, others: Tiling) -> Tiling:
+        """Return the longest intervals of which these are made, too, and that tile the others."""
+        return Tiling(greatest_common(self.length_ms, others.length_ms), self.to_tile(others).origin_ms)
+
+    def common(self, other: Tiling) -> Tiling | None:
+        """Return the starts that both have, as those of longer intervals; None if they have none in common."""
+        ratio = Fraction(self.length_ms, other.length_ms)
+        unit = self.length_ms // ratio.numerator  # the greatest common divisor
+        apart, rest = divmod(other.origin_ms - self.origin_ms, unit)
+        if rest:
+            return None
+        steps = apart * pow(ratio.numerator, -1, ratio.denominator) % ratio.denominator
+        return Tiling(self.length_ms * ratio.denominator, self.next(self.origin_ms, steps))
+
+    def to_be_tiled(self, others: Tiling) -> list[Tiling]:
+        """Return intervals like these, shorter, longer or moved where they have to be for the others to tile them."""
+        counts = {self.length_ms // others.length_ms, -(-self.length_ms // others.length_ms)} - {0}
+        aligned = (self.origin_ms - others.origin_ms) % others.length_ms == 0
+        origin = self.origin_ms if aligned else others.origin_ms
+        return [Tiling(count * others.length_ms, origin) for count in sorted(counts)]
+
+
+def greatest_common(one: int, other: int) -> int:
+    """Return the greatest common divisor of two lengths."""
+    while other:
+        one, other = other, one % other
+    return one
