@@ -183,7 +183,7 @@ def _carriers(seen: Seen | None, style: str) -> RenderableType:
     if release is None:
         return Text("")
     if not release.items:
-        return Text("no carrier stands out", "dim")
+        return Text("no carrier is shown", "dim")
     pairs = [Text.assemble((entry.item, style), f" {entry.count}") for entry in release.items]
     return Columns([*pairs, Text(f"±{release.noise_interval_95}", "dim")], padding=(0, 2))
 
@@ -300,15 +300,15 @@ def verdict(state: DemoState, audience: str) -> str:
     (_, before), (_, now) = state.history[-2:]
     if now == before:
         budget = cents_up(now.budget.epsilon)
-        return f"Nothing was drawn and nothing paid: the promise to an aircraft, epsilon {budget} in four weeks, holds."
+        return f"Refused. Nothing was drawn and nothing paid: an aircraft is guaranteed epsilon {budget} in four weeks."
     own = now.alone[audience].epsilon - before.alone[audience].epsilon
     added = now.together.epsilon - before.together.epsilon
-    told = f"What {audience} alone was told has grown by epsilon {cents_up(own)}; "
+    grown = f"The privacy loss to {audience} alone grew by epsilon {cents_up(own)}. "
     if not added:
-        return f"{told}all readers together learned nothing, and the ledger paid nothing."
+        return f"{grown}Another audience had this level already, so the ledger paid nothing."
     if added == own:
-        return f"{told}nobody had that before, and the ledger paid exactly this difference."
-    return f"{told}the ledger paid {cents_up(added)}, for what nobody had before."
+        return f"{grown}No audience had this level before, so the ledger paid exactly this difference."
+    return f"{grown}The ledger paid {cents_up(added)}, the part that no audience had before."
 
 
 def _refused(refusal: Refusal) -> Text:

@@ -293,7 +293,7 @@ def test_level_that_somebody_had_costs_nothing_and_one_that_nobody_had_the_diffe
     state.note("the year")
     took(state, writer.sharper("partner", 2))
     state.note("partner: detailed")
-    assert "learned nothing, and the ledger paid nothing" in verdict(state, "partner")
+    assert "so the ledger paid nothing" in verdict(state, "partner")
     took(state, writer.sharper("internal", 3))
     state.note("internal: fine")
     assert "the ledger paid exactly this difference" in verdict(state, "internal")
@@ -324,7 +324,7 @@ def test_level_that_the_budget_does_not_pay_for_is_refused_and_costs_nothing(sta
     state.note("internal: finest")
     (_, before), (_, now) = state.history
     assert now == before
-    assert "Nothing was drawn and nothing paid: the promise to an aircraft, epsilon 2.00" in verdict(state, "internal")
+    assert "Nothing was drawn and nothing paid: an aircraft is guaranteed epsilon 2.00" in verdict(state, "internal")
 
 
 def test_books_that_do_not_add_up_are_an_error(state: DemoState) -> None:
