@@ -39,7 +39,7 @@ ADVISED = (
     ": clipped (",
     ": before_start (",
     "windows of the last hour: ",
-    "its budget lasts until ",
+    "budget lasts until ",
 )
 """What a start and a running worker say of such data."""
 DEPENDENT = {"items", "complete", "privacy"}
