@@ -190,7 +190,7 @@ def _best_order(rho: Fraction, slack: Fraction) -> Fraction:
 
 
 def _azuma_hoeffding(mean: Fraction, squared_ranges: Fraction, slack: Fraction) -> Fraction:
-    """What a sum of losses exceeds with probability at most slack (Theorem 4): mean + sqrt(sum r_i^2 ln(1/slack) / 2).
+    """Return the bound of a sum of losses but for probability slack: mean + sqrt(sum r_i^2 ln(1/slack) / 2), Theorem 4.
 
     Args:
         mean: bound on the sum of the means, each given what came before.

@@ -58,7 +58,7 @@ from stream_dp.errors import StateError
 
 _VERSION = 1
 Rational = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?\Z")]
-"""How an exact number is stored: "p/q" in lowest terms, or "p"."""
+"""Stored form of an exact number: "p/q" in lowest terms, or "p"."""
 _Vector = tuple[Rational, Rational, Rational, Rational]
 
 

@@ -42,7 +42,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a server is recognised, and how it recognises us.
+    """Certificates: those that a server is checked by, and the one that it checks.
 
     Attributes:
         ca: file of the certificates that may sign the server's; None: those that the system trusts.
@@ -88,7 +88,7 @@ class Broker:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it is the embedded log."""
+        """True if it is the embedded log."""
         return self.url == MEMORY
 
     @property
@@ -98,7 +98,7 @@ class Broker:
 
     @property
     def access(self) -> str:
-        """How one gets in, in words; nothing for plaintext without a login."""
+        """Security of the connection, in words; empty for plaintext without a login."""
         if self.is_embedded:
             return ""
         words = [] if self.tls is None else ["TLS with a certificate" if self.tls.certificate else "TLS"]
@@ -203,7 +203,7 @@ SecretPlace = Annotated[SecretConfig | None, BeforeValidator(_no_secret_itself)]
 
 
 class TlsConfig(Section):
-    """Which certificates are trusted, and which one is shown."""
+    """Certificates that are trusted, and the one that is shown."""
 
     ca: Text | None = None
     certificate: Text | None = None
@@ -255,7 +255,7 @@ AnyRegistryConfig = Annotated[RegistryConfig, BeforeValidator(_registry)]
 
 
 def access_faults(broker: BrokerConfig) -> Iterator[Fault]:
-    """What does not go together under `broker`."""
+    """Return the faults of settings under `broker` that do not go together."""
     tls, sasl = broker.tls, broker.sasl
     secrets: dict[str, SecretConfig | None] = {}
     if sasl is not None:
@@ -279,7 +279,7 @@ def access_faults(broker: BrokerConfig) -> Iterator[Fault]:
 
 
 def registry_faults(registry: RegistryConfig) -> Iterator[Fault]:
-    """What does not go together under `registry`."""
+    """Return the faults of settings under `registry` that do not go together."""
     given = {"username": registry.username, "password": registry.password}
     for name, value in given.items():
         if value is None and any(given.values()):

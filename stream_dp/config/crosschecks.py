@@ -1,4 +1,4 @@
-"""What the parts of a configuration have to agree on, checked on whatever could be read of it."""
+"""Checks across the parts of a configuration, on whatever could be read of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stream_dp.kinds.fields import check_topic
 from stream_dp.windows.events import clash
 
 PUBLIC, DEAD_LETTERS = "releases", "dead-letters"
-"""What stands behind the application's id in the names of the topics that others read."""
+"""Part behind the application's id in the names of the topics that others read."""
 KAFKA_PREFIX = "__"
 OWNERS_TOPIC = "stream-dp-owners"
 """The topic in which applications claim theirs, behind the prefix that they share."""
@@ -146,7 +146,7 @@ def _fields(sections: Sections) -> Iterator[Fault]:
 
 
 def _formats(sections: Sections) -> Iterator[Fault]:
-    """What the first source in Avro lacks; the others lack the same."""
+    """Yield the fault of the first source in Avro; the others have the same."""
     avro = next((name for name, source in sections.sources.items() if source.format == "avro"), None)
     if avro is None:
         return
@@ -292,7 +292,7 @@ def _clearances(sections: Sections, path: str, view: Mapping[str, Data]) -> Iter
 
 
 def _is_level(sections: Sections, name: str) -> bool:
-    """Whether any ladder has a level of that name; also one that is wrong elsewhere may."""
+    """Return True if any ladder has a level of that name; also one that is wrong elsewhere may."""
     ladders = sections.ladders
     return len(ladders) < len(sections.names("ladders") or ()) or any(
         name == level.level for ladder in ladders.values() for level in ladder

@@ -1,4 +1,4 @@
-"""What there is to say of a plan, as data: `stream_dp.config.explanation` works it out."""
+"""Description of a plan, as data: `stream_dp.config.explanation` works it out."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class PartDescription(BaseModel):
 
 
 class ShareDescription(BaseModel):
-    """What one view asks of a ledger."""
+    """Demand of one view on a ledger."""
 
     view: str
     level: str = Field(description="Finest level that an audience starts with or is unlocked.")

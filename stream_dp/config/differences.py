@@ -1,4 +1,4 @@
-"""What differs between two configurations, setting by setting, in the words of the file.
+"""Differences of two configurations, setting by setting, in the words of the file.
 
 Only the sections that say what is counted and released are compared; where the cluster, the folders and the key file
 are is each machine's own. Values are compared, not texts: `60s` is `1m`, and what is left out is its default.
@@ -66,7 +66,7 @@ class _Leaf:
 
 
 def sections_of(raw: Mapping[str, Any]) -> Sections:
-    """What the data of these sections come to, which are without faults; other sections need not be there."""
+    """Return the models of these sections, which have no faults; other sections need not be there."""
     return read_data(dict(raw))[0]
 
 

@@ -58,7 +58,7 @@ def describe(plan: Plan) -> PlanDescription:
 
 
 def _memory_bytes(plan: Plan) -> int:
-    """What a worker that has every partition takes, with one open window of every view in each."""
+    """Return the memory of a worker that has every partition, with one open window of every view in each."""
     of_partition = len(plan.newest) * plan.window_memory_bytes + WRITE_BUFFERS_BYTES
     return plan.block_cache_bytes + plan.partitions * of_partition
 
@@ -71,7 +71,7 @@ def odds_factor(epsilon: Fraction) -> str:
 
 
 def alone(view: ViewPlan, level: int) -> Cost:
-    """What one window costs by itself, at worst: (epsilon, delta), whatever parts the ledger has."""
+    """Return the worst-case cost of one window by itself: (epsilon, delta), whatever parts the ledger has."""
     return replace(view, ledger=replace(view.ledger, parts={})).cost(level)
 
 
@@ -303,7 +303,7 @@ def price_words(price: PrivacyCost) -> str:
 
 
 def budget_words(ledger: LedgerDescription) -> str:
-    """What a period admits, in words: (epsilon, delta), or the caps of the parts."""
+    """Return the caps of a period in words: (epsilon, delta), or those of the parts."""
     if not ledger.parts:
         return price_words(ledger.budget)
     pure, *parts = ledger.parts

@@ -1,4 +1,4 @@
-"""How far a ledger reaches: what its statement leaves, at the prices of the plan."""
+"""Forecast of a ledger: the windows that its remaining budget affords, at the costs of the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stream_dp.windows.shapes.tumbling import Tiling
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How many more windows of a view the ledger affords, at its present level and at worst.
+    """Number of further windows of a view that the ledger affords, at its present level and at worst.
 
     Attributes:
         level: name of the finest level that an audience has now.
@@ -59,7 +59,7 @@ def present_level(view: ViewPlan, statement: LedgerStatement) -> int:
 def forecast(
     plan: Plan, statement: LedgerStatement, begins: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, Forecast], int]:
-    """What a ledger still affords.
+    """Return the number of windows that a ledger still affords.
 
     Args:
         plan: the application.
@@ -125,7 +125,7 @@ def _next_start(view: ViewPlan, statement: LedgerStatement) -> int:
 
 
 def _owed(view: ViewPlan, statement: LedgerStatement) -> Cost:
-    """What the schedule of unlocks asks for windows that are not so old yet, beyond what those at the start cost."""
+    """Return the cost of scheduled unlocks of released windows that are not due yet."""
     last = _newest(view, statement)
     after = [step.after_ms for steps in view.unlocks.values() for step in steps]
     if last is None or not after:
@@ -141,7 +141,7 @@ _LONG_MS = 7 * _DAY_MS
 
 
 def closed(view: ViewPlan, now_ms: int) -> int:
-    """How many windows of a view with a configured start are due to be paid for; 0 for a view without.
+    """Return the number of windows that a view with a configured start has to pay for by now; 0 without one.
 
     They are over, their grace too; of windows that are told of at every pane it is the first pane.
     """
@@ -152,7 +152,7 @@ def closed(view: ViewPlan, now_ms: int) -> int:
 
 
 def covered(view: ViewPlan, count: int) -> int:
-    """How many of a view's first windows its ledger pays for, if nothing is spent and the view is alone."""
+    """Return the number of first windows that an unspent ledger pays for, if the view is alone."""
     windows, periods = view.charged, view.ledger.periods
     first_ms = view.window.first_ms or 0
     affords = view.ledger.budget.fits(view.cost(view.planned_level))
@@ -170,7 +170,7 @@ def covered(view: ViewPlan, count: int) -> int:
 
 
 def withdrawn(view: ViewPlan, now_ms: int) -> int:
-    """How many of the windows that are over a view withdraws as soon as it has released all of them."""
+    """Return the number of windows that expire as soon as a view has released all that are over."""
     return 0 if (first_ms := view.window.first_ms) is None else view.charged.begun(first_ms, _kept_from(view, now_ms))
 
 
@@ -185,7 +185,7 @@ def _newest_window(view: ViewPlan, now_ms: int) -> int:
 
 
 def follows_the_stream(view: ViewPlan) -> bool:
-    """Whether windows close by watermarks alone for so long that the wall clock says nothing of them."""
+    """Return True if windows close by watermarks alone for so long that the wall clock says nothing of them."""
     return view.window.clock == "event" and view.window.idle_ms >= _LONG_MS
 
 
@@ -222,7 +222,7 @@ AT_A_START = "start once with --backfill, after the history is in the topic (`st
 
 
 def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: str = AT_A_START) -> Iterator[Fault]:
-    """What is wrong with beginning views whose first windows are over, whoever means it, and what to do.
+    """Yield the faults of beginning views whose first windows are over, with their remedies.
 
     Released one after another, they are charged to the ledger whether or not their events are there yet; a window that
     was released empty is not released again. A clock of watermarks only puts that off: where none come, a partition

@@ -54,12 +54,12 @@ _MESSAGES = {
     "union_tag_not_found": "is required",
     "value_error": "{error}",
 }
-"""What to say of pydantic's kinds of error; the others are said in its own words."""
+"""Messages for pydantic's kinds of error; the others keep their own words."""
 
 
 @dataclass
 class Sections:
-    """What could be read of a file: the entries without a fault, and the names of all.
+    """Readable part of a file: the entries without a fault, and the names of all.
 
     Attributes:
         name: the application's name, None when it is missing or wrong.
@@ -164,7 +164,7 @@ def _whole(config: Config, raw: Mapping[str, Any]) -> Sections:
 
 
 def unknown(word: str, known: Iterable[str]) -> str:
-    """What to say of a word that is not among `known`: the nearest of them, or all."""
+    """Return a hint for a word that is not among `known`: the nearest of them, or all."""
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.7)  # "itme" and "item" have 0.75, "filter" and "item" 0.6
     if near:

@@ -180,7 +180,7 @@ def _noise(value: object) -> str:
 
 
 def is_duration(field: FieldInfo) -> bool:
-    """Whether the values of a field are durations, in milliseconds."""
+    """Return True if the values of a field are durations, in milliseconds."""
     return any(getattr(one, "func", None) is _duration for one in field.metadata)
 
 
@@ -217,7 +217,7 @@ class ReleaseConfig(Section):
 
 
 class TopicsConfig(Section):
-    """How the topics of the application are named and made."""
+    """Names and settings of the application's topics."""
 
     prefix: Annotated[str, AfterValidator(_prefix)] = ""
     replication: Annotated[int, Field(ge=1, le=100)] | None = None
@@ -245,7 +245,7 @@ class SourceConfig(Section):
 
 
 class PartConfig(Section):
-    """What a part of a ledger adds to its epsilon, and to its delta."""
+    """Epsilon and delta of a part of a ledger."""
 
     epsilon: Epsilon
     slack: Annotated[Delta, AfterValidator(_slack)]
@@ -305,7 +305,7 @@ Audience = Annotated[AudienceConfig, BeforeValidator(_audience)]
 
 
 class SharpenConfig(Section):
-    """What is done with what a ledger has left over."""
+    """Use of a ledger's leftover budget."""
 
     audience: str
     level: Name
@@ -328,7 +328,7 @@ class WindowConfig(Section):
 
 
 class ViewConfig(Section):
-    """What every kind of view has; the kind adds its own settings."""
+    """Settings of every view; its kind adds its own."""
 
     kind: str
     source: str
@@ -413,7 +413,7 @@ MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     ("ladders", "*", "*"): LevelConfig,
     ("audiences", "*"): AudienceConfig,
 }
-"""Which model stands at a place of the file; `*` is any name or index. Views are in `VIEW_MODELS`."""
+"""Models by place of the file; `*` is any name or index. Views are in `VIEW_MODELS`."""
 
 ENTRIES: dict[str, Any] = {
     "sources": SourceConfig,
@@ -422,4 +422,4 @@ ENTRIES: dict[str, Any] = {
     "audiences": Audience,
     "views": AnyViewConfig,
 }
-"""What an entry of each section is."""
+"""Names of the entries of each section."""

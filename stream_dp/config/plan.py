@@ -51,7 +51,7 @@ class WindowPlan:
 
     @property
     def released(self) -> Shape:
-        """How the windows that are released cut time."""
+        """Shape of the windows that are released."""
         return self.shape.released
 
     @property
@@ -61,12 +61,12 @@ class WindowPlan:
 
     @property
     def kept_ms(self) -> int:
-        """How long after its end what was sealed is kept, for all that is released of it."""
+        """Time after its end that a sealed table is kept, for all that is released of it."""
         return self.shape.kept(self.retention_ms)
 
     @property
     def told(self) -> Shape:
-        """How often something is released: the grid of the windows, or the panes where each tells a total."""
+        """Grid of releases: the windows, or the panes of running totals."""
         return self.shape.told
 
     @property
@@ -75,16 +75,16 @@ class WindowPlan:
         return self.shape.summands
 
     def pays(self, start_ms: int) -> bool:
-        """Whether something is charged with a window: with each, but of the panes of one only with the first."""
+        """Return True if something is charged with a window: with each, but of the panes of one only with the first."""
         return self.whole.start_of(start_ms) == start_ms
 
     @property
     def whole(self) -> Shape:
-        """How what is paid for together cuts time: the window, or all panes of a total that is told of at each."""
+        """Shape of what is paid for together: the window, or all panes of a running total."""
         return self.shape.paid
 
     def charged(self, start_ms: int) -> Interval:
-        """What is paid for together: the window, or all panes of the one that a pane is in."""
+        """Return what is charged as a whole: the window, or all panes of the one that a pane is in."""
         return self.whole.interval(start_ms)
 
     def at_age(self, start_ms: int, age_ms: int) -> int:
@@ -134,7 +134,7 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class TopicsPlan:
-    """How the topics that the application makes are named and made.
+    """Names and settings of the topics that the application makes.
 
     Attributes:
         prefix: what the names of all begin with, but for those that the configuration names itself.
@@ -306,12 +306,12 @@ class ViewPlan:
 
     @property
     def windows(self) -> Schedule:
-        """Which windows are released: those that one period of its ledger pays for."""
+        """Schedule of released windows: those that one period of its ledger pays for."""
         return Schedule(self.window.shape.counted, self.ledger.periods)
 
     @property
     def charged(self) -> Schedule:
-        """Which windows are charged: those, or of windows that are told of at every pane each as a whole."""
+        """Schedule of charged windows: the released ones, or the whole windows of running totals."""
         return Schedule(self.window.whole, self.ledger.periods)
 
     @property
@@ -326,11 +326,11 @@ class ViewPlan:
 
     @property
     def never_holds(self) -> bool:
-        """Whether no window is its own: it was taken back before it began."""
+        """True if no window is its own: it was taken back before it began."""
         return bool(self.editions) and self.until_ms is not None and self.until_ms <= self.begins_ms
 
     def asks_for(self, start_ms: int) -> bool:
-        """Whether a window that starts at a time is its own, of a plan that holds."""
+        """Return True if a window that starts at a time is its own, of a plan that holds."""
         return self.begins_ms <= start_ms and (self.until_ms is None or start_ms < self.until_ms)
 
     @property
@@ -350,7 +350,7 @@ class ViewPlan:
         return replace(self, editions=(self.as_edition(number, first_ms),))
 
     def as_edition(self, number: int, first_ms: int) -> Edition:
-        """What may differ between the editions with this definition, as it is here."""
+        """Return an edition with this plan's values of what may differ between editions of one definition."""
         return Edition(number, first_ms, self.audiences, self.window.shape)
 
     def edition(self, start_ms: int) -> Edition:
@@ -378,7 +378,7 @@ class ViewPlan:
         return max([self.start_level, *(steps[-1].level for steps in self.unlocks.values() if steps)])
 
     def scheduled(self, first_ms: int, end_ms: int) -> Cost:
-        """What its windows cost at worst that begin from `first_ms`, a start, on and before a time, on its schedule."""
+        """Return the worst-case cost, on schedule, of windows that begin at or after `first_ms` and before a time."""
         until_ms = end_ms if self.until_ms is None else min(end_ms, self.until_ms)
         return self.cost(self.planned_level) * self.charged.begun(first_ms, until_ms)
 
@@ -404,18 +404,18 @@ class ViewPlan:
 
     @property
     def keys_at_worst(self) -> Cost:
-        """What showing the keys of a window costs at worst, whatever the level."""
+        """Worst-case cost of showing the keys of a window, whatever the level."""
         return self.kind.keys_at_worst(squared="selection" in self.ledger.parts)
 
     def counts(self, level: int) -> Cost:
-        """What the counts of one window cost one user at `levels[level]`, and at any coarser level before it."""
+        """Return the cost per user of one window's counts at `levels[level]`, and any coarser level before it."""
         at = self.levels[level]
         if "zcdp" in self.ledger.parts:
             return Cost(Fraction(0), Fraction(0), rho=at.rho)
         return Cost(at.epsilon, Fraction(0))
 
     def cost(self, level: int) -> Cost:
-        """What a window released at `levels[level]` costs one user at worst.
+        """Return the worst-case cost per user of a window released at `levels[level]`.
 
         The counts, and the keys once, whatever the level. Coarser releases of the same window come free
         (specs/lossless 3.2), so this is also what a coalition learns whose finest level it is.
@@ -423,7 +423,7 @@ class ViewPlan:
         return self.counts(level) + self.keys_at_worst
 
     def spent(self, table: SealedTable, level: int) -> Cost:
-        """What the releases of a sealed window cost one user if `levels[level]` is the finest of them."""
+        """Return the cost per user of a sealed window's releases if `levels[level]` is the finest of them."""
         return self.counts(level) + self.kind.keys_spent(table.payload, squared="selection" in self.ledger.parts)
 
 
@@ -481,7 +481,7 @@ class Plan:
 
     @property
     def id(self) -> str:
-        """What the application is on its cluster: its group, and the beginning of the names of its topics."""
+        """Id of the application on its cluster: its group, and the prefix of its topics."""
         return application_id(self.topics.prefix, self.name)
 
 

@@ -1,4 +1,4 @@
-"""How the windows of a configuration cut time, and what is wrong where their lengths do not go together."""
+"""Window shapes of a configuration, and the faults of lengths that do not fit together."""
 
 from __future__ import annotations
 
@@ -131,11 +131,11 @@ _LENGTHS: Mapping[str, int | CalendarUnit] = MappingProxyType(
     {"15m": 900_000, "30m": 1_800_000, "1h": 3_600_000, "1d": 86_400_000}
     | {one: one for one in CalendarUnit if one is not CalendarUnit.DAY}
 )
-"""What is offered where a calendar takes part, from the shortest on."""
+"""Calendar lengths that are offered, the shortest first."""
 
 
 def _calendars(view: ViewConfig, ledger: LedgerConfig, key: str) -> str:
-    """What would fit where the windows or the periods follow a calendar: the longest windows, the shortest periods."""
+    """Lengths that fit if windows or periods follow a calendar: the longest windows, the shortest periods."""
     windows, periods = shape_of(view).paid, periods_of(ledger)
     zones = dict.fromkeys([view.window.zone, ledger.zone])
     known = [Settings(size, zone=zone) for size in _LENGTHS.values() for zone in zones]
@@ -165,7 +165,7 @@ def _why(hops: bool) -> str:
 
 
 def _offer(key: str, former: Tiling, others: Sequence[Tiling]) -> str:
-    """What to write instead of the former length and start, where they differ: "size: 6d" or "period: 1d or 2d"."""
+    """Settings to write instead of the former length and start, where they differ: "size: 6d" or "period: 1d or 2d"."""
     lengths = [other.length_ms for other in others]
     words = [f"{key}: {' or '.join(map(format_duration, lengths))}"] if former.length_ms not in lengths else []
     start = others[0].origin_ms

@@ -1,4 +1,4 @@
-"""How the views of a ledger share its budget, so that none of them starves another.
+"""Shares of a ledger's views in its budget, so that none of them starves another.
 
 Every view has some of the budget kept for it. One with a `share` has that part of every entry, and no more. What the
 others leave is for the views without one: each has its own windows kept from the start of the period up to the moment
@@ -36,7 +36,7 @@ Taken = Mapping[str, Cost]
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What is kept of one period's budget.
+    """Shares of one period's budget.
 
     Attributes:
         budget: the caps of the period.
@@ -72,21 +72,21 @@ class Shares:
         return cls(budget, kept, most)
 
     def room(self, view: str, taken: Taken) -> Cost:
-        """What a view may still take, as far as the others are concerned."""
+        """Return the budget that a view may still take without what is kept for others."""
         held = self._held(taken)
         had = taken.get(view, Cost.ZERO)
         room = held.get(view, Cost.ZERO) - had + self._free(held)
         return room.least(self._rest(view, taken)) if view in self.most else room
 
     def covers(self, taken: Taken, more: Taken) -> bool:
-        """Whether views may take so much more together, none of them having to be refused."""
+        """Return True if views may take so much more together, none of them having to be refused."""
         after = {name: taken.get(name, Cost.ZERO) + more.get(name, Cost.ZERO) for name in taken.keys() | more.keys()}
         before, held = self._held(taken), self._held(after)
         grown = sum(held.values(), Cost.ZERO) <= sum(before.values(), Cost.ZERO) + self._free(before)
         return grown and all(more.get(name, Cost.ZERO) <= self._rest(name, taken) for name in self.most)
 
     def _rest(self, view: str, taken: Taken) -> Cost:
-        """What a view with a `share` may still have."""
+        """Return the rest of a view's `share`."""
         had = taken.get(view, Cost.ZERO)
         return self.most[view].most(had) - had
 
@@ -98,28 +98,28 @@ class Shares:
         }
 
     def _free(self, held: Taken) -> Cost:
-        """What nobody holds."""
+        """Return the budget that is kept for no view."""
         all_held = sum(held.values(), Cost.ZERO)
         return self.budget.most(all_held) - all_held
 
 
 def most_of(budget: Cost, views: Iterable[ViewPlan]) -> dict[str, Cost]:
-    """What the views with a `share` may have of a budget."""
+    """Return the parts of a budget that the views with a `share` may have."""
     return {view.view: budget * view.share for view in views if view.share is not None}
 
 
 def asked(view: ViewPlan, period: Interval, time_ms: int | None = None) -> Cost:
-    """What the windows of a view cost at worst that begin so far into a period, as their schedule ends."""
+    """Return the worst-case cost of a view's windows that begin so far into a period, as their schedule ends."""
     return view.cost(view.planned_level) * windows_in(view, period, time_ms)
 
 
 def windows_in(view: ViewPlan, period: Interval, time_ms: int | None = None) -> int:
-    """How many windows of a view are charged to a period; of these, those that begin before it is so old."""
+    """Return the number of a view's windows charged to a period; of these, those that begin before it is so old."""
     return view.charged.shape.whole_in(period, None if time_ms is None else period.start_ms + time_ms)
 
 
 def reach_ms(budget: Cost, period: Interval, views: Sequence[ViewPlan], only: Sequence[str] = ENTRIES) -> int:
-    """How far into a period a budget pays for every window of some views.
+    """Return how far into a period a budget pays for every window of some views.
 
     Windows start with the period, and each is charged at worst from its start on (`asked`).
 
@@ -145,7 +145,7 @@ def reach_ms(budget: Cost, period: Interval, views: Sequence[ViewPlan], only: Se
 
 
 def lasts_ms(shares: Shares, period: Interval, view: ViewPlan) -> int:
-    """How far into a period what is kept for a view pays for every window of it."""
+    """Return how far into a period the share of a view pays for every window of it."""
     return reach_ms(shares.kept[view.view], period, [view])
 
 

@@ -1,4 +1,4 @@
-"""What the configuration says of levels that come later: unlocks by age, and what is left of a budget."""
+"""Settings of levels that come later: unlocks by age, and use of leftover budget."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def planned_unlocks(sections: Sections, view: ViewConfig, names: Sequence[str]) 
 
 
 def planned_sharpening(sections: Sections, view: ViewConfig) -> SharpenPlan | None:
-    """What a view does with what is left; of a view without faults."""
+    """Return the plan for leftover budget, of a view without faults."""
     wanted = view.sharpen
     if wanted is None:
         return None
@@ -125,7 +125,7 @@ def planned_sharpening(sections: Sections, view: ViewConfig) -> SharpenPlan | No
 
 
 def unlocked_words(view: ViewPlan, audience: str) -> str:
-    """What an audience sees later, and what that costs beyond the start."""
+    """Describe the later levels of an audience, and their cost beyond the start."""
     steps = [f"{view.levels[step.level].name} {format_duration(step.after_ms)}" for step in view.unlocks[audience]]
     more = view.levels[view.planned_level].epsilon - view.levels[view.start_level].epsilon
     return (
@@ -135,7 +135,7 @@ def unlocked_words(view: ViewPlan, audience: str) -> str:
 
 
 def sharpening_words(view: ViewPlan) -> str | None:
-    """What is done with what is left, and the price of one window."""
+    """Describe the use of leftover budget, and the cost of one window."""
     wanted = view.sharpen
     if wanted is None:
         return None

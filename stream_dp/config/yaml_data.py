@@ -23,7 +23,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\
 
 
 Data: TypeAlias = dict[str, "Data"] | list["Data"] | str | int | bool | Inexact | None
-"""What a file holds."""
+"""Return the data of a file."""
 
 
 def join(path: str, part: str | int) -> str:

@@ -113,7 +113,7 @@ def _unlocks(newest: ViewPlan, found: Mapping[str, int], named: Mapping[str, int
 def _sharpen(
     definition: ViewPlan, newest: ViewPlan, found: Mapping[str, int], named: Mapping[str, int]
 ) -> SharpenPlan | None:
-    """What is done with what is left; nothing for windows of panes, which no file may ask that of."""
+    """Return the plan for leftover budget; None for windows of panes, for which no file may have one."""
     wanted, window = newest.sharpen, definition.window
     if wanted is None or wanted.audience not in found or definition.most_panes > 1 or window.shape.tells_totals:
         return None

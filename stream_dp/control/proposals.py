@@ -159,7 +159,7 @@ def _charged_to(ledger: str, plan: Plan) -> list[ViewPlan]:
 
 
 def _lasting(plan: Plan, ledger: LedgerPlan, situation: Situation, begins: Mapping[str, int]) -> Lasting:
-    """How long a ledger pays for all its views: what its period has left, or a whole period where none is charged."""
+    """Return how long a ledger pays for all its views: from the rest of its period, or from a whole one."""
     views, period = _charged_to(ledger.name, plan), ledger.periods.longest
     for statement in situation.statements:
         account, reached = statement.account, statement.reached_ms

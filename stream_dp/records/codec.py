@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
 from stream_dp.kinds.registry import KINDS
-from stream_dp.records.models import SCHEMA_VERSION, Interval, LedgerEntry, Part, Refusal, Release
+from stream_dp.records.models import SCHEMA_VERSION, LedgerEntry, Part, Refusal, Release, TimeRange
 from stream_dp.windows.encoding import cut
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ def topic_key(record: AnyRecord) -> bytes:
     return part_key(key, record.part.number if record.part is not None else 1)
 
 
-def record_keys(view: str, audience: str, window: Interval, *, ends: bool, parts: int, refused: bool) -> list[bytes]:
+def record_keys(view: str, audience: str, window: TimeRange, *, ends: bool, parts: int, refused: bool) -> list[bytes]:
     """Return the Kafka keys of the records of a window, as `topic_key` has them.
 
     Args:
@@ -185,7 +185,7 @@ def record_keys(view: str, audience: str, window: Interval, *, ends: bool, parts
     return [*released, *([key + _REFUSED] if refused else [])]
 
 
-def _window_key(view: str, audience: str, window: Interval, *, ends: bool) -> bytes:
+def _window_key(view: str, audience: str, window: TimeRange, *, ends: bool) -> bytes:
     key = f"{view}/{audience}/{window.start_ms}"
     return (f"{key}-{window.end_ms}" if ends else key).encode()
 

@@ -122,7 +122,7 @@ class PrivacyLoss(PeriodPrivacyLoss):
     )
 
 
-class Interval(PublicRecord):
+class TimeRange(PublicRecord):
     """An interval of time, the start in it and the end not."""
 
     start: str = Field(pattern=_TIME, description="First moment, RFC 3339 in UTC.")
@@ -131,7 +131,7 @@ class Interval(PublicRecord):
     end_ms: int = Field(description="`end` in milliseconds since 1970-01-01T00:00:00Z.")
 
     @classmethod
-    def of(cls, start_ms: int, end_ms: int) -> Interval:
+    def of(cls, start_ms: int, end_ms: int) -> TimeRange:
         """The interval `[start_ms, end_ms)`."""
         return cls(start=format_time(start_ms), end=format_time(end_ms), start_ms=start_ms, end_ms=end_ms)
 
@@ -173,7 +173,7 @@ class Account(PublicRecord):
         description="Who is protected: one of these is a user. What is spent is kept under these words, not under the "
         "name."
     )
-    period: Interval = Field(
+    period: TimeRange = Field(
         description="The period that the window is charged to; one that has begun keeps its length until it ends."
     )
     budget: PrivacyCost = Field(
@@ -205,7 +205,7 @@ class Publication(PublicRecord):
         "window is made with one edition, which every revision of it names.",
     )
     audience: str = Field(description="The group of readers this record is for.")
-    window: Interval = Field(description="The window the record is about.")
+    window: TimeRange = Field(description="The window the record is about.")
     panes: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
@@ -337,7 +337,7 @@ class LedgerEntry(PublicRecord):
     ledger: Account = Field(description="The account.")
     view: str = Field(description="The view.")
     edition: int = Field(ge=1, description="Number of the settings of the view that the window was made with.")
-    window: Interval = Field(description="The window.")
+    window: TimeRange = Field(description="The window.")
     requested: PrivacyCost = Field(description="Worst-case cost that the call asked the ledger for.")
     remaining: PrivacyCost = Field(description="Budget that remained after the call, in the entries of the caps.")
     remaining_for_view: PrivacyCost = Field(

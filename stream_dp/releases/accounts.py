@@ -200,7 +200,7 @@ class Accounts:
         return {one.view: one for one in self._paying(population) if one.until_ms is None}
 
     def _scheduled(self, view: str, population: bytes, period: Interval) -> Cost:
-        """What the windows of a view in a period cost at worst, by its definitions."""
+        """Return the worst-case cost of a view's windows in a period, by its definitions."""
         asked = (one for one in self._paying(population) if one.view == view)
         return sum((one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms) for one in asked), Cost.ZERO)
 

@@ -158,7 +158,7 @@ class Leftover:
         return [other for other in self._views.values() if other.ledger.fingerprint == view.ledger.fingerprint]
 
     def _to_come(self, view: ViewPlan, period: Interval) -> Cost:
-        """What the windows of a view that are still to be released in a period cost at worst."""
+        """Return the worst-case cost of a view's windows that are still to be released in a period."""
         first = view.charged.shape.first_from(max(self._marks[view.name].next_ms, period.start_ms))
         return view.scheduled(first, period.end_ms)
 
@@ -168,7 +168,7 @@ class Leftover:
         return view.window.shape.first_from(period.start_ms)
 
     def _unlocks_to_come(self, view: ViewPlan, period: Interval, rows: Rows) -> dict[tuple[str, int], Cost]:
-        """What the schedules of unlocks ask for windows that were released in a period, by view and window."""
+        """Return the cost of scheduled unlocks of a period's released windows, by view and window."""
         found: dict[tuple[str, int], Cost] = {}
         for other in self._sharing(view):
             if other.unlocks:

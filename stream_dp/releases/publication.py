@@ -19,7 +19,6 @@ from stream_dp.records.models import (
     AccountParts,
     Amount,
     AudienceCharge,
-    Interval,
     LedgerEntry,
     Level,
     PeriodPrivacyLoss,
@@ -28,6 +27,7 @@ from stream_dp.records.models import (
     Reason,
     Refusal,
     Release,
+    TimeRange,
     ViewShare,
 )
 from stream_dp.releases.accounts import Balance, difference
@@ -229,8 +229,8 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
     )
 
 
-def _interval(interval: shapes.Interval) -> Interval:
-    return Interval.of(interval.start_ms, interval.end_ms)
+def _interval(interval: shapes.Interval) -> TimeRange:
+    return TimeRange.of(interval.start_ms, interval.end_ms)
 
 
 def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any
         edition = view.edition(start_ms).number
         return {"edition": edition, "window": _interval(shape.total(start_ms)), "blocks": len(shape.blocks(start_ms))}
     last_ms = shape.next(start_ms, (panes or 1) - 1)
-    window = Interval.of(start_ms, shape.end(last_ms))
+    window = TimeRange.of(start_ms, shape.end(last_ms))
     return {"edition": view.edition(last_ms).number, "window": window, "panes": panes, "blocks": None}
 
 

@@ -1,4 +1,4 @@
-"""How fast this machine is: what the windows of a view take, and how many a second its ledgers release.
+"""Speed of this machine: the time that windows of a view take, and the windows a second that ledgers release.
 
 `check` measures made-up windows; a worker that runs says only whether its windows leave at their slots, because how
 long a real window takes depends on its data.
@@ -194,12 +194,12 @@ RATE_SHARE = 2
 ACKNOWLEDGEMENTS = 2
 """Of the broker, for a window: its reservation, and all the rest."""
 ACKNOWLEDGED_MS = 5.0
-"""What each is taken to last: the broker is not asked."""
+"""Assumed time of each: the broker is not asked."""
 _STORED, _ERASURES = 1000, 5
 
 
 class Rate(BaseModel):
-    """What is asked of the ledgers of one partition, and what this machine does; windows without keys."""
+    """Load of the ledgers of one partition, and the capacity of this machine; windows without keys."""
 
     ledgers: list[str]
     windows_a_second: float = Field(description="That the views on them ask for.")
@@ -211,7 +211,7 @@ class Rate(BaseModel):
 
     @property
     def is_safe(self) -> bool:
-        """Whether the machine does so much more that it stays behind nothing."""
+        """True if the machine has the capacity, with a margin."""
         return self.windows_a_second * RATE_SHARE <= self.windows_possible
 
     def words(self) -> str:
@@ -226,7 +226,7 @@ class Rate(BaseModel):
 
 
 def rates(plan: Plan, computing: Iterable[Computing]) -> list[Rate]:
-    """What is asked of every partition that has ledgers, and what can be done there.
+    """Return load and capacity of every partition that has ledgers.
 
     Args:
         plan: the views.

@@ -108,7 +108,7 @@ class CountedView:
         return start_ms if self.bounds is None else self.bounds.start_of(start_ms)
 
     def is_over(self, start_ms: int, stop_ms: int) -> bool:
-        """Whether no window of an interval in which contributions are bounded is left, where the next starts at a time.
+        """Return True if no window of an interval in which contributions are bounded is left before a start.
 
         Args:
             start_ms: start of the interval.

@@ -472,7 +472,7 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
 
 
 def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
-    """What a member of a stable group was given; nothing while the group is being rebalanced."""
+    """Return the partitions of a member of a stable group; none while the group is being rebalanced."""
     if not assignment:
         return frozenset()
     places = ConsumerProtocolMemberAssignment.decode(assignment).partitions()

@@ -79,7 +79,7 @@ class TickOrder:
         return topic == self._topic or topic in self._sources
 
     def holds(self, tp: TopicPartition) -> bool:
-        """Whether records of a partition are held."""
+        """Return True if records of a partition are held."""
         return tp in self._held
 
     def hold(self, tp: TopicPartition, records: Sequence[Any]) -> None:
@@ -104,7 +104,7 @@ class TickOrder:
     def due(
         self, active: Collection[TopicPartition], read_to: Callable[[TopicPartition], int | None]
     ) -> dict[TopicPartition, int]:
-        """What may go on now: by partition, how many of its held records. What follows them is due after them.
+        """Return what may proceed now: by partition, the number of its held records. What follows them is due later.
 
         Args:
             active: the partitions that may be asked for.

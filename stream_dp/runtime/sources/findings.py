@@ -1,4 +1,4 @@
-"""What is wrong with the records of a source, why, and what to do: the words for logs, `check --sample` and errors.
+"""Findings about the records of a source, and remedies: the words for logs, `check --sample` and errors.
 
 No user, item or value is told. Names of fields are told on the terminal of an operator only.
 """
@@ -41,7 +41,7 @@ def share_words(part: int, whole: int) -> str:
 
 
 def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
-    """What a reason means, and what to do about it.
+    """Explain a reason, and what to do about it.
 
     Args:
         reason: as counters and dead letters have it.

@@ -89,7 +89,7 @@ LOOK_AGAIN_SECONDS = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a worker is run.
+    """Options of a worker's run.
 
     Attributes:
         accept_loss: charge windows at worst that were published and are not stored, and never release them again,

@@ -1,4 +1,4 @@
-"""What every window shape answers, and which of its windows a ledger's periods pay for.
+"""The interface of window shapes, and the windows that a ledger's periods pay for.
 
 A shape cuts time into intervals, each named by its start, and its intervals end in the order in which they start. What
 it cuts is what is counted, noised and sealed by itself: windows, or the panes that windows are made of. The answers in
@@ -29,7 +29,7 @@ class Interval:
 
     @property
     def length_ms(self) -> int:
-        """How long it is."""
+        """Length in ms."""
         return self.end_ms - self.start_ms
 
     def share(self, length_ms: int) -> Fraction:
@@ -47,7 +47,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a configuration says of a view's windows.
+    """Settings of a view's windows, from the configuration.
 
     Attributes:
         size: length of a window.
@@ -95,7 +95,7 @@ class Alternative:
 
 
 class Shape(ABC):
-    """How a view's windows, or a ledger's periods, cut time."""
+    """Division of time into a view's windows, or into a ledger's periods."""
 
     __slots__ = ()
 
@@ -154,7 +154,7 @@ class Shape(ABC):
     @property
     @abstractmethod
     def per_second(self) -> Fraction:
-        """How many begin in a second, on average."""
+        """Intervals that begin in a second, on average."""
 
     @property
     @abstractmethod
@@ -169,7 +169,7 @@ class Shape(ABC):
     @property
     @abstractmethod
     def identity(self) -> Sequence[int | str]:
-        """What may not change while state exists: all that decides what is counted, noised and paid for together.
+        """Settings that may not change while state exists: they decide what is counted, noised and paid for together.
 
         Two shapes that differ in that never share one. `window.start` is no part of it; it stands beside it.
         """
@@ -241,40 +241,40 @@ class Shape(ABC):
 
     @property
     def at_once(self) -> int:
-        """How many of them a time is in."""
+        """Number of intervals that a time is in."""
         return 1
 
     # -- what becomes of it ------------------------------------------------------------------------------------------
 
     is_sum: ClassVar[bool] = False
-    """Whether what is released is the sum of panes, each of which is paid for by itself."""
+    """True if a release is the sum of panes, each of which is paid for by itself."""
     tells_totals: ClassVar[bool] = False
-    """Whether a total is released at the end of every pane, and all totals of a window are paid for together."""
+    """True if a total is released at the end of every pane, and all totals of a window are paid for together."""
     counted_unit: ClassVar[str] = "window"
-    """What is counted, noised and charged by itself."""
+    """Word for what is counted, noised and charged by itself."""
     bounded_unit: ClassVar[str] = "published count"
-    """What one user's contribution moves."""
+    """Word for what one user's contribution moves."""
     due_words: ClassVar[str] = "over"
-    """How far windows are that are due to be paid for."""
+    """Words for the windows that are due to be paid for."""
 
     @property
     def counted(self) -> Shape:
-        """How what is counted by itself cuts time, whatever is made of it later."""
+        """Shape of what is counted by itself, whatever is made of it later."""
         return self
 
     @property
     def released(self) -> Shape:
-        """How the windows that are released cut time."""
+        """Shape of the windows that are released."""
         return self
 
     @property
     def paid(self) -> Shape:
-        """How what is paid for together cuts time."""
+        """Shape of what is paid for together."""
         return self
 
     @property
     def told(self) -> Shape:
-        """How often something is released, from one start to the next."""
+        """Shape of the releases: the interval between two of them."""
         return self.grid
 
     @property
@@ -289,7 +289,7 @@ class Shape(ABC):
 
     @property
     def totals(self) -> int:
-        """How many totals of a window are released."""
+        """Number of totals that are released of a window."""
         return 1
 
     @property
@@ -347,7 +347,7 @@ class Shape(ABC):
 
     @property
     def remedy(self) -> str:
-        """What else to do where the view is not the one that it was: the end of a sentence, or nothing."""
+        """Remedy for a view that is not the one that it was: the end of a sentence, or nothing."""
         return ""
 
 
@@ -397,7 +397,7 @@ class OfPanes(Shape):
 
     @property
     def per_second(self) -> Fraction:
-        """How many panes begin in a second, on average."""
+        """Panes that begin in a second, on average."""
         return self.counted.per_second
 
     @property

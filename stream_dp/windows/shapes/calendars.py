@@ -142,7 +142,7 @@ class Calendar(Shape):
 
     @property
     def per_second(self) -> Fraction:
-        """How many begin in a second, on average over 400 years without changes of the clock."""
+        """Intervals that begin in a second, on average over 400 years without changes of the clock."""
         return Fraction(1000 * (_number(self.unit, _DAYS + _MONDAY) - _number(self.unit, _MONDAY)), _DAYS * DAY_MS)
 
     @property
@@ -209,7 +209,7 @@ _NESTED = {
     CalendarUnit.QUARTER: (CalendarUnit.QUARTER, CalendarUnit.YEAR),
     CalendarUnit.YEAR: (CalendarUnit.YEAR,),
 }
-"""Which units are made of whole ones of each."""
+"""By unit: the units that are made of whole ones of it."""
 NAMES = {
     CalendarUnit.DAY: "day",
     CalendarUnit.WEEK: "week",
@@ -321,7 +321,7 @@ def _table(unit: CalendarUnit, zone: str) -> _Table:
 
 
 def _number(unit: CalendarUnit, day: int) -> int:
-    """Which interval a date is in, as days since 1970, where every date is one."""
+    """Return the number of the interval that a date is in; for days, days since 1970."""
     if unit is CalendarUnit.DAY:
         return day
     if unit is CalendarUnit.WEEK:
@@ -361,7 +361,7 @@ _MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _seconds(time: datetime) -> int:
-    """How far local clocks are ahead of UTC."""
+    """Return how far local clocks are ahead of UTC."""
     offset = time.utcoffset()
     assert offset is not None  # noqa: S101 - every zone has one
     return offset.days * 86_400 + offset.seconds

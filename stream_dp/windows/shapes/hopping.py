@@ -78,7 +78,7 @@ class Hopping(Shape):
 
     @property
     def at_once(self) -> int:
-        """How many of them a time is in."""
+        """Number of intervals that a time is in."""
         return self.length_ms // self.step_ms
 
     def start_of(self, time_ms: int) -> int:
@@ -117,7 +117,7 @@ class Hopping(Shape):
 
     @property
     def per_second(self) -> Fraction:
-        """How many begin in a second."""
+        """Intervals that begin in a second."""
         return self.grid.per_second
 
     @property

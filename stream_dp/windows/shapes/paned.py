@@ -81,12 +81,12 @@ class Paned(OfPanes):
 
     @property
     def released(self) -> Hopping:
-        """How the windows cut time; where their length is no multiple of the step, they are no tilings."""
+        """Shape of the windows; if their length is no multiple of the step, they are no tilings."""
         return Hopping(self.length_ms, self.step_ms, self.pane.origin_ms - self.length_ms)
 
     @property
     def told(self) -> Tiling:
-        """How often a window is released."""
+        """Shape of the releases: a window each step."""
         return self.released.grid
 
     @property

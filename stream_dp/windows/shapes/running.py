@@ -123,7 +123,7 @@ class Running(OfPanes):
 
     @property
     def released(self) -> Tiling:
-        """What the totals are of."""
+        """Shape of the windows that the totals are of."""
         return self.windows
 
     @property
@@ -148,7 +148,7 @@ class Running(OfPanes):
 
     @property
     def totals(self) -> int:
-        """How many panes a window has, each of which ends a total."""
+        """Number of panes of a window; each ends a total."""
         return self.pane.begun(0, self.windows.length_ms)
 
     @property

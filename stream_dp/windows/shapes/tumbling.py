@@ -12,7 +12,7 @@ from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.shapes.base import Interval, Settings, Shape
 
 _LONGEST_IN_UNITS = 10_000
-"""How far a length that fits is searched for; of lengths as people write them, the first hundreds are enough."""
+"""Limit of the search for a length that fits; of lengths as people write them, the first hundreds are enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Tiling(Shape):
 
     @property
     def per_second(self) -> Fraction:
-        """How many begin in a second."""
+        """Intervals that begin in a second."""
         return Fraction(1000, self.length_ms)
 
     @property
