@@ -36,29 +36,29 @@ def cli() -> None:
     """Differentially private releases of a Kafka topic of user events.
 
     \b
-    See it work:           stream-dp demo
+    See a demo:            stream-dp demo
     Check a configuration: stream-dp check app.yaml
-    Feed it history:       stream-dp feed app.yaml --from events.csv
+    Feed history:          stream-dp feed app.yaml --from events.csv
     Run a worker:          stream-dp worker app.yaml
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
-    See what is left:      stream-dp ledger app.yaml
-    See how it runs:       stream-dp status app.yaml
-    Change its settings:   stream-dp apply app.yaml
+    See the budget:        stream-dp ledger app.yaml
+    See the status:        stream-dp status app.yaml
+    Change settings:       stream-dp apply app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
-    See who was granted:   stream-dp grants app.yaml
+    List grants:           stream-dp grants app.yaml
     Change the key:        stream-dp keys rotate app.yaml
-    Forget everything:     stream-dp reset app.yaml
+    Delete everything:     stream-dp reset app.yaml
 
-    STREAM_DP_BROKER names a cluster, "host:port", and wins over the `broker` of every file; STREAM_DP_CACHE the folder
-    of what can be fetched or made again, the jars of the local Kafka and the runs of the demo (~/.cache/stream-dp).
+    STREAM_DP_BROKER, "host:port", overrides the `broker` of every file. STREAM_DP_CACHE is the cache folder, for the
+    jars of the local Kafka and the runs of the demo. [default: ~/.cache/stream-dp]
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `check --strict` adds 3, a warning, and `kafka status`
-    3, not running.
+    Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 a warning (`check --strict`), workers that do not
+    use new settings yet (`apply`, `tune`), or not running (`kafka status`).
     """
 
 
 def main() -> None:
-    """Entry point of the console script: the package's own errors become one clear message and an exit code."""
+    """Run the console script: an error of the package becomes a message and an exit code."""
     try:
         cli()
     except (ConfigError, ParameterError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +10,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.command_line import hush_libraries
+from stream_dp.cli.command_line import run
 from stream_dp.config.loading import unknown
-from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.kafka.client import KafkaClient
+from stream_dp.runtime.kafka.client import Client, KafkaClient
 from stream_dp.runtime.kafka.rights import Right, commands, reader_groups, rights_of
 
 WIDE = 400
@@ -110,7 +107,6 @@ def acl(
 
     Exit codes: 0 done; 1 the cluster does not answer or refuses; 2 wrong usage or configuration.
     """
-    hush_libraries()
     plan = load_plan(file)
     faults = [
         Fault("reader", f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}")
@@ -132,7 +128,7 @@ def acl(
         rights_of(plan, workers=workers, readers=readers, operators=operators, producers=producers),
     )
     if apply:
-        asyncio.run(_given(plan, rights))
+        run(plan, lambda client: _given(client, rights))
     lines = commands(rights, plan.broker.address)
     if as_json:
         groups = {audience: reader_groups(plan, audience) for audience, _ in readers}
@@ -151,10 +147,9 @@ def acl(
         console.print(line, soft_wrap=True)
 
 
-async def _given(plan: Plan, rights: Sequence[Right]) -> None:
-    async with connect(plan.broker) as client:
-        assert isinstance(client, KafkaClient)  # noqa: S101  (the embedded log was refused)
-        await client.allow(rights)
+async def _given(client: Client, rights: Sequence[Right]) -> None:
+    assert isinstance(client, KafkaClient)  # noqa: S101  (the embedded log was refused)
+    await client.allow(rights)
 
 
 def _table(rights: Sequence[Right]) -> Table:

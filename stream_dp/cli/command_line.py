@@ -1,15 +1,28 @@
-"""This program among others: how to call it again, and what libraries may say in its name."""
+"""This program among others: how to call it again, what its options mean, and how a command reaches the broker."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from stream_dp.config.plan import Plan
+from stream_dp.operations.settings import Effective, read_effective
+from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.windows.durations import parse_time
 
 PROGRAM = "stream-dp"
+
+T = TypeVar("T")
 
 
 def command_line(*words: str | Path) -> str:
@@ -37,6 +50,56 @@ def program() -> str:
     return min(str(here.absolute()), os.path.relpath(here), key=len) if here.exists() else PROGRAM
 
 
-def hush_libraries() -> None:
-    """Keep the Kafka client's log off the terminal: what matters of it comes as an error of the package."""
+class Moment(click.ParamType):
+    """A date or a moment as RFC 3339 text, in ms since epoch; a date is where it begins in UTC."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The moment, if the text is one."""
+        text = str(value)
+        try:
+            return parse_time(text if "T" in text else f"{text}T00:00:00Z")
+        except ValueError as error:
+            self.fail(f'{text!r}: write a date, "2013-05-07", or {error}', param, ctx)
+
+
+MOMENT = Moment()
+
+
+def run(plan: Plan, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Run an operation with a client of the broker that a plan names.
+
+    Args:
+        plan: the plan.
+        work: the operation.
+
+    Raises:
+        ConfigError: the cluster does not let us in.
+        BrokerError: the cluster does not answer.
+    """
+    # What matters of the Kafka client's log comes as an error of the package.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+
+    async def connected() -> T:
+        async with connect(plan.broker) as client:
+            return await work(client)
+
+    return asyncio.run(connected())
+
+
+async def effective(plan: Plan, client: Client) -> Effective:
+    """Read the plan in effect; where the file differs, a line on stderr says so.
+
+    Args:
+        plan: of the file.
+        client: of its broker.
+    """
+    found = await read_effective(plan, client)
+    if found.differs:
+        click.echo(
+            f"note: settings {found.number} are in effect, and FILE differs in {', '.join(found.differs)}. This uses "
+            "the settings in effect. To put FILE into effect: `stream-dp apply FILE`",
+            err=True,
+        )
+    return found

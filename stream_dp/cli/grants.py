@@ -1,8 +1,7 @@
-"""`stream-dp grants FILE`: which grants there are; `--withdraw ID` takes one back that waits for its time."""
+"""`stream-dp grants FILE`: list the grants; `--withdraw ID` withdraws one that has not started."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -10,85 +9,59 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.command_line import hush_libraries
-from stream_dp.cli.grant import control_topic, scope_words
-from stream_dp.config.plan import Plan
+from stream_dp.cli.command_line import effective, run
 from stream_dp.config.planning import load_plan
-from stream_dp.control.grants import Order
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.control.grants import Order, Scope
+from stream_dp.operations.grants import grant_json, read_grants
+from stream_dp.operations.grants import withdraw as withdraw_grant
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.kafka.control_topic import known_grants, withdraw_grant
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_time
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--withdraw", metavar="ID", help="Take back the grant ID, which waits for its time.")
+@click.option("--withdraw", metavar="ID", help="Withdraw the grant ID, which has not started.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
 def grants(file: Path, withdraw: str | None, *, as_json: bool) -> None:
-    """List the grants of the application that FILE describes, oldest first, or take one back.
+    """List the grants of the application that FILE describes, oldest first, or withdraw one.
 
-    Of grants of one audience with the same views, windows and time only the last one is listed. One that was carried
-    out cannot be taken back, since what was released is known; a later one can lower the level for windows to come.
+    Of grants of one audience with the same views, windows and time only the last one is listed. A grant that has
+    started cannot be withdrawn, because what was released is known. Grant a coarser level to lower windows to come.
 
-    Exit codes: 0 done, 1 the broker or the application's topics are not there, 2 no grant with this ID waits.
+    Exit codes: 0 done; 1 the broker does not answer, or the application was never started; 2 no grant with this ID is
+    planned.
     """
-    hush_libraries()
-    plan = load_plan(file)
-    now_ms = wall_clock_ms()
-    orders = asyncio.run(_known(plan, withdraw, now_ms))
+    file_plan = load_plan(file)
+
+    async def read(client: Client) -> list[Order]:
+        plan = (await effective(file_plan, client)).plan
+        return await (read_grants(plan, client) if withdraw is None else withdraw_grant(plan, client, withdraw))
+
+    orders, now_ms = run(file_plan, read), wall_clock_ms()
     if as_json:
-        click.echo(json.dumps({"grants": [_fields(order, now_ms) for order in orders]}))
+        click.echo(json.dumps({"grants": [grant_json(order, now_ms) for order in orders]}))
         return
     if withdraw is not None:
-        click.echo(f"grant {withdraw} is withdrawn.")
+        click.echo(f"Grant {withdraw} is withdrawn.")
     console = Console(highlight=False, markup=False)
     table = Table(box=None, padding=(0, 1), pad_edge=False)
-    for heading in ("id", "audience", "level", "views", "", "when"):
+    for heading in ("id", "audience", "level", "views", "windows", "state"):
         table.add_column(heading)
     for order in orders:
-        waits = "waits for" if order.time_ms > now_ms else "since"
+        state = "starts at" if order.time_ms > now_ms else "since"
         table.add_row(
             order.id,
             order.audience,
             order.level,
             ", ".join(order.scope.views) or "all",
-            scope_words(order.scope).removeprefix(", of ") or "all windows",
-            f"{waits} {format_time(order.time_ms)}",
+            _windows(order.scope),
+            f"{state} {format_time(order.time_ms)}",
         )
-    console.print(table if orders else "there is no grant: every audience sees what the configuration says")
+    console.print(table if orders else "No grants: every audience sees what the configuration says.")
 
 
-async def _known(plan: Plan, withdrawn: str | None, now_ms: int) -> list[Order]:
-    async with connect(plan.broker) as client:
-        await control_topic(plan, client)
-        orders = await known_grants(plan, client)
-        if withdrawn is None:
-            return orders
-        chosen = [order for order in orders if order.id == withdrawn and order.time_ms > now_ms]
-        if not chosen:
-            done = any(order.id == withdrawn for order in orders)
-            why = "was carried out; a later one can lower the level for windows to come" if done else "is not there"
-            raise ConfigError([Fault("withdraw", f"grant {withdrawn} {why}")])
-        for order in chosen:
-            await withdraw_grant(plan, client, order)
-        return [order for order in orders if order not in chosen]
-
-
-def _fields(order: Order, now_ms: int) -> dict[str, object]:
-    def time(time_ms: int | None) -> str | None:
-        return None if time_ms is None else format_time(time_ms)
-
-    scope = order.scope
-    return {
-        "id": order.id,
-        "audience": order.audience,
-        "level": order.level,
-        "views": scope.views,
-        "windows": scope.windows,
-        "start_from": time(scope.from_ms),
-        "start_until": time(scope.until_ms),
-        "time": time(order.time_ms),
-        "waits": order.time_ms > now_ms,
-    }
+def _windows(scope: Scope) -> str:
+    first = "" if scope.from_ms is None else f"from {format_time(scope.from_ms)}"
+    until = "" if scope.until_ms is None else f"until {format_time(scope.until_ms)}"
+    return " ".join(filter(None, [first, until])) or scope.windows

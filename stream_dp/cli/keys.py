@@ -9,11 +9,12 @@ import click
 
 from stream_dp.cli.command_line import short_path
 from stream_dp.config.planning import load_plan
-from stream_dp.runtime import key_file as key_files
+from stream_dp.operations import keys as key_operations
+from stream_dp.runtime.key_file import read_keys, read_lines
 
 
 class _Keys(click.Group):
-    """Takes a file where the name of a command would stand as the file whose keys are listed."""
+    """Takes a file in place of a command as the file whose keys are listed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
@@ -28,28 +29,28 @@ _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path
 def keys() -> None:
     """List and change the keys of the application that FILE describes.
 
-    The `key_file` of an application holds secrets that the noise of coarser levels is derived from, each together with
-    a secret of the window's own, which workers store. Every window is sealed with one of them, for ever; windows to
-    come with the newest. The first names the application on its cluster, for ever.
+    The `key_file` of an application has secrets. The noise of coarser levels is derived from one of them and a secret
+    of each window, which workers store. Every window keeps the key that it was sealed with; new windows use the newest
+    key. The first key names the application on its cluster for ever.
 
     \b
-    stream-dp keys app.yaml             ids, when they were made, which is in use; never a secret
-    stream-dp keys rotate app.yaml      add a key: a stolen one is no part of windows to come
-    stream-dp keys retire app.yaml ID   delete the secret of a former one: its windows are never sharpened again
+    stream-dp keys app.yaml             list ids, when they were made, and which is in use; never a secret
+    stream-dp keys rotate app.yaml      add a key; new windows use it
+    stream-dp keys retire app.yaml ID   delete the secret of an earlier key; its windows are never sharpened again
 
-    Exit codes: 0 done, 1 not agreed to, 2 wrong usage, no key file, or one that cannot be read or changed.
+    Exit codes: 0 done; 1 not confirmed; 2 wrong usage, no key file, or one that cannot be read or changed.
     """
 
 
 @keys.command("list")
 @_file
 def list_keys(file: Path) -> None:
-    """Show ids, when the keys were made, and which is in use; this is what `stream-dp keys FILE` does."""
+    """List ids, when the keys were made, and which is in use. `stream-dp keys FILE` does the same."""
     path = load_plan(file).key_file
-    lines, (newest, _) = key_files.read_lines(path), key_files.read_keys(path).newest
+    lines, (newest, _) = read_lines(path), read_keys(path).newest
     click.echo(f"keys in {short_path(path)}, oldest first")
     for line in lines:
-        former = "retired" if line.key.secret is None else "for the windows that were sealed with it"
+        former = "retired" if line.key.secret is None else "for windows sealed with it"
         state = "in use" if line.key.id == newest else former
         click.echo(f"  {line.key.id}  made {line.made or 'at an unknown time   '}  {state}")
 
@@ -57,19 +58,16 @@ def list_keys(file: Path) -> None:
 @keys.command()
 @_file
 def rotate(file: Path) -> None:
-    """Add a key; workers that are started with it seal windows to come with it.
+    """Add a key; restarted workers seal new windows with it.
 
-    Windows that were released stay under their own key, which the file keeps for as long as they can be sharpened.
-    Somebody who has that key and what workers store of such a window can read every level of it: a rotation protects
-    windows to come, no others.
+    Released windows keep their key, which the file keeps as long as they can be sharpened. Whoever has that key and
+    what workers store of such a window can read every level of it. So a rotation protects new windows only.
     """
     path = load_plan(file).key_file
-    click.echo(f"key {key_files.rotate(path)} was added to {short_path(path)}. Now:")
-    click.echo("  1. Copy the file to every machine with a worker, and to where you keep a copy.")
-    click.echo(
-        "  2. Restart the workers, one after another or all at once. Those with the new file wait until the last"
-    )
-    click.echo("     one with the former has ended; windows that are sealed from then on are sealed with the new key.")
+    click.echo(f"Key {key_operations.rotate(path)} was added to {short_path(path)}. Next:")
+    click.echo("  1. Copy the file to every machine with a worker, and to your backup.")
+    click.echo("  2. Restart the workers, one by one or all at once. Workers with the new file wait until the last one")
+    click.echo("     with the old file has ended. Windows sealed from then on use the new key.")
 
 
 @keys.command()
@@ -77,23 +75,20 @@ def rotate(file: Path) -> None:
 @click.argument("key_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def retire(file: Path, key_id: str, *, yes: bool) -> None:
-    """Delete the secret of the key ID, which must not be the one in use; its id stays in the file.
+    """Delete the secret of the key ID, which must not be in use; its id stays in the file.
 
-    Windows that were sealed with it are never sharpened again: grants and new audiences pass over them. What was
-    released stays. A key that the file does not hold is written down as lost, with the same consequence: that is the
-    way on where a worker does not start because it lacks a key that nobody has any more. Where the whole file is lost,
-    this makes a new one, with a new key.
+    Its windows are never sharpened again: grants and new audiences skip them. What was released stays. A key that is
+    not in the file is recorded as lost, with the same effect; do that if a worker does not start because it lacks a key
+    that nobody has any more. If the whole file is lost, this makes a new one with a new key.
     """
     path = load_plan(file).key_file
     is_lost = not os.path.lexists(path)
-    known = None if is_lost else key_files.retirable(key_files.read_lines(path), key_id)
-    what = f"deletes the secret of key {key_id} from" if known else f"writes key {key_id} down as lost in"
-    anew = " a new file, with a new key:" if is_lost else ""
-    click.echo(f"This {what}{anew} {short_path(path)}. Windows that were sealed with it are never sharpened again;")
-    click.echo("what was released of them stays. It cannot be undone but by a copy of the file.")
+    known = None if is_lost else key_operations.retirable(read_lines(path), key_id)
+    what = f"deletes the secret of key {key_id} from" if known else f"records key {key_id} as lost in"
+    anew = " a new file with a new key:" if is_lost else ""
+    click.echo(f"This {what}{anew} {short_path(path)}. Windows sealed with it are never sharpened again.")
+    click.echo("What was released of them stays. Only a copy of the file can undo this.")
     if not yes:
         click.confirm("Retire it?", abort=True)
-    (key_files.replace_lost if is_lost else key_files.retire)(path, key_id)
-    click.echo(
-        "Done. Copy the file to every machine with a worker and restart the workers; delete former copies of it."
-    )
+    (key_operations.replace_lost if is_lost else key_operations.retire)(path, key_id)
+    click.echo("Done. Copy the file to every machine with a worker, restart the workers, and delete old copies of it.")

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.numbers import printable, spent
+from stream_dp.operations.numbers import printable, spent
 from stream_dp.records.models import Release
 
 NOT_SHOWN = "not shown"
@@ -38,7 +38,7 @@ class Bars:
     Attributes:
         rows: one line each.
         interval: ends of the interval of a noisy count.
-        scale: the number that the full width stands for.
+        scale: the number at full width.
         style: colour of the bars.
     """
 
@@ -85,7 +85,7 @@ def full_width(releases: Iterable[Release]) -> int:
 
 
 def bars(release: Release, keys: Sequence[str], *, scale: int, style: str) -> Bars:
-    """The bars of some keys, in the order of the keys; one that the release does not show stands there as hidden.
+    """The bars of some keys, in the order of the keys; one that the release does not show is "not shown".
 
     Args:
         release: the release.
@@ -113,7 +113,7 @@ def keys_of(release: Release, rows: int) -> list[str]:
 
 
 def rest(release: Release, rows: int) -> str:
-    """What stands below the first rows."""
+    """Say how many keys are below the first rows."""
     more = len(release.items) - rows
     return f"and {more} more" if more > 0 else ""
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import copy
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from stream_dp.cli.apply.changing import Wish, change, faults_told, options
-from stream_dp.cli.command_line import command_line, hush_libraries
+from stream_dp.cli.apply import Manner, change, faults_printed, options
+from stream_dp.cli.command_line import command_line, run
 from stream_dp.config.differences import differences
-from stream_dp.config.loading import unknown
-from stream_dp.config.plan import Plan
-from stream_dp.config.planning import build_plan, load_plan
-from stream_dp.config.yaml_data import Data, parse_yaml
-from stream_dp.errors import ConfigError, Fault
-from stream_dp.exact.rationals import Inexact
-from stream_dp.runtime.connecting import connect
+from stream_dp.config.planning import load_plan
+from stream_dp.operations.apply import Wish
+from stream_dp.operations.tune import tuned
 
 
 @click.command()
@@ -28,18 +20,18 @@ from stream_dp.runtime.connecting import connect
 @click.argument("view")
 @click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
 @options
-def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish) -> None:
+def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish, manner: Manner) -> None:
     """Change some settings of a VIEW of the application that FILE describes, for windows to come.
 
-    This takes what holds, whatever FILE says of it, changes the named settings, and goes on as `stream-dp apply` does:
-    it shows from which window on that holds and what it costs, and asks. FILE is not changed: it is told what to write
-    there, and until that is written applying FILE would take it back.
+    This starts from the settings in effect, whatever FILE says, changes the named ones, and continues as `stream-dp
+    apply` does: it shows from which window on they change and what that costs, and asks. FILE is not changed: this
+    prints what to write into it. Until you do, applying FILE would revert the change.
 
     KEY is the place of a setting in the view, with dots: k, items_per_user, ladder, window.size, selection.epsilon.
     `audiences.NAME=LEVEL` is where an audience starts, in every view that it reads.
     `levels.LEVEL.epsilon` is a level of its ladder, in every view with that ladder. VALUE is what the file would have:
-    20, 1m, "[public, staff]". An exact number needs no quotes here. An empty VALUE takes the setting out, so that its
-    default holds.
+    20, 1m, "[public, staff]". An exact number needs no quotes here. An empty VALUE removes the setting; its default is
+    in effect then.
 
     \b
     stream-dp tune app.yaml busiest k=20 kbar=80
@@ -48,93 +40,15 @@ def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish) -> Non
 
     Exit codes: those of `stream-dp apply`.
     """
-    hush_libraries()
-    sys.exit(asyncio.run(_tune(file, view, assignments, wish)))
-
-
-async def _tune(file: Path, view: str, assignments: Sequence[str], wish: Wish) -> int:
-    with faults_told(wish):
+    with faults_printed(manner):
         plan = load_plan(file)
-        async with connect(plan.broker) as client:
-            code, after = await change(plan, lambda holds: tuned(holds, view, assignments), client, wish)
-    if not (wish.dry_run or wish.as_json):
-        missing = differences(plan.raw, after.raw)
-        if missing:
-            click.echo(f"{file} says otherwise. To keep what holds, write there:")
-            for setting in missing:
-                click.echo(f"  {setting}")
-            click.echo(f"  ({command_line('apply', file)} would go back to what it says)")
-    return code
-
-
-def tuned(holds: Plan, view: str, assignments: Sequence[str]) -> Plan:
-    """The plan of what holds with some settings of a view changed.
-
-    Args:
-        holds: as the plan of a file.
-        view: its name.
-        assignments: `KEY=VALUE` each.
-
-    Raises:
-        ConfigError: there is no such view, an assignment is none, or what it comes to is no configuration.
-    """
-    raw: dict[str, Any] = copy.deepcopy(dict(holds.raw))
-    if view not in raw["views"]:
-        raise ConfigError([Fault("view", f"no view is named {view!r}; {unknown(view, raw['views'])}")])
-    for assignment in assignments:
-        key, sign, text = assignment.partition("=")
-        path = key.split(".")
-        if not sign or not all(path):
-            raise ConfigError([Fault(assignment, "write KEY=VALUE, such as k=20 or window.grace=1m")])
-        entry = raw["views"][view]
-        if path[0] == "levels":
-            _set_level(raw["ladders"], entry["ladder"], path, assignment, _value(assignment, text))
-            continue
-        is_start = path[0] == "audiences" and len(path) > 1 and not isinstance(entry.get("audiences"), Mapping)
-        _assign(raw if is_start else entry, path, _value(assignment, text))
-    return build_plan(raw, holds.folder)
-
-
-def _set_level(ladders: dict[str, Any], name: str, path: Sequence[str], assignment: str, value: Data) -> None:
-    """Set the epsilon of a level of a ladder."""
-    if len(path) != 3 or path[2] != "epsilon" or value is None:
-        raise ConfigError([Fault(assignment, 'write a level and its epsilon: "levels.LEVEL.epsilon=1/2"')])
-    levels = {level["level"]: level for level in ladders[name]}
-    if path[1] not in levels:
-        raise ConfigError([Fault(assignment, f"ladder {name} has no level {path[1]!r}; {unknown(path[1], levels)}")])
-    levels[path[1]]["epsilon"] = value
-
-
-def _value(assignment: str, text: str) -> Data:
-    """What a value is in a file. An exact number is meant as it is written: nothing here makes a float of it."""
-    try:
-        read, faults = parse_yaml(f"value: {text}")
-    except ConfigError:
-        read, faults = {}, []
-    if faults or read.keys() != {"value"}:
-        raise ConfigError([Fault(assignment, "the value cannot be read as YAML; quote it for the shell")])
-    return _exact(read["value"])
-
-
-def _exact(value: Data) -> Data:
-    match value:
-        case Inexact(text):
-            return text
-        case list():
-            return [_exact(one) for one in value]
-        case dict():
-            return {key: _exact(one) for key, one in value.items()}
-        case _:
-            return value
-
-
-def _assign(into: dict[str, Any], path: Sequence[str], value: Data) -> None:
-    *above, last = path
-    for part in above:
-        if not isinstance(into.get(part), dict):
-            into[part] = {}
-        into = into[part]
-    if value is None:
-        into.pop(last, None)
-    else:
-        into[last] = value
+        code, after = run(
+            plan, lambda client: change(plan, lambda before: tuned(before, view, assignments), client, wish, manner)
+        )
+    missing = [] if manner.dry_run or manner.as_json else differences(plan.raw, after.raw)
+    if missing:
+        click.echo(f"{file} differs from the settings in effect. To keep them, write into it:")
+        for setting in missing:
+            click.echo(f"  {setting}")
+        click.echo(f"  ({command_line('apply', file)} would revert them)")
+    sys.exit(code)

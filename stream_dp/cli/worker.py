@@ -1,4 +1,4 @@
-"""`stream-dp worker`: run one worker of an application until it is told to stop."""
+"""`stream-dp worker`: run one worker of an application until it is stopped."""
 
 from __future__ import annotations
 
@@ -44,43 +44,43 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Where stored state or a topic was lost: charge what was published at worst, refuse windows that miss counts, "
-    "go on behind them. For one start only.",
+    help="If stored state or a topic was lost: charge what was published at its worst cost, refuse windows that lack "
+    "counts, and continue after them. For one start only.",
 )
 @click.option(
     "--backfill",
     is_flag=True,
-    help="At the first start of a view with a window.start in the past: release and charge the windows that are over "
-    "already. Feed their events before (`stream-dp feed`): what was released empty stays so.",
+    help="At the first start of a view with a window.start in the past: release and charge the windows that are over. "
+    "Feed their events first (`stream-dp feed`): a window that was released empty stays empty.",
 )
 @click.option(
     "--unchecked-data",
     is_flag=True,
-    help="Begin views for the first time though most of what their sources hold would be refused: where the producers "
-    "are mended meanwhile. Without it such a start is refused.",
+    help="Start views for the first time even if most records of their sources would be refused, for instance if the "
+    "producers are corrected meanwhile.",
 )
 @click.option(
     "--start-within",
     callback=_duration,
     default="5m",
     show_default=True,
-    help="How long the start may wait for one thing: the broker, the group. A recovery that goes on is not cut off.",
+    help="How long the start may wait for the broker or the group. A running recovery is not cut off.",
 )
 @click.option(
     "--http",
     metavar="[HOST:]PORT",
     callback=_address,
-    help="Answer /metrics (for Prometheus), /livez and /readyz there. HOST is 127.0.0.1 unless given: the counters are "
-    "exact, so whoever reaches the port has to be trusted like an operator. [default: nowhere]",
+    help="Answer /metrics (for Prometheus), /livez and /readyz there. HOST is 127.0.0.1 unless given. The counters are "
+    "exact, so whoever reaches the port must be trusted like an operator. [default: off]",
 )
 @click.option(
     "--log-format",
     type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="How the log is written: lines of text, or one JSON object a line.",
+    help="Log lines of text, or one JSON object a line.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say what Faust and the Kafka client are doing, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log what Faust and the Kafka client do.")
 def worker(
     file: Path,
     data_dir: Path | None,
@@ -94,44 +94,40 @@ def worker(
 ) -> None:
     """Run one worker of the application that FILE describes.
 
-    Creates the topics that are missing (not the source topics) and claims all of them, takes its share of the
-    partitions, counts, releases and sharpens until it gets SIGINT or SIGTERM. Start as many as there are partitions,
-    on any machines, with the same FILE and key file; one that was killed goes on where it was when it is started
-    again. A data folder serves one worker at a time.
+    The worker creates missing topics (not the sources), claims them, takes its share of the partitions, and counts,
+    releases and sharpens until SIGINT or SIGTERM. Start up to one worker per partition, on any machines, with the
+    same FILE and key file. A worker that was killed continues when it is started again. A data folder serves one
+    worker at a time.
 
-    A broker that does not answer is waited for: at the start as long as --start-within says, afterwards as long as it
-    takes. One that refuses the login, a certificate or a right is not: the worker ends and says so (`stream-dp acl`
-    prints the rights). What the worker waits for stands in its log. SIGINT and SIGTERM end it within 10 s, a second one
-    at once.
+    If the broker does not answer, the worker waits: at the start for --start-within, later without limit. If the
+    broker refuses the login, a certificate or a right, the worker ends (`stream-dp acl` prints the rights). The log
+    says what the worker waits for. SIGINT and SIGTERM end it within 10 s, a second signal at once.
 
-    Before views begin that were never started, the newest records of their sources are looked at, as `stream-dp check
-    FILE --sample` does. Where most would be refused (no key, no JSON, a missing field, another partitioner, another
-    unit of time), the start is refused with code 2 and the remedy: nothing is made and nothing charged. A worker that
-    runs says in its log what it refuses and clips, coarsely, and when a budget will not last.
+    Before views start for the first time, the newest records of their sources are checked, as `stream-dp check FILE
+    --sample` does. If most would be refused (no key, no JSON, a missing field, another partitioner or unit of
+    time), the start is refused with code 2 and the remedy; nothing is created or charged. The log of a running
+    worker says, roughly, what is refused and clipped, and when a budget will not last.
 
-    How many records were read, and for every view counted, refused (by reason) and released, is shown by `stream-dp
-    status` for all workers, and for the partitions of this one by counters.json in the state folder, and by /metrics
-    where --http is given: since the first record, whoever had the partitions. What was refused stands, as metadata, in
-    the dead-letter topic.
+    Counters are since the first record: `stream-dp status` shows those of all workers; counters.json in the state
+    folder, and /metrics with --http, those of this worker's partitions. Metadata of refused records is in the
+    dead-letter topic.
 
-    A worker that finds windows in the release topics which its tables do not know ends with code 2 and says so: their
-    state was lost, and releasing them again would spend the budget a second time. Restore the data folder and the
-    changelog topics if there is a copy. Without one, --accept-loss reads the release topics from the beginning,
-    charges every such window to the ledger as dear as it can have been, and never releases it again, nor sharper.
+    If the release topics have windows that the worker's tables do not know, state was lost: the worker ends with
+    code 2, because releasing them again would spend the budget twice. Restore the data folder and the changelog
+    topics from a copy. Without a copy use --accept-loss: it reads the release topics from the beginning, charges
+    every such window at its worst cost, and never releases it again, nor sharper. The same applies to a deleted
+    topic of the application, even if it was made again. --accept-loss creates what is missing and continues;
+    windows that lack counts are published as refusals with reason "lost".
 
-    The same holds for a topic of the application that was deleted, whether or not it was made again: a worker that runs
-    ends within seconds and one that starts does not, both with code 2, and say what is lost with it. --accept-loss
-    creates what is missing and goes on; windows that miss counts are published as refusals with reason "lost".
+    At the first start of the application, the sources, ledgers, ladders, audiences and views of FILE are posted to
+    the control topic as settings 1. Later starts use the settings in effect; `stream-dp apply FILE` changes them
+    while workers run. If FILE differs, the log says so. If a view of settings 1 has a window.start and windows of
+    it are over, the worker does not start: it prints how many windows would be released at once and what they cost.
+    Add --backfill to continue.
 
-    What FILE says of sources, ledgers, ladders, audiences and views holds at the first start that the application ever
-    has: it is posted to the control topic as the first settings. Afterwards those hold that stand there, and
-    `stream-dp apply FILE` changes them while workers run; a worker whose FILE says otherwise says so and goes by the
-    settings. Where a view of the first settings has a window.start and windows of it are over by then, the worker does
-    not start: it says for each view how many would be released at once and what they cost, and goes on with --backfill.
+    A worker with other sources or keys than the running ones waits until they have ended.
 
-    A worker that reads other sources than those that run, or has other keys, waits until they have ended.
-
-    Exit codes: 0 stopped, 1 failed and can be started again, 2 wrong configuration.
+    Exit codes: 0 stopped; 1 failed, start it again; 2 wrong configuration.
     """
     speak(log_format, verbose=verbose)
     plan = load_plan(file)
@@ -139,8 +135,8 @@ def worker(
         plan = replace(plan, data_dir=data_dir)
     if plan.broker.is_embedded:
         raise ConfigError(
-            "broker: memory:// lives inside one process, so a worker of its own would have nothing to read; "
-            "`stream-dp demo` runs on it, and `stream-dp kafka up` starts a real Kafka"
+            "broker: memory:// exists inside one process only, so this worker could read nothing. Start a real Kafka "
+            "with `stream-dp kafka up`, or run `stream-dp demo`"
         )
     uvloop.run(
         run_worker(

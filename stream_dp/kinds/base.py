@@ -48,6 +48,9 @@ class Explanation(BaseModel):
 
     shows: str = Field(description="What is published, to stand before 'of <item> in topic <topic>'.")
     keys: str = Field(description="How the keys come to be shown and what that costs, in a sentence or more.")
+    seen: list[str] = Field(
+        description="Which keys a reader sees, a cell for each level: from how many users on, or how many of them."
+    )
     columns: dict[str, list[str]] = Field(description="Further columns of the table of levels, a cell for each level.")
     details: SerializeAsAny[BaseModel] = Field(description="The numbers of the kind.")
 

@@ -106,6 +106,7 @@ class CataloguePlan(ListedPlan):
             shows="a count for every listed value",
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing: no delta, and no key has to "
             f"stand out. {LEFT_OUT}",
+            seen=["all listed"] * len(self.levels),
             columns={},
             details=self.list_details,
         )

@@ -250,6 +250,7 @@ class GapPlan(ListedPlan):
         return Explanation(
             shows=f"the first {p.k} of the listed values, how far each is ahead of the next, and counts",
             keys=f"{self.list_in_words} {'. '.join(sentences)}. {LEFT_OUT}",
+            seen=[f"first {p.k}"] * len(self.levels),
             columns={"mse left\nby gaps": [self._combined_error(level) for level in range(len(self.levels))]},
             details=details,
         )

@@ -134,6 +134,7 @@ class HistogramPlan(KindPlan):
         return Explanation(
             shows="keys and counts",
             keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.",
+            seen=[f"from {count} users" for count in self.minimum_counts],
             columns={"shown\nfrom": [str(count) for count in self.minimum_counts]},
             details=HistogramDetails(
                 delta=delta,

@@ -100,6 +100,7 @@ class RunningPlan(CataloguePlan):
             f"{self.panes} panes and is paid for once, with its first: all of them together cost what a level says. A "
             f"value of a user is part of up to {blocks} noisy blocks of panes, so noise is scaled to {blocks} times "
             f"what it would be for one; a total is the sum of up to {most} blocks.",
+            seen=["all listed"] * len(self.levels),
             columns={"error with\n1 block": [each[0] for each in errors.values()]},
             details=RunningDetails(
                 **self.list_details.model_dump(),

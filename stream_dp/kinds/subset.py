@@ -207,6 +207,7 @@ class SubsetPlan(ListedPlan):
         return Explanation(
             shows=f"{p.k} of the listed values, the most frequent ones as a set, with counts",
             keys=" ".join(sentences),
+            seen=[f"top {p.k}"] * len(self.levels),
             columns={},
             details=details,
         )

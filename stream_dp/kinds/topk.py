@@ -189,6 +189,7 @@ class TopKPlan(KindPlan):
         return Explanation(
             shows=f"the {chosen.k} most frequent, with counts",
             keys=_in_words(chosen, keys_at_worst),
+            seen=[f"top {chosen.k}"] * len(self.levels),
             columns={},
             details=TopKDetails(
                 mechanism=chosen.mechanism,

@@ -57,12 +57,12 @@ async def test_settings_are_applied_tuned_told_and_taken_back_on_a_cluster(
         fewer = tmp_path / "fewer.yaml"
         fewer.write_text(visits(WALL, ("items_per_user: 2", "items_per_user: 1")))
         said = await says("apply", fewer, "--yes", "--from", format_time(later), "--note", "fewer")
-        assert said.endswith("hold.\nNo worker runs now; those that start go by them.\n")
+        assert said.endswith("No worker runs. Workers use settings 2 when they start.\n")
         await says("tune", file, view, "retention=2d", "--yes", "--from", format_time(later + DAY))
         former = tmp_path / "former.yaml"
         former.write_text(await says("settings", file, "--show", "1"))
         await says("apply", former, "--yes", "--take-back", "--from", format_time(later + 2 * DAY))
-        assert "Nothing differs: settings 4" in await says("apply", file)
+        assert "No changes: settings 4" in await says("apply", file)
 
         known = await read_history(plan, app.client)
         assert [one.begins.get(view) for one in known][1:] == [later, later + DAY, later + 2 * DAY]

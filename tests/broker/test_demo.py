@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.numbers import moment
 from stream_dp.config.access import Broker
 from stream_dp.config.planning import load_plan
+from stream_dp.operations.numbers import moment
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.connecting import connect

@@ -76,8 +76,8 @@ def test_every_command_of_the_page_does_what_it_says(kafka: str, tmp_path: Path)
         return done.stdout
 
     assert run(make) == ""
-    assert "shown" in run(check)
-    said, sampled, releases = (block.splitlines() for block in blocks(PAGE, "")[1:4])
+    checked, said, sampled, releases = (block.splitlines() for block in blocks(PAGE, "")[1:5])
+    assert [line.rstrip() for line in run(check).splitlines()][1 : len(checked)] == checked[1:], "but for the broker"
     assert run(feed).replace(name, "orders").splitlines()[: len(said)] == said
     assert [line.rstrip() for line in run(sample).splitlines()][-len(sampled) :] == sampled
     found: list[str] = []
@@ -87,7 +87,9 @@ def test_every_command_of_the_page_does_what_it_says(kafka: str, tmp_path: Path)
             with started(f"{tail} 2>>tail.log", tmp_path, environment) as reader:  # ends where there is no topic yet
                 assert reader.stdout is not None
                 found = [line for _ in WEEKS if (line := reader.stdout.readline())]
-    form = re.compile(r"(\S+) revision 1: standard, epsilon 1, ±6; \w+ \d+(?:, \w+ \d+)*; told epsilon (\d), delta .*")
+    form = re.compile(
+        r"(\S+) revision 1: standard, epsilon 1, ±6; \w+ \d+(?:, \w+ \d+)*; period total epsilon (\d), delta .*"
+    )
     weeks = [form.fullmatch(line.strip()) for line in found]
     assert [(week[1], week[2]) for week in weeks if week] == [*zip(WEEKS, "1234", strict=True)]
     assert all(form.fullmatch(line) for line in releases)

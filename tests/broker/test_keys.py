@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from stream_dp.operations.keys import rotate
 from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.kafka.topics import RELEASES, Topics
-from stream_dp.runtime.key_file import load_keys, rotate
+from stream_dp.runtime.key_file import load_keys
 from stream_dp.testing import Application, application
 from stream_dp.windows.encoding import decode
 from tests.support.losing import publish_minutes

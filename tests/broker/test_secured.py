@@ -190,7 +190,7 @@ async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_top
         assert (
             json.loads((await asyncio.to_thread(call, *operator, "--dry-run", "--json")).out)["rights"] == "not visible"
         )
-        monkeypatch.setattr("stream_dp.cli.apply.waiting.MOST_LOOKS", 15)
+        monkeypatch.setattr("stream_dp.operations.apply.MOST_LOOKS", 15)
         said = await asyncio.to_thread(call, *operator, "--yes")
         assert (said.code, f"does not let this account use topic {topic};" in said.out) == (3, True)
         await stream.go_on(1)
@@ -258,7 +258,7 @@ async def check_operator(here: Site, call: Call, stream: Stream) -> None:
     assert (said.code, said.err) == (0, "")
     for command in (["ledger", file], ["tail", file, view, "partner", "--until-end"]):
         said = await asyncio.to_thread(call, *command)
-        assert (said.code, said.err.startswith("settings 3 hold, and the file says otherwise")) == (0, True)
+        assert (said.code, said.err.startswith("note: settings 3 are in effect, and FILE differs")) == (0, True)
     async with here.connected("operator") as operator:
         assert await refused(first_record(operator, Topics.of(here.admin.plan).changelog(COUNTS)))
     said = await asyncio.to_thread(call, "acl", file, "--operator", "User:operator", "--apply")

@@ -16,12 +16,11 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from stream_dp.cli.apply.changing import Wish, proposed
-from stream_dp.control.editions import plan_of
-from stream_dp.errors import ConfigError
+from stream_dp.errors import ConfigError, StateError
+from stream_dp.operations.apply import Wish, draft, post_change
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Release
-from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.control_topic import read_history
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, application, plan_from
 from tests.chaos.settings import UNLOCKS_AFTER_MINUTES, Settings
@@ -189,23 +188,23 @@ class World:
         """Do what `apply` does with a file that has a view more, or has it no more."""
         app, wanted = self.app, replace(self.settings, late=not self.settings.late)
         folder = app.plan.key_file.parent / "settings"
-        known = await read_history(app.plan, app.client)
-        if not known:
+        if not await read_history(app.plan, app.client):
             return  # no worker has posted those of its file yet
         after = plan_from(wanted.text(app.plan.name), folder, app.plan.broker.address)
-        wish = Wish(from_ms=None, backfill=False, yes=True, dry_run=False, as_json=True, note="")
         try:
-            found, posted, _ = await proposed(app.plan, known, plan_of(known[-1], app.plan), after, app.client, wish)
+            change = await draft(app.plan, lambda _: after, app.client, Wish())
         except ConfigError as error:
             message = error.faults[0].message
             if not message.startswith(NOBODY_KNOWS):
                 self.faults.append(("unable", message))
             self.told["view not added or taken out: no worker said where it is"] += 1
             return
-        if not await post(app.plan, app.client, posted):
-            self.told["view not added or taken out: somebody was faster"] += 1
+        try:
+            await post_change(change)
+        except StateError:
+            self.told["view not added or taken out: other settings were posted first"] += 1
             return
-        self.told["view taken out" if found.ends else "view added"] += 1
+        self.told["view taken out" if change.proposal.ends else "view added"] += 1
         self.settings = wanted
 
     async def locked(self) -> list[str]:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from stream_dp.accounting import Cost
 from stream_dp.cli.check import check
-from stream_dp.cli.tail.board import record_line
+from stream_dp.cli.tail import record_line
 from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.kinds.registry import KINDS
 from stream_dp.lossless.levels import WORD, threshold_for
@@ -365,7 +365,7 @@ def test_a_window_that_cannot_be_paid_for_is_refused_and_nothing_is_drawn(case: 
 def test_check_explains_the_kind(case: Case, kind: str, tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(case.text(), encoding="utf-8")
-    page = CliRunner().invoke(check, [str(file)], env={"COLUMNS": "2000", "STREAM_DP_BROKER": ""})
+    page = CliRunner().invoke(check, [str(file), "--explain"], env={"COLUMNS": "2000", "STREAM_DP_BROKER": ""})
     assert page.exit_code == 0, page.stderr
     described = json.loads(CliRunner().invoke(check, [str(file), "--json"], env={"STREAM_DP_BROKER": ""}).stdout)
     (view,) = described["views"]
@@ -373,6 +373,11 @@ def test_check_explains_the_kind(case: Case, kind: str, tmp_path: Path) -> None:
     assert f"{view['explanation']['shows']} of 'page' in topic visits" in page.stdout
     assert view["explanation"]["keys"] in page.stdout
     assert view["explanation"]["details"]
+    assert [one["seen"] for one in described["audiences"]] == [
+        view["explanation"]["seen"][[level["name"] for level in view["levels"]].index(one["level"])]
+        for one in described["audiences"]
+    ]
+    assert all(one["seen"] in page.stdout for one in described["audiences"])
     for heading, cells in view["explanation"]["columns"].items():
         assert len(cells) == len(LEVELS)
         assert heading.split("\n")[0] in page.stdout

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +57,9 @@ async def operated(
     """An application, and its operator; its workers say every tenth of a second how they are."""
     app = await launch()
     monkeypatch.setattr("stream_dp.runtime.worker.reporting.REPORT_SECONDS", 0.1)
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("stream_dp.operations.apply.LOOK_SECONDS", 0.1)
     monkeypatch.setenv("STREAM_DP_BROKER", app.plan.broker.url)
-    for name in ("apply", "tune", "settings", "status"):
-        monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=app.log))
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, log=app.log))
     return app, Operator(app, call)
 
 
@@ -78,7 +76,7 @@ async def test_worker_says_that_it_goes_by_new_settings_before_its_next_report_i
     view = only_view(app)
     boundary = format_time(start_of(view) + 4 * MINUTE)
     said = await operator.says("tune", operator.file, view.name, "retention=2d", "--yes", "--from", boundary)
-    assert "The worker goes by them." in said
+    assert "The worker uses settings 2." in said
 
 
 @pytest.mark.parametrize(
@@ -111,8 +109,8 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     await go_on(range(1))
     fewer = operator.writes("fewer.yaml", operator.file.read_text().replace("items_per_user: 2", "items_per_user: 1"))
     said = await operator.says("apply", fewer, "--yes", "--note", "fewer")
-    assert f"view {view.name} from the window of {format_time(start + 2 * MINUTE)} on" in said
-    assert said.endswith("The worker goes by them.\n")
+    assert f"view {view.name}, from the window of {format_time(start + 2 * MINUTE)} on" in said
+    assert said.endswith("The worker uses settings 2.\n")
     status = await operator.reads("status", operator.file)
     assert [one["settings"] for one in status["workers"]] == [2]
     assert status["views"][view.name]["edition"] == 1
@@ -131,7 +129,7 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     said = await operator.says(
         "tune", fewer, view.name, "retention=2d", "--yes", "--from", format_time(start + 4 * MINUTE)
     )
-    assert "same definition: it continues with the stored state" in said
+    assert "open windows continue: nothing that is counted or noised changes" in said
     await go_on(range(3, 5))
     former = operator.writes("former.yaml", await operator.says("settings", operator.file, "--show", "1"))
     assert load_plan(former).views == app.plan.views

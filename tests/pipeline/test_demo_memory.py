@@ -14,10 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.demo import demo
-from stream_dp.cli.demo.ending import Ending, last_words
-from stream_dp.cli.demo.flights import Flights, read_flights
-from stream_dp.cli.numbers import moment
+from stream_dp.cli.demo import Ending, demo, last_words
+from stream_dp.cli.demo.runs import Flights, read_flights
+from stream_dp.operations.numbers import moment
 from stream_dp.records.history import cost
 from stream_dp.windows.durations import parse_time
 

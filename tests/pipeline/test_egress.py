@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.status import look
-from stream_dp.cli.status.page import page
-from stream_dp.cli.status.summary import summary
+from stream_dp.cli.status import page
+from stream_dp.operations.reports import look
+from stream_dp.operations.status import summary
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import advice, reporting
 from stream_dp.runtime.worker import worker as runtime_worker
@@ -39,7 +39,7 @@ ADVISED = (
     ": clipped (",
     ": before_start (",
     "windows of the last hour: ",
-    "its budget lasts until ",
+    "budget lasts until ",
 )
 """What a start and a running worker say of such data."""
 DEPENDENT = {"items", "complete", "privacy"}

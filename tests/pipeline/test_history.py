@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.cli.feed.events import Columns, Events
-from stream_dp.cli.feed.tables import open_table
-from stream_dp.cli.feed.writing import Progress, Watermarks, make_room, write
 from stream_dp.errors import ConfigError
+from stream_dp.operations.feed import Progress, Watermarks, make_room, write
+from stream_dp.operations.history import Columns, Events, open_table
 from stream_dp.records.codec import encode
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.topics import Topics

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.key_file import load_keys, retire, rotate
+from stream_dp.operations.keys import retire, rotate
+from stream_dp.runtime.key_file import load_keys
 from stream_dp.testing import Application
 from tests.support.losing import MINUTE, publish_minutes
 from tests.support.sealing import read_window, seal_window, window_key_of

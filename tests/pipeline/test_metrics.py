@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_dp.cli.status import look
-from stream_dp.cli.status.summary import Summary, summary
+from stream_dp.operations.reports import look
+from stream_dp.operations.status import Summary, summary
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import read_statements
 from stream_dp.runtime.kafka.topics import Topics
@@ -97,7 +97,7 @@ async def test_status_says_what_the_worker_has_counted_and_released_and_that_it_
         return found if complete and found.totals.get(f"windows_released{{view={view.name}}}") else None
 
     found = await app.eventually(said)
-    assert found.faults == []
+    assert found.problems == []
     assert without_late(found) == {
         "events_consumed": 80 + app.plan.partitions,
         "watermarks_read": app.plan.partitions,
@@ -114,7 +114,7 @@ async def test_status_says_what_the_worker_has_counted_and_released_and_that_it_
 
     await app.stop()
     stopped = summary(app.plan, await look(app.plan, app.client))
-    assert stopped.faults[0] == "no worker runs: start one with `stream-dp worker`"
+    assert stopped.problems[0].code == "no_worker"
     assert without_late(stopped) == without_late(found)
 
 

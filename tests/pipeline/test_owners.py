@@ -10,9 +10,10 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
+from stream_dp.operations.keys import replace_lost
 from stream_dp.runtime.faust import application
 from stream_dp.runtime.kafka.topics import TopicSpec, sources_of
-from stream_dp.runtime.key_file import load_keys, replace_lost
+from stream_dp.runtime.key_file import load_keys
 from stream_dp.testing import Application, Event, Watermark
 from tests.support.processes import SESSION_SECONDS
 from tests.support.views import only_view, start_of

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from stream_dp.errors import StateError
+from stream_dp.operations.reset import holdings, reset
 from stream_dp.runtime.faust.membership import instance_id
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.key_file import read_keys
-from stream_dp.runtime.reset import holdings, reset
 from stream_dp.testing import Application
 from tests.support.losing import publish_minutes
 from tests.support.views import only_view

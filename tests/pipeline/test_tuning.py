@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from stream_dp.cli.tune import tuned
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planning import build_plan
+from stream_dp.operations.tune import tuned
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Event, Watermark
 from tests.support.changing import MINUTE, Changing, Make

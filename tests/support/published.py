@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -151,18 +150,5 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """An embedded log that the commands reach, which no other process could."""
     shared = MemoryLog()
-    for name in (
-        "apply",
-        "feed",
-        "grant",
-        "held",
-        "grants",
-        "tail",
-        "ledger",
-        "status",
-        "reset",
-        "settings",
-        "tune",
-    ):  # the modules; the package's attributes of these names may be the commands
-        monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", partial(connect, log=shared))
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, log=shared))
     return shared

@@ -1,19 +1,152 @@
-"""What the demo knows while it runs: the records that were read, how far the feed is, the ledger after each act."""
+"""What the demo knows while it runs: what was read, the ledger after each act, the setting that was changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from stream_dp.cli.demo.flights import Feed
-from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, LEADERS, DemoRun
-from stream_dp.cli.demo.spending import Spending, check_spending, read_books, read_spending
-from stream_dp.cli.demo.tuning import Tuned
+from stream_dp.accounting import Cost
+from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, LEADERS, TEMPLATE, DemoRun, Feed
 from stream_dp.config.plan import Unlock
+from stream_dp.errors import StateError
+from stream_dp.operations.apply import Wish, adoptions, draft, post_change
+from stream_dp.operations.numbers import cents_up, moment
+from stream_dp.operations.tune import tuned
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.history import History, Seen, cost
-from stream_dp.records.models import LedgerEntry
+from stream_dp.records.models import LedgerEntry, Release
+from stream_dp.runtime.kafka.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What one aircraft has paid in one period, at one moment.
+
+    Attributes:
+        alone: by audience, sum of `privacy.window` over the releases that hold: known to its readers by themselves.
+        together: budget less `left`: what all readers know together. Enforced.
+        left: what the ledger has left.
+        budget: of the period.
+    """
+
+    alone: Mapping[str, Cost]
+    together: Cost
+    left: Cost
+    budget: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What was read of one period.
+
+    Attributes:
+        releases: the newest of every window and audience that the ledger pays for.
+        entries: of its account.
+    """
+
+    releases: list[Release] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
+
+
+def read_books(published: History, entries: Iterable[LedgerEntry]) -> Mapping[int, Books]:
+    """What was read of the periods of one ledger, by start of the period, in ms."""
+    books: defaultdict[int, Books] = defaultdict(Books)
+    for release in published.releases():
+        books[release.ledger.period.start_ms].releases.append(release)
+    for entry in entries:
+        books[entry.ledger.period.start_ms].entries.append(entry)
+    return books
+
+
+def read_spending(books: Books, audiences: Iterable[str]) -> Spending:
+    """Add up what was read of a period, of which there is an entry.
+
+    In the middle of things it may be a record behind: topics are read side by side.
+    """
+    last = min(books.entries, key=lambda entry: cost(entry.remaining).epsilon)
+    budget, left = cost(last.ledger.budget), cost(last.remaining)
+    held = {
+        audience: [cost(one.privacy.window) for one in books.releases if one.audience == audience]
+        for audience in audiences
+    }
+    alone = {audience: sum(costs, Cost.ZERO) for audience, costs in held.items()}
+    return Spending(alone, budget - left, left, budget)
+
+
+def check_spending(books: Books, spending: Spending) -> None:
+    """Compare charges with what the ledger says was spent, and windows with what releases say of the period; exactly.
+
+    Args:
+        books: all that was published of the period, and every entry of it.
+        spending: what `read_spending` made of them.
+
+    Raises:
+        StateError: they differ.
+    """
+    charged = sum((cost(reader.charged) for entry in books.entries for reader in entry.audiences), Cost.ZERO)
+    if charged != spending.together:
+        raise StateError(f"the entries charge {charged} in all, but the ledger has spent {spending.together}")
+    for audience, alone in spending.alone.items():
+        told = (cost(release.privacy.period) for release in books.releases if release.audience == audience)
+        if alone != max(told, key=lambda one: one.epsilon, default=Cost.ZERO):
+            raise StateError(f"what the releases to {audience} tell is not what the last of them says of the period")
+
+
+SETTING = "selection.epsilon=3/40"
+NOTE = "a longer list of carriers"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """New settings that the worker goes by.
+
+    Attributes:
+        number: of the settings.
+        from_ms: start of the first window under them.
+        before: what choosing the carriers of a window cost until then, at worst.
+        after: what it costs since.
+    """
+
+    number: int
+    from_ms: int
+    before: Cost
+    after: Cost
+
+    @property
+    def command(self) -> str:
+        """The command that does the same."""
+        return f"stream-dp tune {TEMPLATE} {CARRIERS} {SETTING} --from {moment(self.from_ms)}"
+
+    @property
+    def words(self) -> str:
+        """What it means."""
+        costs = f"{cents_up(self.before.epsilon)} -> {cents_up(self.after.epsilon)}"
+        return f"From the window of {moment(self.from_ms)} on; choosing costs epsilon {costs} at worst"
+
+
+async def tune_carriers(run: DemoRun, client: Client, from_ms: int) -> Tuned:
+    """Pay more for the choice of the carriers from a window on; wait until the worker goes by that.
+
+    Args:
+        run: a run whose worker runs.
+        client: of its broker.
+        from_ms: start of the window.
+
+    Raises:
+        ConfigError: that cannot be.
+        StateError: somebody else has changed the settings, or the worker does not say that it goes by them.
+    """
+    wish = Wish(from_ms, note=NOTE)
+    change = await draft(run.plan, lambda before: tuned(before, CARRIERS, [SETTING]), client, wish)
+    await post_change(change)
+    used = [found async for found in adoptions(change, client)][-1]
+    if not (used.used_by and used.by_all):
+        raise StateError(f"the worker does not use settings {change.posted.number}; see {run.log_file}")
+    costs = (plan.views[CARRIERS].keys_at_worst for plan in (change.before, change.after))
+    return Tuned(change.posted.number, change.proposal.begins[CARRIERS], *costs)
+
 
 STYLES = ("cyan", "yellow", "green")
 

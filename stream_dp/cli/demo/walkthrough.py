@@ -1,24 +1,24 @@
-"""The demo from the first event to the last record: a year with unlocks and a tune, then three grants."""
+"""The demo from the first event to the last record: a broker, a worker, a year with a tune, then three grants."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Awaitable, Hashable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from stream_dp.cli.demo.flights import Feed, Flights
-from stream_dp.cli.demo.runs import DESTINATIONS, DemoRun
-from stream_dp.cli.demo.screen import Screen
-from stream_dp.cli.demo.sharper import sharper_frame, verdict
-from stream_dp.cli.demo.state import DemoState
-from stream_dp.cli.demo.tuning import tune_carriers
-from stream_dp.cli.demo.workers import RunningWorker, started_worker
-from stream_dp.cli.demo.year import tune_lines, unlock_line, year_frame, year_line
+from stream_dp.agents import AGENTS
+from stream_dp.cli.demo.frames import Screen, sharper_frame, tune_lines, unlock_line, verdict, year_frame, year_line
+from stream_dp.cli.demo.runs import DESTINATIONS, DemoRun, Feed, Flights
+from stream_dp.cli.demo.state import DemoState, tune_carriers
+from stream_dp.config.access import MEMORY
 from stream_dp.control.grants import Grant
 from stream_dp.errors import StateError
 from stream_dp.records.codec import decode, decode_entry
+from stream_dp.runtime import localkafka
 from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.faust.embedded import MemoryLog
@@ -26,6 +26,176 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import write_grant
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.key_file import load_keys
+from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
+from stream_dp.runtime.worker.process import running
+from stream_dp.runtime.worker.worker import Options, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A broker to run on.
+
+    Attributes:
+        broker: as a configuration names it.
+        words: which one it is, what it cannot do, and what to do for another one, in one line.
+        local: the local Kafka, if it is that.
+    """
+
+    broker: str
+    words: str
+    local: localkafka.LocalKafka | None = None
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is the embedded log."""
+        return self.broker == MEMORY
+
+
+@contextmanager
+def chosen_broker(say: Callable[[str], None], *, keep_running: bool) -> Iterator[Choice]:
+    """The cluster that STREAM_DP_BROKER names, else a local Kafka, else, without Java or Maven, the embedded log.
+
+    A local Kafka that was started here is stopped at the end unless it is to be kept; one that ran before is left as
+    it is.
+
+    Args:
+        say: told in one line what is about to take a while.
+        keep_running: leave a Kafka that was started here running.
+
+    Raises:
+        BrokerError: the local Kafka does not start.
+    """
+    named = localkafka.external_broker()
+    if named is not None:
+        yield _named(named)
+        return
+    problem = localkafka.local_kafka_problem()
+    if problem is not None:
+        yield Choice(MEMORY, f"Broker: the embedded log. {_EMBEDDED} No real Kafka: {problem}.")
+        return
+    found = localkafka.start(say=say)
+    try:
+        yield Choice(f"kafka://{found.address}", _LOCAL.format(address=found.address), found)
+    finally:
+        if found.started and not keep_running:
+            say("Stopping Kafka")
+            localkafka.stop()
+
+
+_EMBEDDED = "It serves this one process and forgets everything at its end."
+_LOCAL = (
+    f"Broker: Apache Kafka {localkafka.KAFKA_VERSION} on this machine, {{address}}: one node, no authentication; "
+    "STREAM_DP_BROKER names another."
+)
+
+
+def _named(broker: str) -> Choice:
+    if broker == MEMORY:
+        kafka = "Unset it for a real Kafka, which needs Java 17 and Maven."
+        return Choice(MEMORY, f"Broker: the embedded log, as STREAM_DP_BROKER says. {_EMBEDDED} {kafka}")
+    address = broker.removeprefix("kafka://")
+    return Choice(
+        f"kafka://{address}",
+        f"Broker: the Kafka at {address} that STREAM_DP_BROKER names. Nothing of it is cleaned "
+        "up: the topics of this run stay.",
+    )
+
+
+STOP_SECONDS = 30.0
+LOG_LINES = 15
+
+
+class RunningWorker(Protocol):
+    """A worker that was started."""
+
+    pid: int | None
+    """Its process, None when it is this one."""
+
+    def check(self) -> None:
+        """Make sure that it lives.
+
+        Raises:
+            StateError: it does not; the message says why.
+        """
+
+
+class WorkerProcess:
+    """The `stream-dp worker` command in a process that belongs to no terminal, recognised by its configuration file."""
+
+    def __init__(self, run: DemoRun) -> None:
+        """Start it."""
+        self._run = run
+        self._marker = str(run.file)
+        command = [sys.executable, "-m", "stream_dp.cli", "worker", self._marker]
+        self.pid: int | None = spawn_detached(command, run.folder, run.log_file)
+
+    def check(self) -> None:
+        """Make sure that it lives.
+
+        Raises:
+            StateError: it does not; the message ends with what it said last.
+        """
+        if self.pid is None or not carries(self.pid, self._marker):
+            raise StateError(f"the worker has ended; the end of {self._run.log_file}:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        try:
+            said = self._run.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            said = []
+        return "\n".join(f"  {line[:240]}" for line in said[-LOG_LINES:])
+
+    def stop(self) -> None:
+        """Ask it to finish the chunk at hand and end; blocks until it has."""
+        if self.pid is not None:
+            terminate(self.pid, self._marker, STOP_SECONDS)
+
+
+class WorkerHere:
+    """A worker of the embedded log, in this process."""
+
+    pid: int | None = None
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def check(self) -> None:
+        """Make sure that it lives.
+
+        Raises:
+            StateError: it has crashed.
+        """
+        reason = self._worker.crash_reason()
+        if reason is not None:
+            raise StateError(f"the worker has crashed: {type(reason).__name__}: {reason}") from reason
+
+
+@asynccontextmanager
+async def started_worker(
+    run: DemoRun, client: Client, log: MemoryLog | None, *, keep_running: bool
+) -> AsyncIterator[RunningWorker]:
+    """The worker of a run. Leaving the context stops it, unless it is to be kept and nothing went wrong.
+
+    Args:
+        run: the run; its source topic exists.
+        client: a client of its broker.
+        log: the embedded log, None on Kafka.
+        keep_running: whether it is to be kept.
+    """
+    if log is not None:
+        async with running(run.plan, client, AGENTS, Options(log=log)) as worker:
+            yield WorkerHere(worker)
+        return
+    process = WorkerProcess(run)
+    try:
+        yield process
+    except BaseException:  # Ctrl-C as well
+        await asyncio.to_thread(process.stop)
+        raise
+    if not keep_running:
+        await asyncio.to_thread(process.stop)
+
 
 PARTNER, INTERNAL = "partner", "internal"
 PATIENCE_SECONDS = 90.0

@@ -67,6 +67,33 @@ class SettingsLog:
             self._read_to = max(end, self._read_to)
         return len(self._records) > before
 
+    async def post(self, posted: Posted) -> bool:
+        """Write settings to the control topic, which is there.
+
+        Args:
+            posted: the settings, from `next_record`.
+
+        Returns:
+            Whether they are in effect. If not, others of that number came first, and nothing has changed by these.
+
+        Raises:
+            ConfigError: they are too large for one record.
+            BrokerError: the cluster does not answer.
+        """
+        value = encode_posted(posted)
+        if len(value) > MESSAGE_BYTES:
+            raise ConfigError(
+                f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
+                "into files or topics"
+            )
+        await self.read()
+        if posted.number != len(self.known) + 1:
+            return False
+        key = SETTINGS + f"{posted.number}/{uuid.uuid4()}".encode()
+        await self._client.publish([Outgoing(self._place.topic, self._place.partition, key, value)])
+        await self.read()
+        return self.known[posted.number - 1 :][:1] == [posted]
+
     def _take(self, record: Any) -> None:
         if record.offset >= self._read_to:
             posted = decode_posted(record.key, record.value)
@@ -90,31 +117,8 @@ async def read_history(plan: Plan, client: Client) -> list[Posted]:
 
 
 async def post(plan: Plan, client: Client, posted: Posted) -> bool:
-    """Write settings to the control topic, which is there.
-
-    Args:
-        plan: the application.
-        client: a client of its broker.
-        posted: the settings, from `next_record`.
-
-    Returns:
-        Whether they hold. If not, others of that number came first, and nothing has changed by these.
-
-    Raises:
-        ConfigError: they are too large for one record.
-        BrokerError: the cluster does not answer.
-    """
-    value = encode_posted(posted)
-    if len(value) > MESSAGE_BYTES:
-        raise ConfigError(
-            f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys into "
-            "files or topics"
-        )
-    if posted.number != len(await read_history(plan, client)) + 1:
-        return False
-    key = SETTINGS + f"{posted.number}/{uuid.uuid4()}".encode()
-    await client.publish([Outgoing(Topics.of(plan).control, 0, key, value)])
-    return (await read_history(plan, client))[posted.number - 1] == posted
+    """Write settings to the control topic, which is there; see `SettingsLog.post`."""
+    return await SettingsLog(plan, client).post(posted)
 
 
 async def holding(plan: Plan, client: Client) -> Plan:

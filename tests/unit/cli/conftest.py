@@ -1,8 +1,15 @@
-"""A small application, and records as its topics would have them."""
+"""A small application, records as its topics would have them, and the pages of the commands as they are to be.
+
+`WRITE_GOLDEN=1 python -m pytest tests/unit/cli` writes the pages (`golden/*.txt`) anew; read the difference before you
+commit it.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,4 +20,19 @@ from tests.support.published import call, log, refusal, release, visits, visits_
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` takes no time to measure the machine; how long it took is in no test."""
-    monkeypatch.setattr("stream_dp.cli.check.measure", partial(measure, seconds=0))
+    monkeypatch.setattr("stream_dp.operations.check.measure", partial(measure, seconds=0))
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compares a page, without spaces at the ends of its lines, with the whole of its file."""
+
+    def compare(name: str, page: str) -> None:
+        file = Path(__file__).with_name("golden") / f"{name}.txt"
+        text = "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
+        if os.environ.get("WRITE_GOLDEN"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        assert text == file.read_text(encoding="utf-8"), f"{file.name}; WRITE_GOLDEN=1 writes it anew"
+
+    return compare

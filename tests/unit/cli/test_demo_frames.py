@@ -12,17 +12,11 @@ import pytest
 from rich.console import Console, ConsoleDimensions, RenderableType
 
 from stream_dp.accounting import Cost, Ledger
-from stream_dp.cli.demo.brokers import Choice
-from stream_dp.cli.demo.ending import Ending, last_words, summary
-from stream_dp.cli.demo.flights import DAY_MS, Feed, Flight, Flights
-from stream_dp.cli.demo.runs import DESTINATIONS, new_run
-from stream_dp.cli.demo.screen import Screen
-from stream_dp.cli.demo.sharper import sharper_frame, verdict
-from stream_dp.cli.demo.state import DemoState
-from stream_dp.cli.demo.tuning import Tuned
-from stream_dp.cli.demo.walkthrough import Outcome, _Walkthrough
-from stream_dp.cli.demo.workers import RunningWorker
-from stream_dp.cli.demo.year import tune_lines, unlock_line, year_frame, year_line
+from stream_dp.cli.demo import Ending, last_words, summary
+from stream_dp.cli.demo.frames import Screen, sharper_frame, tune_lines, unlock_line, verdict, year_frame, year_line
+from stream_dp.cli.demo.runs import DAY_MS, DESTINATIONS, Feed, Flight, Flights, new_run
+from stream_dp.cli.demo.state import DemoState, Tuned
+from stream_dp.cli.demo.walkthrough import Choice, Outcome, RunningWorker, _Walkthrough
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord
@@ -299,7 +293,7 @@ def test_level_that_somebody_had_costs_nothing_and_one_that_nobody_had_the_diffe
     state.note("the year")
     took(state, writer.sharper("partner", 2))
     state.note("partner: detailed")
-    assert "learned nothing, and the ledger paid nothing" in verdict(state, "partner")
+    assert "so the ledger paid nothing" in verdict(state, "partner")
     took(state, writer.sharper("internal", 3))
     state.note("internal: fine")
     assert "the ledger paid exactly this difference" in verdict(state, "internal")
@@ -330,7 +324,7 @@ def test_level_that_the_budget_does_not_pay_for_is_refused_and_costs_nothing(sta
     state.note("internal: finest")
     (_, before), (_, now) = state.history
     assert now == before
-    assert "Nothing was drawn and nothing paid: the promise to an aircraft, epsilon 2.00" in verdict(state, "internal")
+    assert "Nothing was drawn and nothing paid: an aircraft is guaranteed epsilon 2.00" in verdict(state, "internal")
 
 
 def test_books_that_do_not_add_up_are_an_error(state: DemoState) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.demo.brokers import chosen_broker
 from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, configuration, new_run
+from stream_dp.cli.demo.walkthrough import chosen_broker
 from stream_dp.config.explanation import describe
 from stream_dp.errors import ConfigError
 from stream_dp.runtime import localkafka

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.cli.feed import tables
 from stream_dp.config.planning import load_plan
 from stream_dp.control.editions import first_record, next_record
 from stream_dp.errors import BrokerError
+from stream_dp.operations import history as tables
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Outgoing
@@ -227,7 +227,7 @@ def test_a_topic_that_is_missing_is_made_with_the_partitions_of_the_file(
     file, rows = application(tmp_path), table(tmp_path, ROWS)
     said = call("feed", file, "--from", rows)
     assert log.partitions == {"visits": 2}
-    assert "topic visits was missing and has 2 partitions now" in said.out
+    assert "topic visits was created with 2 partitions" in said.out
 
     log.delete("visits")
     log.create("visits", 3)
@@ -242,7 +242,7 @@ def test_nothing_is_written_a_second_time_by_accident(call: Call, log: MemoryLog
 
     said = call("feed", file, "--from", rows)
     assert said.code == 2
-    assert "topic visits holds records already, 4 or fewer; --append writes behind them" in said.err
+    assert "topic visits has records already, up to 4. Add --append to write after them" in said.err
     assert len(records(log)) == 4
 
     assert call("feed", file, "--from", rows, "--append").code == 0
@@ -260,7 +260,7 @@ def test_rows_in_order_of_time_have_a_watermark_before_each_window_and_one_behin
 
     last = START_MS + 26 * HOUR_MS
     assert said.code == 0, said.err
-    assert "the last watermark says 2013-01-02T02:00:00.001Z" in said.out
+    assert "the last watermark is 2013-01-02T02:00:00.001Z" in said.out
     marks = [START_MS, START_MS + HOUR_MS, last, last + 1]
     for partition in (0, 1):
         assert [one for one in watermarks(log, partition) if isinstance(one, int)] == marks
@@ -304,7 +304,7 @@ def test_a_window_that_ends_with_the_file_and_stays_open_is_told(call: Call, log
     assert view.window.grace_ms
     said = call("feed", file, "--from", rows, "--until", format_time(end_ms))
     closes = format_time(end_ms + view.window.grace_ms)
-    assert f"is not over: it closes with --until {closes} or later" in said.out
+    assert f"is not over. To close it, use --until {closes} or later" in said.out
     again = call("feed", file, "--from", rows, "--append", "--until", closes)
     assert again.code == 0
     assert "stays open" not in again.out
@@ -313,7 +313,7 @@ def test_a_window_that_ends_with_the_file_and_stays_open_is_told(call: Call, log
 def test_a_history_does_not_end_before_its_last_event(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     said = call("feed", application(tmp_path), "--from", table(tmp_path, ROWS), "--until", "2013-01-02")
     assert said.code == 2
-    assert "--until 2013-01-02T00:00:00Z: events stand behind that, up to 2013-01-02T02:00:00Z" in said.err
+    assert "--until 2013-01-02T00:00:00Z: there are later events, up to 2013-01-02T02:00:00Z" in said.err
     assert not log.partitions
 
 
@@ -349,7 +349,7 @@ def test_rows_that_are_no_events_are_told_by_reason_and_number_before_anything_i
 
     assert said.code == 2
     assert said.out.splitlines()[: len(TOLD)] == TOLD
-    assert "bad.csv: 5 rows are no events; --skip-bad leaves them out" in said.err
+    assert "bad.csv: 5 rows are no events. Add --skip-bad to skip them" in said.err
     assert not log.partitions
     for content in ("yesterday", "bob", "cart", "1356998400006"):
         assert content not in said.out + said.err
@@ -393,14 +393,14 @@ def test_of_many_rows_of_a_reason_the_first_are_named(call: Call, log: MemoryLog
     said = call("feed", application(tmp_path), "--from", tmp_path / "bad.csv", "--skip-bad")
     assert "2,000 no events (null_key): row 1, 2, 3, 4, 5, ..." in said.out
     assert said.code == 2
-    assert "bad.csv: it holds no event" in said.err
+    assert "bad.csv: the file has no event" in said.err
 
 
 def test_what_a_view_will_refuse_for_its_time_is_told(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     changes = [("{size: 1d, start: 2013-01-01T00:00:00Z", "{size: 1d"), ("2013-01-01", "2013-01-02")]
     said = call("feed", application(tmp_path, "ms", "wall", *changes), "--from", table(tmp_path, ROWS))
-    assert "what is before 2013-01-02T00:00:00Z is refused by view pages: it begins there" in said.out
-    assert "view days has no window.start: it begins with the window of its first start, and what is" in said.out
+    assert "view pages begins at 2013-01-02T00:00:00Z; earlier events are refused" in said.out
+    assert "view days has no window.start. It begins with the window of its first start; earlier events" in said.out
 
 
 @pytest.mark.parametrize(
@@ -410,32 +410,32 @@ def test_what_a_view_will_refuse_for_its_time_is_told(call: Call, log: MemoryLog
             "ms",
             "s",
             [],
-            "column 'at' is read as ms, but in 4 of 4 rows it looks like s. Nothing was written; add --time-",
+            "column 'at' is read as ms, but in 4 of 4 rows it looks like s. Nothing was written. Add --time-",
         ),
         (
             "ms",
             "s",
             ["--time-format", "ms"],
-            "but in 4 of 4 rows it looks like s. Nothing was written; add --time-format s",
+            "but in 4 of 4 rows it looks like s. Nothing was written. Add --time-format s",
         ),
         (
             "s",
             "ms",
             [],
-            "column 'at' is read as s, but in 4 of 4 rows it looks like ms. Nothing was written; add --time-",
+            "column 'at' is read as s, but in 4 of 4 rows it looks like ms. Nothing was written. Add --time-",
         ),
-        ("ms", "s", ["--time-format", "iso"], "it looks like s. Nothing was written; add --time-format s"),
+        ("ms", "s", ["--time-format", "iso"], "it looks like s. Nothing was written. Add --time-format s"),
         (
             "ms",
             "iso",
             [],
-            "is read as ms, but in 4 of 4 rows it looks like iso. Nothing was written; add --time-format iso",
+            "is read as ms, but in 4 of 4 rows it looks like iso. Nothing was written. Add --time-format iso",
         ),
         (
             "iso",
             "ms",
             [],
-            "is read as iso, but in 4 of 4 rows it looks like ms. Nothing was written; add --time-format ms",
+            "is read as iso, but in 4 of 4 rows it looks like ms. Nothing was written. Add --time-format ms",
         ),
     ],
 )
@@ -457,7 +457,7 @@ def test_microseconds_are_no_format(call: Call, log: MemoryLog, tmp_path: Path) 
     rows.write_text(f"user,page,at\nann,home,{START_MS * 1000}\n", encoding="utf-8")
     answer = call("feed", application(tmp_path), "--from", rows)
     assert answer.code == 2
-    assert "it looks like microseconds. Nothing was written; convert it to ms; there is no format for it" in answer.err
+    assert "it looks like microseconds. Nothing was written. Convert it to ms; there is no format for it" in answer.err
     assert not log.partitions
 
 
@@ -516,7 +516,7 @@ def test_a_failure_says_what_stands_in_the_topic_and_how_to_go_on(
     said = call("feed", file, "--from", rows)
 
     assert said.code == 1
-    assert "the broker is gone; 2 events, all up to row 2, stand in topic visits; go on with --append --from-row 3" in (
+    assert "the broker is gone. 2 events, up to row 2, are in topic visits. To continue, add --append --from-row 3" in (
         said.err
     )
     assert len(records(log)) == 2
@@ -528,14 +528,14 @@ def test_a_failure_says_what_stands_in_the_topic_and_how_to_go_on(
 @pytest.mark.parametrize(
     ("name", "content", "code", "said"),
     [
-        ("events.txt", b"", 2, "the name of a file of events ends with .csv, .jsonl, .ndjson, .parquet"),
-        ("events.csv", b"", 1, "it is empty; the first line names the columns"),
+        ("events.txt", b"", 2, "the name must end with .csv, .jsonl, .ndjson, .parquet"),
+        ("events.csv", b"", 1, "the file is empty. The first line must name the columns"),
         ("events.csv", b"user,site,at\n", 2, "it has no column 'page'; known: at, site, user"),
         ("events.csv", b"user,page,att\n", 2, "it has no column 'at'; did you mean 'att'?"),
-        ("events.csv", b"user,page,at,page\n", 1, "the heading has names twice: 'page'"),
+        ("events.csv", b"user,page,at,page\n", 1, "duplicate names in the heading: 'page'"),
         ("events.csv", b"user,page,at\nann,\xff,1\n", 1, "cannot be read: it is not text in UTF-8 (byte "),
         ("events.csv", b'user,page,at\nann,"home,1\n', 1, "cannot be read: unexpected end of data"),
-        ("events.csv", b"user,page,at\n", 2, "it holds no event"),
+        ("events.csv", b"user,page,at\n", 2, "the file has no event"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(
@@ -557,7 +557,7 @@ def test_parquet_without_what_reads_it_names_the_extra(
     monkeypatch.setattr(tables, "import_module", missing)
     said = call("feed", application(tmp_path), "--from", tmp_path / "events.parquet")
     assert said.code == 2
-    assert "Parquet is read by pyarrow: pip install 'stream-dp[parquet]'" in said.err
+    assert "Parquet needs pyarrow: pip install 'stream-dp[parquet]'" in said.err
 
 
 def test_a_damaged_parquet_file_says_so(call: Call, log: MemoryLog, tmp_path: Path) -> None:
@@ -584,7 +584,7 @@ def test_a_damaged_parquet_file_says_so(call: Call, log: MemoryLog, tmp_path: Pa
         (
             [(", user: user", ", format: avro"), ("ledgers:\n", "registry: http://r\nledgers:\n")],
             [],
-            "sources.visits.format: `feed` writes JSON; write history in Avro by a producer with the serializer",
+            "sources.visits.format: `feed` writes JSON. For Avro use a producer with the serializer",
         ),
         ([(", user: user", "")], [], "--user: name the column of the user; source visits has no `user` field"),
     ],
@@ -602,7 +602,7 @@ def test_what_has_to_be_said_is_asked_for(
 
 
 BOTH = [{**row, "site": "shop"} for row in ROWS]
-OTHERWISE = "settings 2 hold, and the file says otherwise about views.days.item: this goes by the settings; "
+OTHERWISE = "note: settings 2 are in effect, and FILE differs in views.days.item. This uses the settings in effect. "
 
 
 def hold(log: MemoryLog, file: Path, *changes: tuple[str, str], from_ms: int = START_MS + 48 * HOUR_MS) -> Path:
@@ -680,5 +680,5 @@ def test_where_a_view_began_is_told_by_what_holds(call: Call, log: MemoryLog, tm
     file = application(tmp_path, "ms", "wall", ("{size: 1d, start: 2013-01-01T00:00:00Z", "{size: 1d"))
     hold(log, file, ("items_per_user: 1,\n    window: {size: 1d", "items_per_user: 2,\n    window: {size: 1d"))
     said = call("feed", file, "--from", table(tmp_path, [{**ROWS[0], "at": START_MS - 5}, *ROWS]))
-    assert "what is before 2013-01-01T00:00:00Z is refused by view days: it begins there" in said.out
+    assert "view days begins at 2013-01-01T00:00:00Z; earlier events are refused" in said.out
     assert "begins with the window of its first start" not in said.out

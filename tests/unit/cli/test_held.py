@@ -32,8 +32,8 @@ def test_a_view_that_was_added_since_is_known_and_one_that_was_removed_is_not(
     gone, there = call("tail", visits_file, "pages", "public"), call("tail", visits_file, "sites", "public")
 
     otherwise = (
-        "settings 2 hold, and the file says otherwise about views.pages, views.sites: this goes by the settings; "
-        "`stream-dp apply FILE` makes the file hold"
+        "note: settings 2 are in effect, and FILE differs in views.pages, views.sites. This uses the settings in "
+        "effect. To put FILE into effect: `stream-dp apply FILE`"
     )
     refused = "error: view: no view is named 'pages'; known: searches, sites"
     assert (gone.code, gone.err.splitlines()) == (2, [otherwise, refused])

@@ -43,7 +43,7 @@ def test_keys_are_listed_by_id_and_no_secret_is_shown(call: Make, visits_file: P
     for row, pattern in zip(
         rows,
         [
-            f"{first}  {made}  for the windows that were sealed with it",
+            f"{first}  {made}  for windows sealed with it",
             f"{second}  {made}  retired",
             f"{third}  {made}  in use",
         ],
@@ -58,7 +58,7 @@ def test_rotation_says_what_is_to_be_done_and_tells_no_secret(call: Make, visits
     said = call("keys", "rotate", visits_file)
     _, second = load_keys(key_file).keys
     assert said.code == 0
-    assert said.out.startswith(f"key {second.id} was added to ")
+    assert said.out.startswith(f"Key {second.id} was added to ")
     assert "Copy the file to every machine" in said.out
     assert "Restart the workers" in said.out
     assert not [secret for secret in secrets(key_file) if secret in said.out]
@@ -93,7 +93,7 @@ def test_the_key_in_use_is_not_retired_and_nobody_is_asked(call: Make, visits_fi
     used = load_keys(key_file).application
     said = call("keys", "retire", visits_file, used)
     assert (said.code, said.out) == (2, "")
-    assert said.err.strip() == f"error: ID: key {used} is in use; `stream-dp keys rotate FILE` first"
+    assert said.err.strip() == f"error: ID: key {used} is in use. Run `stream-dp keys rotate FILE` first"
 
 
 def test_a_key_that_the_file_does_not_hold_is_written_down_as_lost(
@@ -101,7 +101,7 @@ def test_a_key_that_the_file_does_not_hold_is_written_down_as_lost(
 ) -> None:
     said = call("keys", "retire", visits_file, "0123456789abcdef", "--yes")
     assert said.code == 0
-    assert "writes key 0123456789abcdef down as lost" in said.out
+    assert "records key 0123456789abcdef as lost" in said.out
     assert [key.id for key in load_keys(key_file).keys if key.secret is None] == ["0123456789abcdef"]
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_lost_is_replaced_by_one_that_names_the_application_as_be
     key_file.unlink()
     said = call("keys", "retire", visits_file, first, "--yes")
     assert said.code == 0
-    assert "a new file, with a new key: " in said.out
+    assert "a new file with a new key: " in said.out
     ring = load_keys(key_file)
     assert (ring.application, len(ring.keys), len(ring.secrets)) == (first, 2, 1)
     key_file.unlink()

@@ -44,9 +44,9 @@ def test_what_goes_and_what_the_ledgers_forget_is_shown_and_goes(
     assert (said.code, said.err) == (0, "")
     own = running.keys() - {"visits", "stream-dp-owners"}
     assert own <= {*said.out.split()}
-    assert "Its ledgers forget that they have spent" in said.out
-    assert "visitors, about visitors of the site, 1970-01-01 to 1970-01-11: epsilon 1 of 30, delta" in said.out
-    assert "Delete the data folders of its workers" in said.out
+    assert "Its ledgers forget what they have spent" in said.out
+    assert "visitors (visitors of the site), 1970-01-01 to 1970-01-11: epsilon 1 of 30, delta" in said.out
+    assert "delete the data folders of its workers" in said.out
     assert log.partitions.keys() == {"visits", "stream-dp-owners"}
 
 
@@ -77,7 +77,7 @@ def test_the_name_of_another_application_is_wrong_usage(
 ) -> None:
     said = call("reset", visits_file, "--yes", "sales")
     assert (said.code, said.out) == (2, "")
-    assert said.err.strip().endswith("is 'visits', not 'sales'")
+    assert said.err.strip().endswith("application 'visits', not 'sales'")
     assert log.ids == running
 
 
@@ -87,4 +87,4 @@ def test_an_application_that_has_nothing_is_told_so(
     assert call("reset", visits_file, "--yes", "visits").code == 2  # no worker has made a key file
     load_keys(visits.key_file)
     said = call("reset", visits_file, "--yes", "visits")
-    assert (said.code, said.out.strip()) == (0, "Application visits has nothing at memory://.")
+    assert (said.code, said.out.strip()) == (0, "Nothing to delete: application visits has no topics at memory://.")

@@ -31,7 +31,7 @@ def test_check_serves_a_machine_without_the_secrets_and_says_what_it_lacks(
     said = call("check", file)
     assert said.code == 0
     assert "broker kafka://a:1 (TLS, scram-sha-512 as me)" in said.out
-    lacks = "needed to connect, not on this machine: broker."
+    lacks = "missing on this machine: broker."
     assert f"{lacks}tls.ca: cannot read {folder}/none.pem" in said.out
     assert f"{lacks}sasl.password: the environment variable CLUSTER_WORD is not set" in said.out
 
@@ -49,7 +49,7 @@ def test_check_says_what_of_the_registry_is_not_on_this_machine(folder: Path, ca
     file.write_text(configuration("shop", ("erase_within: 20s", f"registry: {json.dumps(given)}")))
     said = call("check", file)
     assert said.code == 0
-    lacks = "needed to connect, not on this machine: registry."
+    lacks = "missing on this machine: registry."
     assert f"{lacks}tls.ca: cannot read {folder}/none.pem" in said.out
     assert f"{lacks}password: the environment variable REGISTRY_WORD is not set" in said.out
 

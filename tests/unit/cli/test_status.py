@@ -1,4 +1,4 @@
-"""`stream-dp status`: what needs somebody comes first, and every partition counts once, whoever reported it."""
+"""`stream-dp status`: problems come first, and every partition counts once, whoever reported it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.numbers import moment
-from stream_dp.cli.status.page import page
-from stream_dp.cli.status.summary import BEHIND_WINDOWS, GONE_MS, MISSED_MS, SILENT_MS, Reports, Summary, summary
-from stream_dp.cli.status.to_come import ToCome
-from stream_dp.cli.tune import tuned
+from stream_dp.cli.status import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planning import build_plan, load_plan
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
+from stream_dp.operations.numbers import moment
+from stream_dp.operations.reports import GONE_MS, SILENT_MS, Reports
+from stream_dp.operations.status import BEHIND_WINDOWS, MISSED_MS, Summary, ToCome, summary
+from stream_dp.operations.tune import tuned
 from stream_dp.records.models import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
 from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
@@ -40,6 +40,7 @@ NOW = 20 * DAY + 3_600_000
 """An hour into a day; windows last a day, and their grace, offset and slot are over."""
 STATUS = "visits-status"
 Make = Callable[..., Any]
+Golden = Callable[[str, str], None]
 Reported = dict[str, WorkerStatus]
 
 
@@ -76,6 +77,11 @@ ONE = worker("one", {0: part(lag=5, events_consumed=10)})
 TWO = worker("two", {1: part(released=None, clock_ms=NOW - 5000, events_consumed=7, windows_closed=2)})
 
 
+def problems(found: Summary) -> list[tuple[str, str]]:
+    """What they are and what they are about."""
+    return [(one.code, one.about) for one in found.problems]
+
+
 def shown(plan: Plan, found: Summary, width: int = 120) -> str:
     text = StringIO()
     Console(width=width, file=text).print(page(plan, found))
@@ -85,20 +91,13 @@ def shown(plan: Plan, found: Summary, width: int = 120) -> str:
 # -- all is well ----------------------------------------------------------------------------------------------------
 
 
-def test_two_workers_that_share_all_partitions_are_well_and_add_up(visits: Plan) -> None:
+def test_two_workers_that_share_all_partitions_are_well_and_add_up(visits: Plan, golden: Golden) -> None:
     found = of(visits, ONE, TWO)
-    assert found.faults == []
+    assert found.problems == []
     assert found.unowned == []
     assert found.lag == {"visits": {0: 5, 1: 0}}
     assert found.totals == {"events_consumed": 17, "windows_closed": 2}
-    text = shown(visits, found)
-    assert text.splitlines()[0].split() == ["visits", "at", "1970-01-21T01:00:00Z:", "all", "is", "well"]
-    lines = [line.split() for line in text.splitlines()]
-    assert ["one", "1970-01-20", "0.1.0", "-", "0", "ready"] in lines
-    assert ["visits", "5", "0:", "5"] in lines
-    clock = ["00:59:55Z", "in", "partition", "1"]
-    assert ["pages", "-", *clock, "1,", "1970-01-21", "to", "1970-01-22", "1970-01-21", "1970-01-22T00:05:02Z"] in lines
-    assert ["events_consumed", "17"] in lines
+    golden("status", shown(visits, found))
 
 
 def test_a_partition_that_changes_hands_is_counted_once_as_it_was_said_last(visits: Plan) -> None:
@@ -107,7 +106,7 @@ def test_a_partition_that_changes_hands_is_counted_once_as_it_was_said_last(visi
     assert found.totals == {"events_consumed": 19}
     assert found.lag == {"visits": {0: 2, 1: 0}}
     assert found.reports.owners == {0: "two", 1: "two"}
-    assert found.faults == []
+    assert found.problems == []
 
 
 def test_what_a_worker_that_has_stopped_had_counted_is_still_shown(visits: Plan) -> None:
@@ -129,34 +128,29 @@ def test_records_that_were_deleted_before_they_were_counted_are_told_of_for_a_da
     lacking = worker("two", {1: TWO.partitions[1].model_copy(update={"deleted_records": {"visits": gaps}})})
     assert decode_status(encode_status(lacking)) == lacking
     found = of(visits, ONE, lacking)
-    assert found.faults == [
-        "source visits, partition 1: records 20 to 20, 30 to 39 were deleted before they were counted (found at "
-        "1970-01-21T00:59:55Z), and windows that may lack some are refused as lost: keep the records of the source for "
-        "longer than workers may be down or behind"
-    ]
-    assert shown(visits, found).splitlines()[0].endswith("needs attention")
+    assert problems(found) == [("records_missing", "visits")]
+    assert "partition 1: records 20 to 20, 30 to 39 were deleted" in found.problems[0].message
+    assert "(found at 1970-01-21T00:59:55Z)" in found.problems[0].message
 
 
 def test_a_worker_whose_clock_is_wrong_is_named_and_the_broker_where_all_say_so(visits: Plan) -> None:
     fast = ONE.model_copy(update={"clock_ahead_ms": 3_599_800, "waiting_for": "clocks that agree: ..."})
     found = of(visits, fast, TWO)
-    says = "worker one makes no ticks: its clock is 1h ahead of the broker's; set it right"
-    assert found.faults == [says]
+    assert problems(found) == [("worker_clock", "one")]
+    assert "1h ahead of" in found.problems[0].message
     assert [one["clock_ahead_ms"] for one in found.as_json()["workers"]] == [3_599_800, 0]
 
     slow = TWO.model_copy(update={"clock_ahead_ms": -60_000})
-    assert of(visits, fast, slow).faults == [
-        says,
-        "worker two makes no ticks: its clock is 1m behind the broker's; set it right",
-        "no worker's clock agrees with the broker's, so no window is closed: see whether the broker's is wrong",
-    ]
+    both = of(visits, fast, slow)
+    assert problems(both) == [("worker_clock", "one"), ("worker_clock", "two"), ("broker_clock", "")]
+    assert "1m behind" in both.problems[1].message
 
 
 def test_what_is_wrong_with_the_topics_is_said_once_though_every_worker_finds_it(visits: Plan) -> None:
     words = ["topic visits-ticks: max.message.bytes is 3000, not 1048588, and this account may not change it: `...`"]
     both = [one.model_copy(update={"topic_problems": words}) for one in (ONE, TWO)]
     assert [decode_status(encode_status(one)) for one in both] == both
-    assert of(visits, *both).faults == words
+    assert [(one.code, one.message) for one in of(visits, *both).problems] == [("topic_settings", words[0])]
     assert [one["topic_problems"] for one in of(visits, *both).as_json()["workers"]] == [words, words]
 
 
@@ -164,57 +158,44 @@ SILENT = worker("two", TWO.partitions, NOW - SILENT_MS - 1000)
 BEHIND = worker("one", {0: part(released=19 * DAY)})
 
 
+UNOWNED = ("partition_without_worker", "1")
+THREE = worker("three", {}, waiting_for="the recovery of the tables: 12 rows of the changelogs to go")
+STABLE_THREE = Group("Stable", "", {"a": frozenset(), "b": frozenset(), "c": frozenset()})
+
+
 @pytest.mark.parametrize(
-    ("workers", "group", "words"),
+    ("workers", "group", "expected"),
     [
-        ([], NO_GROUP, ["no worker runs: start one with `stream-dp worker`"]),
-        (
-            [ONE],
-            NO_GROUP,
-            [
-                "partition 1 has no worker, and nothing of it is counted: wait for workers that start or recover, or "
-                "start more"
-            ],
-        ),
-        (
-            [ONE, SILENT],
-            NO_GROUP,
-            [
-                "partition 1 has no worker, and nothing of it is counted: wait for workers that start or recover, or "
-                "start more",
-                "worker two has said nothing for 31s: see whether it runs, and its log",
-            ],
-        ),
-        (
-            [ONE, worker("two", TWO.partitions, NOW - GONE_MS - 1)],
-            NO_GROUP,
-            [
-                "partition 1 has no worker, and nothing of it is counted: wait for workers that start or recover, or "
-                "start more"
-            ],
-        ),
-        (
-            [ONE, TWO, worker("three", {}, waiting_for="the recovery of the tables: 12 rows of the changelogs to go")],
-            NO_GROUP,
-            ["worker three is not ready: it waits for the recovery of the tables: 12 rows of the changelogs to go"],
-        ),
-        (
-            [ONE, TWO],
-            Group("Stable", "", {"a": frozenset(), "b": frozenset(), "c": frozenset()}),
-            ["of 3 members of the group visits only 2 have said how they are"],
-        ),
-        ([ONE, TWO], Group("PreparingRebalance", "", {}), ["the workers are sharing the partitions anew"]),
+        ([], NO_GROUP, [("no_worker", "")]),
+        ([ONE], NO_GROUP, [UNOWNED]),
+        ([ONE, SILENT], NO_GROUP, [UNOWNED, ("worker_silent", "two")]),
+        ([ONE, worker("two", TWO.partitions, NOW - GONE_MS - 1)], NO_GROUP, [UNOWNED]),
+        ([ONE, TWO, THREE], NO_GROUP, [("worker_waits", "three")]),
+        ([ONE, TWO], STABLE_THREE, [("member_silent", "visits")]),
+        ([ONE, TWO], Group("PreparingRebalance", "", {}), [("rebalancing", "visits")]),
     ],
     ids=["none", "unowned", "silent", "gone", "not ready", "more members", "sharing"],
 )
-def test_what_needs_somebody_is_said_first_in_a_sentence(
-    visits: Plan, workers: list[WorkerStatus], group: Group, words: list[str]
+def test_problems_come_first(
+    visits: Plan, workers: list[WorkerStatus], group: Group, expected: list[tuple[str, str]]
 ) -> None:
     found = of(visits, *workers, group=group)
-    assert found.faults == words
-    text = shown(visits, found, width=200)
-    assert text.splitlines()[0].endswith("needs attention")
-    assert [line.strip() for line in text.splitlines()[1 : len(words) + 1]] == [f"! {one}" for one in words]
+    assert problems(found) == expected
+    lines = [line.strip() for line in shown(visits, found, width=200).splitlines()]
+    assert lines[0].endswith("1 problem" if len(expected) == 1 else f"{len(expected)} problems")
+    assert lines[1 : len(expected) + 1] == [f"! {one.message}" for one in found.problems]
+
+
+def test_of_many_problems_the_first_are_above_the_tables_and_the_others_below(visits: Plan, golden: Golden) -> None:
+    missing = {"visits": (GapStatus(first=20, last=39, at_ms=NOW - 5000),)}
+    late = BEHIND.partitions[0].model_copy(update={"deleted_records": missing})
+    group = Group("PreparingRebalance", "", {name: frozenset() for name in "abcd"})
+    fast = worker("one", {0: late}).model_copy(update={"clock_ahead_ms": 3_599_800})
+    found = of(
+        visits, fast, SILENT, THREE.model_copy(update={"settings_error": "no right to topic visits"}), group=group
+    )
+    assert len(found.problems) == 10
+    golden("status-problems", shown(visits, found))
 
 
 def test_a_view_whose_next_window_is_long_due_is_behind(visits: Plan) -> None:
@@ -222,10 +203,8 @@ def test_a_view_whose_next_window_is_long_due_is_behind(visits: Plan) -> None:
     assert due is not None
     assert due > 20 * DAY
     found = of(visits, BEHIND, TWO)
-    assert [fault.split(",")[0] for fault in found.faults] == [
-        f"view {view} is behind: its next window was due at 1970-01-21T00:0{due // 60_000 % 60}:{due // 1000 % 60:02d}Z"
-        for view in ("pages", "searches")
-    ]
+    assert problems(found) == [("view_behind", "pages"), ("view_behind", "searches")]
+    assert moment(due) in found.problems[0].message
 
 
 def test_a_view_of_which_many_windows_are_closed_and_not_released_is_behind_whatever_its_clock(visits: Plan) -> None:
@@ -240,9 +219,8 @@ def test_a_view_of_which_many_windows_are_closed_and_not_released_is_behind_what
         }
         return of(plan, worker("one", parts))
 
-    assert found(BEHIND_WINDOWS - 1).faults == []
-    (fault,) = found(180).faults
-    assert fault.startswith("view pages is behind: 180 windows are closed and not released; if it grows, see")
+    assert found(BEHIND_WINDOWS - 1).problems == []
+    assert problems(found(180)) == [("view_behind", "pages")]
     assert found(180).as_json()["views"]["pages"]["waiting_windows"] == 180
 
 
@@ -259,16 +237,16 @@ def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_sa
     office = Office(visits)
     office.release("pages", 0)
     rich = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert "pays for all views until then" in rich.budgets["visitors"].words
-    assert "has 96 % of epsilon" in rich.budgets["visitors"].words
+    assert rich.budgets["visitors"].words.startswith("96 % of epsilon, ")
+    assert (rich.budgets["visitors"].pays_until_ms, rich.budgets["visitors"].is_spent) == (10 * DAY, False)
     office.left[0] = visits.views["pages"].cost(0)
     office.release("pages", 1)
     poor = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert poor.faults[-1] == f"ledger visitors {poor.budgets['visitors'].words}"
-    assert poor.budgets["visitors"].words.endswith("it does not pay for the next windows of all views")
+    assert (poor.problems[-1].code, poor.problems[-1].about) == ("budget_exhausted", "visitors")
+    assert poor.budgets["visitors"].is_spent
     later = summary(visits, Reports(11 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert later.budgets["visitors"].words == "has begun a new period on 1970-01-11, of which no window is charged yet"
-    assert not [fault for fault in later.faults if "ledger" in fault]
+    assert later.budgets["visitors"].words == "new period since 1970-01-11, nothing is charged yet"
+    assert not [one for one in later.problems if one.code == "budget_exhausted"]
 
 
 def test_a_view_whose_newest_windows_are_refused_is_a_problem_and_comes_first(visits: Plan) -> None:
@@ -278,15 +256,13 @@ def test_a_view_whose_newest_windows_are_refused_is_a_problem_and_comes_first(vi
     for day in (1, 2):
         office.release("pages", day)
     found = summary(visits, Reports(3 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    said = (
-        "view pages is refused to public, staff from the window of 1970-01-02 on: ledger visitors does not pay for it"
-    )
-    assert found.faults[0] == said
+    assert (found.problems[0].code, found.problems[0].about) == ("budget_exhausted", "pages")
+    assert "windows from 1970-01-02 on are refused to public, staff" in found.problems[0].message
     assert not found.as_json()["fine"]
     office.left[0] = visits.ledgers["visitors"].budget
     office.release("pages", 3)
     better = summary(visits, Reports(4 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert not [fault for fault in better.faults if "is refused" in fault]
+    assert not [one for one in better.problems if one.about == "pages"]
 
 
 def test_a_ledger_never_pays_up_to_a_moment_that_has_passed(visits: Plan) -> None:
@@ -303,7 +279,7 @@ def test_a_ledger_never_pays_up_to_a_moment_that_has_passed(visits: Plan) -> Non
         summary(visits, Reports(now, {}, {}, frozenset(), NO_GROUP, [statement])).budgets["visitors"]
         for now in (lasts_ms - 1, lasts_ms)
     )
-    assert before.words.endswith(f"it pays for all views for windows that begin before {moment(lasts_ms)}")
+    assert before.words.endswith(f"enough for windows of all views that begin before {moment(lasts_ms)}")
     assert (after.is_spent, "before" in after.words) == (True, False)
 
 
@@ -315,11 +291,11 @@ def test_a_period_of_a_stream_is_compared_with_the_time_of_the_stream(visits_fil
     office.release("pages", 0)
     parts = {0: part(clock_ms=2 * DAY)}
     found = summary(plan, Reports(900 * DAY, {}, parts, frozenset(), NO_GROUP, [office.statement()]))
-    assert "left until 1970-01-11: it pays for all views until then" in found.budgets["visitors"].words
+    assert found.budgets["visitors"].words.endswith("left until 1970-01-11, enough for all views")
     over = summary(
         plan, Reports(900 * DAY, {}, {0: part(clock_ms=11 * DAY)}, frozenset(), NO_GROUP, [office.statement()])
     )
-    assert over.budgets["visitors"].words.startswith("has begun a new period on 1970-01-11")
+    assert over.budgets["visitors"].words.startswith("new period since 1970-01-11")
 
 
 # -- settings -------------------------------------------------------------------------------------------------------
@@ -359,15 +335,15 @@ def counted(settings: int, searches_from: int) -> list[WorkerStatus]:
     ]
 
 
-def test_an_edition_that_begins_later_is_to_come_and_one_that_holds_is_told_with_its_number(visits: Plan) -> None:
+def test_an_edition_that_begins_later_is_to_come_and_one_that_holds_is_told_with_its_number(
+    visits: Plan, golden: Golden
+) -> None:
     known = edited(visits, ("k=4", TODAY - 2 * DAY), ("k=5", TODAY + DAY))
     found = under(visits, known, *counted(3, TODAY))
-    assert found.faults == []
+    assert found.problems == []
     assert {name: one.edition for name, one in found.views.items()} == {"pages": 1, "searches": 2}
     assert found.to_come == [ToCome("searches", "edition 3 (settings 3) begins", TODAY + DAY)]
-    lines = [line.split() for line in shown(visits, found).splitlines()]
-    assert ["1970-01-22", "searches", "edition", "3", "(settings", "3)", "begins"] in lines
-    assert ["w0", "1970-01-20", "0.1.0", "3", "0", "ready"] in lines
+    golden("status-editions", shown(visits, found))
     assert found.as_json()["to_come"] == [
         {"view": "searches", "what": "edition 3 (settings 3) begins", "at_ms": TODAY + DAY, "clock": "wall"}
     ]
@@ -406,16 +382,16 @@ def test_an_end_that_is_decided_is_to_come(visits: Plan) -> None:
 def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) -> None:
     known = edited(visits, ("k=4", TODAY + DAY))
     found = under(visits, known, *counted(1, TODAY))
-    assert found.faults == [
-        f"worker w{number} goes by settings 1, and 2 hold since 1970-01-21: see its log" for number in (0, 1)
-    ]
+    assert problems(found) == [("worker_behind_settings", "w0"), ("worker_behind_settings", "w1")]
+    assert "uses settings 1; settings 2 are in effect since 1970-01-21" in found.problems[0].message
 
 
 def test_a_worker_that_cannot_take_newer_settings_up_says_why_at_once(visits: Plan) -> None:
     known = edited(visits, ("k=4", TODAY + DAY))
     one, two = counted(1, TODAY)
     found = under(visits, known, one.model_copy(update={"settings_error": "no right"}), two)
-    assert found.faults[0] == "worker w0 cannot take newer settings up and goes on with settings 1: no right"
+    assert problems(found)[0] == ("worker_refuses_settings", "w0")
+    assert found.problems[0].message.endswith("continues with settings 1: no right")
     assert [one["settings_error"] for one in found.as_json()["workers"]] == ["no right", ""]
 
 
@@ -437,7 +413,9 @@ def rising(file: Path, *changes: tuple[str, str]) -> Plan:
     return load_plan(file)
 
 
-def test_the_next_unlock_of_each_level_and_the_next_time_to_spend_what_is_left_are_to_come(visits_file: Path) -> None:
+def test_the_next_unlock_of_each_level_and_the_next_time_to_spend_what_is_left_are_to_come(
+    visits_file: Path, golden: Golden
+) -> None:
     plan = rising(visits_file, RISING, SPENDS)
     known = [first_record(plan, 10 * DAY)]
     at = dict.fromkeys(["pages"], TODAY)
@@ -445,11 +423,10 @@ def test_the_next_unlock_of_each_level_and_the_next_time_to_spend_what_is_left_a
     found = under(plan, known, worker("one", parts).model_copy(update={"settings": 1}))
     # yesterday was unlocked to fine at one, which is now, and today is not released yet
     assert [(one.at_ms - TODAY, one.what) for one in found.to_come] == [
-        (DAY // 2, "what is left of the budget is spent on level finest for staff"),
+        (DAY // 2, "rest of the budget is spent on level finest for staff"),
         (DAY // 2, "window of 1970-01-19 unlocked to finest for public"),
     ]
-    lines = [line.strip() for line in shown(plan, found).splitlines()]
-    assert "12:00:00Z  pages  window of 1970-01-19 unlocked to finest for public" in lines
+    golden("status-planned", shown(plan, found))
     assert found.as_json()["to_come"][1] == {
         "view": "pages",
         "what": "window of 1970-01-19 unlocked to finest for public",
@@ -464,7 +441,7 @@ def test_a_time_by_the_clock_of_a_stream_says_so(visits_file: Path) -> None:
     found = under(plan, [first_record(plan, 10 * DAY)], worker("one", parts))
     assert [(one.at_ms - TODAY, one.clock) for one in found.to_come] == [(3_600_000, "event"), (DAY // 2, "event")]
     lines = [line.strip() for line in shown(plan, found).splitlines()]
-    assert "01:00:00Z of the stream  pages  window of 1970-01-20 unlocked to fine for public" in lines
+    assert "01:00:00Z (stream)  pages  window of 1970-01-20 unlocked to fine for public" in lines
 
 
 # -- the command ----------------------------------------------------------------------------------------------------
@@ -492,11 +469,11 @@ def test_the_exit_code_says_whether_somebody_is_needed(call: Make, visits_file: 
     report(log, today(ONE), today(TWO))
     fine = call("status", visits_file)
     assert (fine.code, fine.err) == (0, "")
-    assert "all is well" in fine.out
+    assert fine.out.splitlines()[0].endswith(": OK")
     log.append(STATUS, 0, b"two", None)
     faulty = call("status", visits_file)
     assert (faulty.code, faulty.err) == (1, "")
-    assert "! partition 1 has no worker" in faulty.out
+    assert faulty.out.splitlines()[1].startswith("  ! Partition 1 has no worker")
 
 
 def test_machines_read_the_same(call: Make, visits_file: Path, log: MemoryLog) -> None:
@@ -504,7 +481,7 @@ def test_machines_read_the_same(call: Make, visits_file: Path, log: MemoryLog) -
     said = call("status", visits_file, "--json")
     found = json.loads(said.out)
     assert said.code == 0
-    assert (found["fine"], found["needs_attention"], found["partitions_without_a_worker"]) == (True, [], [])
+    assert (found["fine"], found["problems"], found["partitions_without_a_worker"]) == (True, [], [])
     assert [(one["instance"], one["partitions"], one["silent"]) for one in found["workers"]] == [
         ("one", [0], False),
         ("two", [1], False),
@@ -517,7 +494,7 @@ def test_machines_read_the_same(call: Make, visits_file: Path, log: MemoryLog) -
 def test_watching_prints_a_line_at_every_look_until_it_is_interrupted(
     call: Make, visits_file: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = import_module("stream_dp.cli.status")
+    command = import_module("stream_dp.operations.status")
     look, looks = command.look, count(1)
 
     async def interrupted(*arguments: Any) -> Reports:
@@ -528,7 +505,7 @@ def test_watching_prints_a_line_at_every_look_until_it_is_interrupted(
         return found
 
     monkeypatch.setattr(command, "look", interrupted)
-    monkeypatch.setattr(command, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(import_module("stream_dp.cli.status"), "LOOK_SECONDS", 0)
     report(log, today(ONE))
     said = call("status", visits_file, "--watch", "--json")
     assert (said.code, said.err) == (0, "")
@@ -547,9 +524,9 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     office.release("pages", 19)
     office.publish(log)
     report(log, *(one.model_copy(update={"settings": 1}) for one in (ONE, TWO)))
-    command = import_module("stream_dp.cli.status")
-    monkeypatch.setattr(command, "wall_clock_ms", lambda: NOW)
-    monkeypatch.setattr(command, "LOOK_SECONDS", 0)
+    command = import_module("stream_dp.operations.status")
+    monkeypatch.setattr("stream_dp.operations.reports.wall_clock_ms", lambda: NOW)
+    monkeypatch.setattr(import_module("stream_dp.cli.status"), "LOOK_SECONDS", 0)
 
     def said(*options: str) -> str:
         look, looks = command.look, count(1)
@@ -600,14 +577,16 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
         ["12:00:00Z", "pages", "window", "of", "1970-01-19", "unlocked", "to", "finest", "for", "public"],
     ):
         assert lines.count(line) == len(found) == 1 + watch
-    left = "left until 1970-02-10: it pays for all views for windows that begin before 1970-01-24"
-    assert page.count(left) == len(found)
+    left = "left until 1970-02-10, enough for windows of all views that begin before 1970-01-24"
+    assert page.count(left) == 2 * len(found), "above the tables and in that of the ledgers"
 
 
 def test_where_no_worker_ever_ran_that_is_what_it_says(call: Make, visits_file: Path, log: MemoryLog) -> None:
     said = call("status", visits_file)
     assert (said.code, said.err) == (1, "")
-    assert "! no worker runs: start one with `stream-dp worker`" in said.out
+    assert said.out.splitlines()[1] == "  ! No worker runs. Start one: `stream-dp worker FILE`."
+    (problem,) = json.loads(call("status", visits_file, "--json").out)["problems"]
+    assert (problem["code"], problem["about"]) == ("no_worker", "")
 
 
 def test_a_record_that_cannot_be_read_is_said_in_one_sentence() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console, ConsoleDimensions
 
-from stream_dp.cli.tail.board import Board, record_line
+from stream_dp.cli.tail import Board, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
 from stream_dp.runtime.faust.embedded import MemoryLog
@@ -50,8 +50,8 @@ def test_pipe_gets_a_line_for_each_record(call: Make, visits_file: Path, log: Me
     said = call("tail", visits_file, "pages", "public", "--until-end")
     assert said.code == 0
     assert said.out.splitlines() == [
-        "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; told epsilon 1/3, delta 1e-6 in the period",
-        "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; told epsilon 1/3, delta 1e-6 in the period",
+        "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; period total epsilon 1/3, delta 1e-6",
+        "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; period total epsilon 1/3, delta 1e-6",
     ]
 
 
@@ -64,6 +64,16 @@ def test_pipe_and_json_have_the_window_that_was_asked_for_and_no_other(
     words = ("tail", visits_file, "pages", "public", "--until-end", "--window", asked)
     assert call(*words).out.splitlines() == [record_line(record) for record in of_the_day]
     assert call(*words, "--json").out.encode().splitlines() == [encode(record) for record in of_the_day]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["lines", "json"])
+def test_a_window_without_a_release_is_a_failure_that_says_so(
+    call: Make, visits_file: Path, log: MemoryLog, release: Make, form: list[str]
+) -> None:
+    publish(log, release({"home": 60}))
+    said = call("tail", visits_file, "pages", "public", "--until-end", "--window", "1970-01-02", *form)
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("error: topic visits.releases.pages.public has no release of the window of 1970-01-02.")
 
 
 def test_records_of_a_later_writer_are_the_same_lines_and_a_later_version_one_sentence(
@@ -103,7 +113,9 @@ def test_a_release_in_parts_is_one_line_and_as_json_it_is_its_records(
         ("pages", "pubic", "error: audience: no audience of pages is named 'pubic'; did you mean 'public'?"),
     ],
 )
-def test_wrong_name_is_wrong_usage(call: Make, visits_file: Path, view: str, audience: str, message: str) -> None:
+def test_wrong_name_is_wrong_usage(
+    call: Make, visits_file: Path, log: MemoryLog, view: str, audience: str, message: str
+) -> None:
     said = call("tail", visits_file, view, audience)
     assert (said.code, said.out, said.err.strip()) == (2, "", message)
 
@@ -117,7 +129,7 @@ def test_embedded_log_of_another_process_cannot_be_followed(call: Make, visits_f
 def test_missing_topic_says_who_makes_it(call: Make, visits_file: Path, log: MemoryLog) -> None:
     said = call("tail", visits_file, "pages", "public")
     assert said.code == 1
-    assert "memory:// has no topic visits.releases.pages.public; a worker makes it" in said.err
+    assert "memory:// has no topic visits.releases.pages.public. Start a worker: `stream-dp worker FILE`" in said.err
 
 
 def test_broker_that_does_not_answer_is_a_failure(
@@ -137,7 +149,7 @@ def test_window_that_is_no_day_is_wrong_usage(call: Make, visits_file: Path) -> 
 
 def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, release: Make) -> None:
     board = Board(visits.views["pages"], TOPIC)
-    assert "nothing released yet" in screen(board)
+    assert "no release yet" in screen(board)
     for day in range(3):
         board.take(release({f"page-{day}": 60 + day}, day=day))
     shown = screen(board)
@@ -147,8 +159,8 @@ def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, releas
     assert "page-1" not in shown
     assert shown.index("\n1970-01-03") < shown.index("\n1970-01-02") < shown.index("\n1970-01-01")
     assert (
-        "ledger visitors (visitors of the site): until 1970-01-11 public was told epsilon 1/3, delta 1e-6; the budget "
-        "for all views and audiences together is epsilon 30, delta 0.001"
+        "Ledger visitors (visitors of the site), period until 1970-01-11: public has seen epsilon 1/3, delta 1e-6; the "
+        "budget of all views and audiences is epsilon 30, delta 0.001"
     ) in " ".join(shown.split())
 
 
@@ -167,7 +179,7 @@ def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Mak
 def test_chosen_window_stays_while_newer_ones_come(visits: Plan, release: Make) -> None:
     board = Board(visits.views["pages"], TOPIC, at_ms=DAY_MS + 5)
     board.take(release({"page-0": 60}))
-    assert "nothing released of this window" in screen(board)
+    assert "no release of this window yet" in screen(board)
     for day in (1, 2):
         board.take(release({f"page-{day}": 60}, day=day))
     assert "1970-01-02 to 1970-01-03" in screen(board)
@@ -177,13 +189,13 @@ def test_chosen_window_stays_while_newer_ones_come(visits: Plan, release: Make) 
 def test_refusals_are_told_with_what_was_asked(visits: Plan, release: Make, refusal: Make) -> None:
     board = Board(visits.views["pages"], TOPIC)
     board.take(refusal())
-    words = "refused: fine would cost epsilon 1, delta 1e-6, which the ledger does not have left"
+    words = "refused: fine would cost epsilon 1, delta 1e-6, more than the ledger has left"
     assert words in screen(board, 120)
     board.take(release({"home": 60}, day=1))
     board.take(refusal(day=1, revision=2))
     assert "sharper one refused" in screen(board, 120)
     assert "home" in screen(board)
-    line = "1970-01-01 revision 1: refused, fine would cost epsilon 1, delta 1e-6; told nothing in the period"
+    line = "1970-01-01 revision 1: refused, fine would cost epsilon 1, delta 1e-6; period total nothing"
     assert record_line(refusal()) == line
 
 

@@ -1,0 +1,204 @@
+"""`stream-dp feed FILE SOURCE --from EVENTS`: write history into a source topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import click
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from stream_dp.cli.command_line import MOMENT, effective, run
+from stream_dp.config.forecast import withdrawal_faults
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planning import load_plan
+from stream_dp.errors import BrokerError, ConfigError, StreamDPError
+from stream_dp.operations.feed import (
+    Progress,
+    Watermarks,
+    begins_ms,
+    check_columns,
+    check_times,
+    columns_of,
+    counting,
+    make_room,
+    source_named,
+    write,
+)
+from stream_dp.operations.history import Events, Survey, open_table
+from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.windows.durations import format_duration, format_time
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("source", required=False)
+@click.option(
+    "--from",
+    "events",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The history: a .csv with a heading, .jsonl (or .ndjson) with an object a line, or .parquet (which needs "
+    "stream-dp[parquet]).",
+)
+@click.option("--user", metavar="COLUMN", help="Column of the user. [default: `user` or `key` of the source]")
+@click.option("--time", metavar="COLUMN", help="Column of the time. [default: `time.field` of the source]")
+@click.option(
+    "--time-format",
+    type=click.Choice(["iso", "s", "ms"]),
+    help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
+)
+@click.option("--all-fields", is_flag=True, help="Write every column, not only those that views of the source count.")
+@click.option("--unchecked-data", is_flag=True, help="Write the rows even if their times look wrong.")
+@click.option("--skip-bad", is_flag=True, help="Skip rows that are no events.")
+@click.option(
+    "--append", is_flag=True, help="Append to the records of the topic. Without it the topic must be empty or missing."
+)
+@click.option("--from-row", type=click.IntRange(1), default=1, show_default=True, help="The first row that is written.")
+@click.option(
+    "--watermarks/--no-watermarks",
+    default=None,
+    help="Write watermarks. [default: if a view of the source has clock: event]",
+)
+@click.option(
+    "--until",
+    "until_ms",
+    type=MOMENT,
+    help="The history is complete up to this time, that of the last watermark. [default: just after the last event]",
+)
+def feed(
+    file: Path,
+    source: str | None,
+    events: Path,
+    user: str | None,
+    time: str | None,
+    time_format: Literal["iso", "s", "ms"] | None,
+    all_fields: bool,
+    unchecked_data: bool,
+    skip_bad: bool,
+    append: bool,
+    from_row: int,
+    watermarks: bool | None,
+    until_ms: int | None,
+) -> None:
+    """Write history into the topic of a SOURCE of the application that FILE describes; SOURCE, if it has several.
+
+    Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the unit of
+    the source. All rows are checked as workers would check them before the first is written. If some are no events,
+    nothing is written without --skip-bad. If most times look like another unit or form, or all are before the first
+    window, nothing is written without --unchecked-data, because no command removes a row from a topic. A missing topic
+    is created with the partitions of FILE and the retention of the cluster.
+
+    Where the application was started, the settings in effect (`stream-dp settings`) define what an event is, and a note
+    on stderr says where FILE differs. While windows of earlier settings are open, events have the fields of both. An
+    account that may not read the settings uses FILE.
+
+    Watermarks let windows of views with clock: event close. If the rows are in order of time, there is one before the
+    first event of each window and one at the end. Otherwise there is only the last, so all windows close together.
+    Views with clock: wall need none.
+
+    \b
+    History first, then the worker:  stream-dp feed app.yaml --from events.csv
+                                     stream-dp worker app.yaml --backfill
+
+    Exit codes: 0 written; 1 the broker or the file failed (the message says how many events were written); 2 wrong
+    usage, or rows that are no events.
+    """
+    file_plan = load_plan(file)
+
+    async def read(client: Client) -> tuple[Plan, list[ViewPlan]]:
+        plan = (await effective(file_plan, client)).counted
+        return plan, await counting(plan, client)
+
+    plan, counted = run(file_plan, read)
+    fed = source_named(counted, source)
+    views = [view for view in counted if view.source.name == fed.name]
+    table = open_table(events)
+    columns = columns_of(fed, views, user, time, time_format, everything=all_fields)
+    check_columns(events, table, columns)
+    made = Events(table, fed, views, columns)
+    console = Console(highlight=False, soft_wrap=True)
+    survey = made.survey(wall_clock_ms())
+    for line in _surveyed(survey, views):
+        console.print(line, markup=False)
+    if not unchecked_data:
+        check_times(events, survey, columns, views)
+    if survey.refused and not skip_bad:
+        raise ConfigError(f"{events}: {sum(survey.refused.values()):,} rows are no events. Add --skip-bad to skip them")
+    if survey.last_ms is None:
+        raise ConfigError(f"{events}: the file has no event")
+    until = survey.last_ms + 1 if until_ms is None else until_ms
+    if until <= survey.last_ms:
+        raise ConfigError(f"--until {format_time(until)}: there are later events, up to {format_time(survey.last_ms)}")
+    fresh = [view.name for view in views if not view.editions]
+    for fault in withdrawal_faults(plan, fresh, wall_clock_ms(), until):
+        console.print(f"{fault}", markup=False)
+    for line in _left_open(views, until):
+        console.print(line, markup=False)
+    marked = any(view.window.clock == "event" for view in views) if watermarks is None else watermarks
+    progress = Progress(fed.topic, row=from_row - 1)
+
+    async def fill(client: Client) -> None:
+        if await make_room(plan, fed, client, append=append):
+            console.print(f"topic {fed.topic} was created with {fed.partitions} partitions", markup=False)
+        with Bar(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as bar:
+            task = bar.add_task("rows", total=survey.rows, completed=from_row - 1)
+            await write(
+                made,
+                client,
+                progress,
+                watermarks=Watermarks(fed, views) if marked else None,
+                ordered=survey.ordered,
+                until_ms=until,
+                from_row=from_row,
+                report=lambda so_far: bar.update(task, completed=so_far.row),
+            )
+
+    try:
+        run(plan, fill)
+    except KeyboardInterrupt:
+        raise StreamDPError(f"stopped. {progress.words()}") from None
+    except BrokerError as error:
+        raise (BrokerError(f"{error}. {progress.words()}") if progress.events else error) from None
+    last = f"; the last watermark is {format_time(until)}" if marked else ""
+    console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}", markup=False)
+
+
+def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
+    """Windows that end by then, and stay open because their grace is not over."""
+    for view in views:
+        window = view.window
+        start_ms = window.shape.first_open(until_ms - window.grace_ms)
+        end_ms = window.shape.end(start_ms)
+        if window.clock == "event" and end_ms <= until_ms:
+            grace, closed = format_duration(window.grace_ms), format_time(end_ms + window.grace_ms)
+            yield (
+                f"the window of {view.name} from {format_time(start_ms)} stays open, because its grace of {grace} is "
+                f"not over. To close it, use --until {closed} or later"
+            )
+
+
+def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
+    """Say what a table has."""
+    yield f"{survey.rows:,} rows: {survey.events:,} events"
+    for reason, count in survey.refused.most_common():
+        rows = ", ".join(f"{row:,}" for row in survey.first_rows[reason])
+        more = ", ..." if count > len(survey.first_rows[reason]) else ""
+        yield f"{count:,} no events ({reason}): row {rows}{more}"
+    if survey.first_ms is None or survey.last_ms is None:
+        return
+    order = "in order of time" if survey.ordered else "not in order of time"
+    yield f"{order}, from {format_time(survey.first_ms)} to {format_time(survey.last_ms)}"
+    first = {view.view: view for view in reversed(views)}
+    for name in dict.fromkeys(view.view for view in views):
+        first_ms = begins_ms(first[name])
+        if first_ms is None:
+            yield (
+                f"view {name} has no window.start. It begins with the window of its first start; earlier events are "
+                "refused"
+            )
+        elif survey.first_ms < first_ms:
+            yield f"view {name} begins at {format_time(first_ms)}; earlier events are refused"

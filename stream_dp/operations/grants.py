@@ -1,0 +1,112 @@
+"""Grants: what one changes, how it is written, which there are, and how one is withdrawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stream_dp.config.plan import Plan
+from stream_dp.control.grants import Change, Grant, Order, changes_of
+from stream_dp.errors import BrokerError, ConfigError, Fault
+from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.control_topic import known_grants, withdraw_grant, write_grant
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.windows.durations import format_time
+
+
+async def post_grant(plan: Plan, client: Client, grant: Grant) -> list[Change]:
+    """Check a grant and write it to the control topic.
+
+    Args:
+        plan: in effect.
+        client: of its broker.
+        grant: what is granted.
+
+    Returns:
+        What it changes of each view.
+
+    Raises:
+        ConfigError: the grant names what is not there, or its time is over; nothing is written.
+        BrokerError: the cluster does not answer, or the application was never started.
+    """
+    grant.check(plan)
+    now_ms = wall_clock_ms()
+    if grant.at_ms is not None and grant.at_ms <= now_ms:
+        raise ConfigError([Fault("at", f"{grant.at} is in the past. Leave --at out to grant it now")])
+    await _check_started(plan, client)
+    changes = changes_of(plan, grant, await known_grants(plan, client), now_ms)
+    await write_grant(plan, client, grant)
+    return changes
+
+
+async def read_grants(plan: Plan, client: Client) -> list[Order]:
+    """Read the grants that were not withdrawn, oldest first; of one scope and time the last one.
+
+    Args:
+        plan: in effect.
+        client: of its broker.
+
+    Raises:
+        BrokerError: the cluster does not answer, or the application was never started.
+    """
+    await _check_started(plan, client)
+    return await known_grants(plan, client)
+
+
+async def withdraw(plan: Plan, client: Client, grant_id: str) -> list[Order]:
+    """Withdraw a grant that has not started.
+
+    Args:
+        plan: in effect.
+        client: of its broker.
+        grant_id: the id of the grant.
+
+    Returns:
+        The other grants.
+
+    Raises:
+        ConfigError: no grant with this id is planned.
+        BrokerError: as for `read_grants`.
+    """
+    orders, now_ms = await read_grants(plan, client), wall_clock_ms()
+    chosen = [order for order in orders if order.id == grant_id and order.time_ms > now_ms]
+    if not chosen:
+        if any(order.id == grant_id for order in orders):
+            message = f"grant {grant_id} has started. Grant a coarser level to lower windows to come: `stream-dp grant`"
+        else:
+            message = f"no grant has the id {grant_id}. List them: `stream-dp grants FILE`"
+        raise ConfigError([Fault("--withdraw", message)])
+    for order in chosen:
+        await withdraw_grant(plan, client, order)
+    return [order for order in orders if order not in chosen]
+
+
+async def _check_started(plan: Plan, client: Client) -> None:
+    topic = Topics.of(plan).control
+    if await client.partitions(topic) is None:
+        raise BrokerError(f"{plan.broker} has no topic {topic}. Start a worker to create it: `stream-dp worker FILE`")
+
+
+def grant_json(order: Order, now_ms: int) -> dict[str, Any]:
+    """A grant for machines.
+
+    Args:
+        order: the grant.
+        now_ms: the wall clock.
+    """
+
+    def time(time_ms: int | None) -> str | None:
+        return None if time_ms is None else format_time(time_ms)
+
+    scope = order.scope
+    return {
+        "id": order.id,
+        "audience": order.audience,
+        "level": order.level,
+        "views": scope.views,
+        "windows": scope.windows,
+        "start_from": time(scope.from_ms),
+        "start_until": time(scope.until_ms),
+        "time": time(order.time_ms),
+        "waits": order.time_ms > now_ms,
+    }

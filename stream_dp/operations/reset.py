@@ -1,0 +1,75 @@
+"""Deleting an application: its topics, the committed offsets of its groups, and last its claims.
+
+A reset that is cut short leaves claims on topics that are gone, so no worker starts, and the next reset goes on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stream_dp.config.plan import Plan
+from stream_dp.errors import StateError
+from stream_dp.operations.reports import read_entries
+from stream_dp.records.statement import LedgerStatement, read_statements
+from stream_dp.releases.keyring import KeyRing
+from stream_dp.runtime.faust.membership import EMPTY
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.ownership import Owner, claimed, disclaim
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.kafka.transactions import claims_group
+
+
+class Holdings(NamedTuple):
+    """The topics of an application."""
+
+    own: list[str]
+    """Those that are there as it claimed them, views that were taken out included."""
+    others: list[str]
+    """Those of a claimed name that were made after the claimed topic was deleted."""
+    gone: list[str]
+    """Those that were claimed and are not there."""
+
+
+async def holdings(plan: Plan, client: Client, keys: KeyRing) -> Holdings:
+    """Topics, group and state that a reset would delete.
+
+    Raises:
+        ConfigError: the topics are claimed with another key file.
+        StateError: workers run.
+    """
+    await _check_idle(plan, client)
+    lives = await claimed(Topics.of(plan).owners.name, Owner(plan.id, keys.application), client)
+    present = await client.describe(list(lives))
+    own = [topic for topic, life in lives.items() if topic in present and present[topic].id == life.id]
+    return Holdings(
+        sorted(own), sorted(present.keys() - {*own}), sorted(topic for topic in lives if topic not in present)
+    )
+
+
+async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> None:
+    """Delete what was found, the groups and the claims. Sources stay, and whatever is not the application's.
+
+    Raises:
+        BrokerError: the cluster refused something; what was deleted is gone, and another reset goes on.
+        StateError: workers run; nothing is deleted.
+    """
+    await _check_idle(plan, client)
+    topics = Topics.of(plan)
+    await client.delete(found.own)
+    for group in (plan.id, *(claims_group(topics.changelog(table)) for table in (COUNTS, MERGES, RELEASES))):
+        await client.delete_group(group)
+    await disclaim(topics.owners.name, Owner(plan.id, keys.application), client)
+
+
+async def spendings(plan: Plan, client: Client) -> list[LedgerStatement]:
+    """Return what the ledgers have spent and a reset forgets, by ledger and period."""
+    topic = Topics.of(plan).accounts
+    entries = await read_entries(topic, client) if await client.partitions(topic) is not None else []
+    return [*read_statements(entries).values()]
+
+
+async def _check_idle(plan: Plan, client: Client) -> None:
+    if (await client.group(plan.id)).state not in EMPTY:
+        raise StateError(
+            f"workers of {plan.id} run, or ended less than a minute ago. Stop all workers and try again in a minute"
+        )
