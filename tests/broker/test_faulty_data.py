@@ -54,7 +54,7 @@ async def test_a_first_start_on_users_in_wrong_partitions_ends_with_code_2_befor
             return result.output
 
         page = await asyncio.to_thread(sampled)
-        assert "60 stand where crc32 puts them" in page
+        assert "60 are where crc32 puts them" in page
         assert words in page
         assert USER not in page + worker.ending()
         assert ITEM not in page + worker.ending()

@@ -204,7 +204,7 @@ async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_top
         workers: list[tuple[int, str]] = []
         while workers != [(2, "")] and time.monotonic() < until:  # it says so within two seconds
             status = json.loads((await asyncio.to_thread(call, "status", here.file("operator"), "--json")).out)
-            workers = [(one["settings"], one["refusal"]) for one in status["workers"]]
+            workers = [(one["settings"], one["settings_error"]) for one in status["workers"]]
         assert workers == [(2, "")]
         worker.check()
 

@@ -41,9 +41,15 @@ listeners=OPEN://127.0.0.1:{open},CONTROLLER://127.0.0.1:{controller},LOGIN://12
 BARE://127.0.0.1:{bare},MUTUAL://127.0.0.1:{mutual}
 advertised.listeners=OPEN://127.0.0.1:{open},LOGIN://127.0.0.1:{login},BARE://127.0.0.1:{bare},MUTUAL://127.0.0.1:{mutual}
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,LOGIN:SASL_SSL,BARE:SASL_PLAINTEXT,MUTUAL:SSL
-inter.broker.listener.name=OPEN log.dirs=data default.replication.factor=1 offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1 transaction.state.log.min.isr=1 offsets.topic.num.partitions=4
-group.initial.rebalance.delay.ms=0 auto.create.topics.enable=false
+inter.broker.listener.name=OPEN
+log.dirs=data
+default.replication.factor=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+offsets.topic.num.partitions=4
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
 
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=false
