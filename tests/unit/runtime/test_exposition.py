@@ -55,7 +55,7 @@ def counted_in_the_package() -> set[str]:
         node
         for path in SOURCES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Increment", "Counted", "self._store")
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Increment", "TotalChange", "self._store")
     ]
     named = {ast.unparse(node.args[0]).strip("'") for node in called if not isinstance(node.func, ast.Attribute)}
     return named | {word.arg for node in called for word in node.keywords if word.arg is not None}
