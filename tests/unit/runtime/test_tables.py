@@ -86,7 +86,7 @@ async def test_database_that_is_let_go_of_is_closed_without_a_collection_of_all_
     """A collection takes longer the more a worker holds; there was one for every table at every rebalance."""
     store = table.data
     await commit(table, 1, [(b"a", b"1")])
-    monkeypatch.setattr("stream_dp.runtime.storage.gc.collect", lambda: pytest.fail("collected"))
+    monkeypatch.setattr("stream_dp.runtime.faust.tables.gc.collect", lambda: pytest.fail("collected"))
 
     store.revoke_partitions(table, {changelog_of(table, 1)})
     await store._try_open_db_for_partition(1)
