@@ -23,10 +23,12 @@ from stream_dp.runtime.kafka.topics import Topics, TopicSpec, sources_of
 from stream_dp.testing import application, plan_from
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.cluster import COPIES, GROUPS, TRANSACTIONS, Cluster
+from tests.support.disks import fill, make_room, small_disk
 from tests.support.visits import RICH, WITNESSED, Stream
 
 pytestmark = pytest.mark.broker
 
+DISK_MEGABYTES = 160
 GONE_S = 60.0
 """How long brokers are away."""
 FED_EVERY_S = 2.0
@@ -117,6 +119,31 @@ async def test_while_one_broker_of_three_is_frozen_releases_go_on(
         took = await scene.next_release(WITHIN_SECONDS)
         await asyncio.to_thread(cluster.come_back)
     print(f"\none of three frozen: {took:.1f} s until the next release")
+
+
+@pytest.mark.slow
+async def test_while_the_disk_of_one_broker_of_three_is_full_releases_go_on(
+    tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    """A broker whose disk is full ends itself; it is started again when there is room."""
+    if (problem := localkafka.local_kafka_problem()) is not None:
+        pytest.skip(f"no broker: {problem}")
+    with small_disk(tmp_path / "kafka" / "node1" / "data", DISK_MEGABYTES) as disk:
+        cluster = await asyncio.to_thread(Cluster, tmp_path / "kafka")
+        try:
+            async with fed(cluster, tmp_path, visits, spawn, workers=1) as scene:
+                usual = await scene.next_release(WITHIN_SECONDS)
+                await asyncio.to_thread(fill, disk)
+                took = await scene.next_release(GONE_S)
+                async with asyncio.timeout(GONE_S):
+                    while cluster.nodes[1].alive:
+                        await asyncio.sleep(0.5)
+                after = await scene.next_release(GONE_S)
+                make_room(disk)
+                await asyncio.to_thread(cluster.come_back)
+        finally:
+            cluster.close()
+    print(f"\none disk of three full: {took:.1f} s, then {after:.1f} s until the next release; usually {usual:.1f} s")
 
 
 # -- one after another --------------------------------------------------------------------------------------------

@@ -188,7 +188,9 @@ def test_the_installed_program_checks_the_configuration_of_the_documents(program
     example = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]
     (tmp_path / "flights.yaml").write_text(example, encoding="utf-8")
 
-    assert program("stream-dp", "check", "flights.yaml").stdout.startswith("flights: 1 warning, 2 views, 4 partitions, broker ")
+    assert program("stream-dp", "check", "flights.yaml").stdout.startswith(
+        "flights: 1 warning, 2 views, 4 partitions, broker "
+    )
 
 
 @pytest.mark.slow

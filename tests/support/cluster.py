@@ -138,7 +138,7 @@ class Cluster:
         """Start them; blocks until they serve.
 
         Args:
-            folder: for their data.
+            folder: for their data, below it `nodeN/data` for each, which may be a disk of its own.
             settings: of the brokers, beside or instead of `SETTINGS`.
         """
         self._jars = fetch_jars()
@@ -157,7 +157,7 @@ class Cluster:
         return ",".join(f"{HOST}:{self.nodes[number].port}" for number in numbers)
 
     def _format(self, node: Node, cluster: str, settings: Mapping[str, str]) -> None:
-        node.folder.mkdir(parents=True)
+        node.folder.mkdir(parents=True, exist_ok=True)
         client, controller = f"PLAINTEXT://{HOST}:{node.port}", f"CONTROLLER://{HOST}:{node.controller_port}"
         own = {"node.id": str(node.number), "listeners": f"{client},{controller}", "advertised.listeners": client}
         lines = [f"{name}={value}" for name, value in {**own, **settings}.items()]
