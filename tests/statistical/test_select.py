@@ -176,7 +176,7 @@ def test_gumbel_quantiles_and_tail() -> None:
     assert abs(float(facts["tail_prob_above_10"]) - (1 - exp(-exp(-10)))) < 1e-15
 
 
-@pytest.mark.parametrize("runs", [2_000, pytest.param(200_000, marks=long_form)])
+@pytest.mark.parametrize("runs", [2_000, pytest.param(200_000, marks=pytest.mark.nightly)])
 def test_the_laplace_variant_follows_its_law_and_not_that_of_gumbel_noise(runs: int) -> None:
     (row,) = VECTORS["exact_output_distributions_laplace"]
     p = LaplaceParameters(row["k"], row["kbar"], Fraction(row["eps"]), row["delta"], row["Delta"])
